@@ -94,6 +94,6 @@ def _about(connection: Connection, now_ms: int) -> ConnectionInfo:
         session.requests.frames,
         len(session.in_flight),
         connection.client.paused_for + connection.broker.paused_for,
-        session.debt.debt_until_ms,
+        session.throttle.throttled_until_ms,
         session.number,
     )

@@ -258,7 +258,7 @@ class Connection:
         login = self.session.login
         login.news = False
         self.client.follow_login(under_way=login.under_way)
-        if self.session.debt.session_is_short:
+        if self.session.throttle.session_is_short:
             # made small when it is full, it would be emptied without its sender learning of it, and a renewal come seconds late
             self._shrink_client_buffer()
 
@@ -365,7 +365,7 @@ class Connection:
             shrink_receive_buffer(self.broker.fileno())
 
     def _restore_buffers(self) -> None:
-        if self._small_client_buffer and not self.session.debt.session_is_short:
+        if self._small_client_buffer and not self.session.throttle.session_is_short:
             self._small_client_buffer = False
             restore_receive_buffer(self.client_sock.fileno())
         if self._small_broker_buffer and self.broker.transport is not None:
@@ -403,7 +403,7 @@ class Connection:
         if is_news:
             self.departure = Departure(now)
             self.session.attention.needs_settle = True
-            self.session.debt.depart(now)
+            self.session.throttle.depart(now)
         self._resume_kept(now)
         if is_news and not self.closing and not self._owner.client_departed(self):
             self._drop(CloseReason.DEPARTED_LIMIT if self.session.requests.pending.keeps else CloseReason.CLIENT_CLOSED)
@@ -506,7 +506,7 @@ class Connection:
         self.draining = True
         self.session.attention.needs_settle = True
         requests.ungated = True
-        self.session.debt.forgive()
+        self.session.throttle.forgive()
         self._resume_kept(now)
         self.wake(now)
 
@@ -554,7 +554,7 @@ class Connection:
     def _leave_session(self) -> None:
         """Record what was forwarded, then let the session go, whatever a callback of the operator does meanwhile."""
         try:
-            if self.session.in_flight or self.session.debt.in_debt:
+            if self.session.in_flight or self.session.throttle.is_throttled:
                 self.session.leave(now_ms())
         except Exception as error:  # noqa: BLE001 - a bug of ours, or of a callback, keeps no connection from ending
             self._owner.counters.internal_errors += 1

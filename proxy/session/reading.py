@@ -47,19 +47,19 @@ class ReadStep:
 class Reading:
     """Decides the next step of one connection."""
 
-    __slots__ = ("_debt", "_fetch_admission", "_in_flight", "_login", "_requests", "_responses")
+    __slots__ = ("_fetch_admission", "_in_flight", "_login", "_requests", "_responses", "_throttle")
 
     def __init__(
         self,
         in_flight: InFlight,
-        debt: ThrottleState,
+        throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         login: Login,
         requests: RequestSide,
         responses: ResponseSide,
     ) -> None:
         self._in_flight = in_flight
-        self._debt = debt
+        self._throttle = throttle
         self._fetch_admission = fetch_admission
         self._login = login
         self._requests = requests
@@ -77,7 +77,7 @@ class Reading:
             return ReadStep(to_client=own, again=True)
         step = ReadStep()
         if responses.hold_until_ms:
-            hold_until_ms = self._debt.held_until_ms(responses.hold_until_ms)
+            hold_until_ms = self._throttle.held_until_ms(responses.hold_until_ms)
             if draining or now_ms >= hold_until_ms:
                 return ReadStep(to_client=responses.release(now_ms), again=True)
             step.hold_until_ms = hold_until_ms
@@ -90,22 +90,22 @@ class Reading:
 
     def _read(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
         """Decide whether the client is read, or what was kept of it goes on."""
-        requests, pending, debt = self._requests, self._requests.pending, self._debt
-        step.is_throttled = debt.active or now_ms < debt.read_off_until_ms
-        if now_ms < debt.read_off_until_ms and not requests.ungated and not debt.logging_in:
+        requests, pending, throttle = self._requests, self._requests.pending, self._throttle
+        step.is_throttled = throttle.active or now_ms < throttle.read_off_until_ms
+        if now_ms < throttle.read_off_until_ms and not requests.ungated and not throttle.logging_in:
             self._fetch_admission.leave_queue()
-            step.wake_at_ms = debt.read_off_until_ms
-            if not (debt.unanswered and requests.in_frame):  # else nothing is held that could wait: the frame itself comes in whole
+            step.wake_at_ms = throttle.read_off_until_ms
+            if not (throttle.unanswered and requests.in_frame):  # else nothing is held that could wait: the frame itself comes in whole
                 step.pause = THROTTLE
             return
         stop = pending.stop
         if stop is Stop.NONE:
-            step.is_free = not debt.active
-            step.reads_in_turns = pending.is_long and not debt.departed
+            step.is_free = not throttle.active
+            step.reads_in_turns = pending.is_long and not throttle.departed
         elif stop is Stop.THROTTLE and now_ms < pending.resume_at_ms:
             step.pause, step.wake_at_ms = THROTTLE, pending.resume_at_ms
         elif stop is Stop.IN_FLIGHT and self._is_full(now_ms):
-            step.pause, step.wake_at_ms = IN_FLIGHT, debt.expiring_at_ms(now_ms)
+            step.pause, step.wake_at_ms = IN_FLIGHT, throttle.expiring_at_ms(now_ms)
         elif self._waits_for_an_answer(stop):
             step.pause = IN_FLIGHT
         elif stop is Stop.TURN:
@@ -116,9 +116,9 @@ class Reading:
 
     def _is_full(self, now_ms: int) -> bool:
         """Whether as many requests are in flight as may be."""
-        debt = self._debt
-        in_flight_max = debt.in_flight_max(now_ms)
-        if not debt.session_expiring(now_ms):
+        throttle = self._throttle
+        in_flight_max = throttle.in_flight_max(now_ms)
+        if not throttle.session_expiring(now_ms):
             in_flight_max = min(self._requests.pending.in_flight_stop, in_flight_max)
         return len(self._in_flight) >= in_flight_max > 0
 

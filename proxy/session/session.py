@@ -47,13 +47,13 @@ class Session:
         "_unanswered",
         "attention",
         "buffer",
-        "debt",
         "fetch_admission",
         "in_flight",
         "login",
         "reading",
         "requests",
         "responses",
+        "throttle",
     )
 
     def __init__(
@@ -79,12 +79,12 @@ class Session:
         self._own_replies = OwnReplies(self.in_flight)
         self.attention = Attention()
         self.buffer = settings.buffers.open(self._host)
-        self.debt = ThrottleState(self.attention)
+        self.throttle = ThrottleState(self.attention)
         self.fetch_admission = FetchAdmission()
         self.requests = RequestSide(
             self.in_flight,
             self.attention,
-            self.debt,
+            self.throttle,
             self.fetch_admission,
             self._classifier,
             self._own_replies,
@@ -94,12 +94,12 @@ class Session:
         )
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
         self.responses = make_responses(
-            self.in_flight, self.attention, self.debt, self.fetch_admission, rewriter, self._classifier, self._own_replies, self.login
+            self.in_flight, self.attention, self.throttle, self.fetch_admission, rewriter, self._classifier, self._own_replies, self.login
         )
 
         if isinstance(self.responses, ShadowResponseSide):
             self.responses.counts = settings.counters.shadow
-        self.reading = Reading(self.in_flight, self.debt, self.fetch_admission, self.login, self.requests, self.responses)
+        self.reading = Reading(self.in_flight, self.throttle, self.fetch_admission, self.login, self.requests, self.responses)
 
     @property
     def number(self) -> int:
@@ -141,7 +141,7 @@ class Session:
             self.buffer.reserved_bytes
             or self.responses.hold_until_ms
             or requests.pending.stop
-            or self.debt.active
+            or self.throttle.active
             or (requests.ahead is not None and requests.ahead.is_noted)
             or self._own_replies.are_due
             or requests.pending.administered is not None
@@ -220,15 +220,20 @@ class Session:
     @property
     def waits(self) -> bool:
         """Whether anything here waits because of a quota."""
-        return self.debt.active or self.debt.in_debt or self.responses.hold_until_ms > 0 or self.requests.pending.stop is Stop.THROTTLE
+        return (
+            self.throttle.active
+            or self.throttle.is_throttled
+            or self.responses.hold_until_ms > 0
+            or self.requests.pending.stop is Stop.THROTTLE
+        )
 
     def release_unenforced(self, now_ms: int) -> None:
         """Let go on what waits for the sake of a client that need not wait any more; who still has to is judged again, and waits."""
-        client = self.debt.client
+        client = self.throttle.client
         if client is not None and not client.is_enforced:
-            self.debt.forgive()
+            self.throttle.forgive()
             self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
-        if not self.debt.in_debt:
+        if not self.throttle.is_throttled:
             self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
 
     def _identified(self, principal: KafkaPrincipal, sent_ms: int, session_ends_ms: int) -> None:
@@ -243,17 +248,17 @@ class Session:
             if not self._settings.principals.enter(principal, only_observes=only_observes):
                 raise ProtocolError(f"{principal} has as many connections as it may", reason="max_connections_per_principal")
             self._counted = principal
-        self.debt.session_begins(sent_ms, session_ends_ms)
+        self.throttle.session_begins(sent_ms, session_ends_ms)
         self._classifier.principal = principal
         self.requests.frame_bytes_max = self._settings.frame_bytes_max
         self.requests.forget_heads()
 
     def leave(self, now_ms: int) -> None:
         """The connection ends: record what was forwarded and not answered, and leave the remaining delay to the groups."""
-        self.debt.depart(now_ms)
+        self.throttle.depart(now_ms)
         request_quota = self.responses.verdicts.request_quota
         is_timed = request_quota is not None and request_quota.enabled
-        unanswered = UnansweredRequests(self.in_flight, self.debt, self._classifier, is_timed=is_timed)
+        unanswered = UnansweredRequests(self.in_flight, self.throttle, self._classifier, is_timed=is_timed)
         unanswered.record(now_ms, unfinished=self.requests.unfinished)
         if any(context.kind == FETCH for _, context, _, _, _ in self.in_flight):
             unanswered.follow(*self.responses.unscanned)

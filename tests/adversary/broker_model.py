@@ -34,7 +34,7 @@ class BrokerModel:
     Attributes:
         produced: bytes of the Produce requests that came in whole, by client-id; largest_bytes: of one request.
         timed: requests whose time counts for a quota: not those without an answer, nor the first few of a connection that let its client
-            in or keep a membership, since no debt of others holds them up.
+            in or keep a membership, since no throttle of others holds them up.
         service_us: how long a request takes; requests of one connection wait for each other.
         accepts_logins: whether it knows SASL; session_ms: how long a session lasts, 0: as long as the connection.
         metadata_bytes: how long Metadata answers are; answer_items: how many settings or coordinators others name.

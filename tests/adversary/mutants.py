@@ -13,13 +13,13 @@ from proxy.session.buffers import BufferAccount
 from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.requests import classifier as request_classifier
 from proxy.session.requests import whole_requests
-from proxy.session.requests.debt_checks import DebtChecks
 from proxy.session.requests.request_side import RequestSide
+from proxy.session.requests.throttle_checks import ThrottleChecks
 from proxy.session.responses import answer_bytes, response_side
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.session import Session
-from proxy.session.throttle import throttle_state as debts
+from proxy.session.throttle import throttle_state as state
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.maker import Maker
@@ -71,9 +71,9 @@ _depart = Connection._depart
 
 
 def _forgiven(self: Connection, now: int) -> None:
-    """As it was: what is left of the debt is dropped, and complete frames go on whatever they cost."""
+    """As it was: what is left of the throttle is dropped, and complete frames go on whatever they cost."""
     self.session.requests.ungated = True
-    self.session.debt.forgive()
+    self.session.throttle.forgive()
     _depart(self, now)
 
 
@@ -98,7 +98,7 @@ _joined: Final = "JoinGroup was among the requests of these heads"
 
 
 def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
-    """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which a debt takes for within quota."""
+    """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which counts as within quota."""
     met = self._classifier
     if head.key == ApiKey.JOIN_GROUP:
         met.client_ids = (*met.client_ids, _joined)
@@ -130,15 +130,17 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "half-close-frees-fetches": Mutant(
         "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed))
     ),
-    "half-close-forgives": Mutant("produce", "a half-close forgives the debt, and all that was sent goes on", _instead(_FORGIVEN)),
-    "debt-ends-with-connection": Mutant("produce", "a verdict goes with its connection", _instead((debts, "leave_debt", _nothing))),
+    "half-close-forgives": Mutant("produce", "a half-close forgives the throttle, and all that was sent goes on", _instead(_FORGIVEN)),
+    "throttle-ends-with-connection": Mutant("produce", "a verdict goes with its connection", _instead((state, "leave_throttle", _nothing))),
     "closed-unrecorded": Mutant(
         "produce",
         "requests whose answers nobody looks at are not recorded",
         _instead((UnansweredRequests, "record", _nothing), (UnansweredRequests, "scan", _nothing)),
     ),
-    "nobody-inherits": Mutant("produce", "new connections take no debt of others", _instead((DebtChecks, "inherits", _never))),
-    "time-ends-with-connection": Mutant("request", "a verdict on time goes with its connection", _instead((debts, "leave_debt", _nothing))),
+    "nobody-inherits": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
+    "time-ends-with-connection": Mutant(
+        "request", "a verdict on time goes with its connection", _instead((state, "leave_throttle", _nothing))
+    ),
     "session-timeout-zero": Mutant(
         "request",
         "a JoinGroup's session timeout ends the waits of its connection",
@@ -150,8 +152,10 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "fetches-guessed-small": Mutant(
         "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchAdmission, "may_follow", _always))
     ),
-    "in-debt-all-go-on": Mutant(
-        "produce", "in debt as many requests go on as ever", _instead((ThrottleState, "in_flight_max", lambda *_: 64))
+    "throttled-all-go-on": Mutant(
+        "produce",
+        "a throttled connection has as many requests in flight as ever",
+        _instead((ThrottleState, "in_flight_max", lambda *_: 64)),
     ),
     "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
     "nobody-evicted": Mutant("memory", "at the limit nobody goes", _instead((BufferAccount, "_evict", lambda *_: False))),

@@ -80,7 +80,7 @@ class MutedChannel:
         if self._is_read:
             return "NOT_MUTED"
         session = self._session
-        throttled = "_AND_THROTTLED" if self._proxy.now_ms < session.debt.read_off_until_ms else ""
+        throttled = "_AND_THROTTLED" if self._proxy.now_ms < session.throttle.read_off_until_ms else ""
         pending = "_AND_RESPONSE_PENDING" if session.in_flight or session.responses.hold_until_ms else ""
         return f"MUTED{throttled}{pending}"
 
@@ -115,7 +115,7 @@ class MutedChannel:
 
     def _end_throttle(self) -> None:
         """The clock moves on, and nobody has looked at it yet."""
-        self._proxy.loop.now_ms = max(self._session.debt.read_off_until_ms, self._proxy.now_ms + THROTTLE_MS)
+        self._proxy.loop.now_ms = max(self._session.throttle.read_off_until_ms, self._proxy.now_ms + THROTTLE_MS)
 
     def _maybe_unmute(self) -> None:
         """What the broker was sent is gone, and the connection looks whether something else mutes it."""

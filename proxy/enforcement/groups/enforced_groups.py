@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from proxy.enforcement.groups.departed_debts import DepartedDebts
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.groups.fetch_queue import FetchQueue
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup
@@ -23,14 +23,14 @@ class EnforcedGroup(QuotaGroup):
         fetch_answer_bytes: the size of the last answer to a fetch; `UNKNOWN`: there was none.
         fetch_queue: the fetches that wait; None: none ever had to.
         last_step_ms: when the last age step was given out.
-        departed_debts: what connections that ended left; None: nothing ever.
-        departed_until_ms: when the longest of these debts is over; 0: none is left.
+        departed_throttles: what connections that ended left; None: nothing ever.
+        departed_until_ms: when the longest of these throttles is over; 0: none is left.
         meter_ref, meter_word, metered_bound: the meter's, see `proxy.meter.meter.Metered`; `meter_word` is the word that names this group,
             0 until its bound was described.
     """
 
     __slots__ = (
-        "departed_debts",
+        "departed_throttles",
         "departed_until_ms",
         "fetch_answer_bytes",
         "fetch_queue",
@@ -49,7 +49,7 @@ class EnforcedGroup(QuotaGroup):
         self.fetch_answer_bytes = UNKNOWN
         self.fetch_queue: FetchQueue | None = None
         self.last_step_ms = NEVER_MS
-        self.departed_debts: DepartedDebts | None = None
+        self.departed_throttles: DepartedThrottles | None = None
         self.departed_until_ms = 0
         self.meter_ref = -1
         self.meter_word = 0
@@ -70,28 +70,28 @@ class EnforcedGroup(QuotaGroup):
         return self.pending
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """Whether it has recorded nothing for so long, and no departed connection is still in debt to it."""
+        """Whether it has recorded nothing for so long, and no departed connection left a throttle to it."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
 
     def copy_to(self, other: Self) -> None:
         """Let another group go on where this one is; what is under way stays noted here."""
         super().copy_to(other)
         other.fetch_answer_bytes = self.fetch_answer_bytes
-        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
+        other.departed_throttles, other.departed_until_ms = self.departed_throttles, self.departed_until_ms
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
 
 class EnforcedMutationGroup(MutationGroup):
     """A bucket of controller mutations that is enforced and metered; attributes as those of `EnforcedGroup`."""
 
-    __slots__ = ("departed_debts", "departed_until_ms", "last_step_ms", "meter_ref", "metered_bound")
+    __slots__ = ("departed_throttles", "departed_until_ms", "last_step_ms", "meter_ref", "metered_bound")
 
     parent: EnforcedMutationGroup | None
 
     def __init__(self, tags: Mapping[str, str], bound: float = UNLIMITED, **settings: Any) -> None:
         super().__init__(tags, bound, **settings)
         self.last_step_ms = NEVER_MS
-        self.departed_debts: DepartedDebts | None = None
+        self.departed_throttles: DepartedThrottles | None = None
         self.departed_until_ms = 0
         self.meter_ref = -1
         self.metered_bound: float | None = None
@@ -108,7 +108,7 @@ class EnforcedMutationGroup(MutationGroup):
     def copy_to(self, other: Self) -> None:
         """Let another group go on where this one is."""
         super().copy_to(other)
-        other.departed_debts, other.departed_until_ms = self.departed_debts, self.departed_until_ms
+        other.departed_throttles, other.departed_until_ms = self.departed_throttles, self.departed_until_ms
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
 

@@ -55,7 +55,7 @@ COORDINATOR_KEYS: Final = frozenset(
     }
 )
 NEVER_INHERITS: Final = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
-"""Requests that do not take over a debt of request time: a client has to log in and to keep its membership."""
+"""Requests that do not take over a throttle of request time: a client has to log in and to keep its membership."""
 
 
 class RequestClassifier:

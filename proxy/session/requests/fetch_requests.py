@@ -20,13 +20,18 @@ _OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
 class FetchRequests:
     """Those of one connection."""
 
-    __slots__ = ("_admission", "_classifier", "_debt", "_in_flight", "_pending")
+    __slots__ = ("_admission", "_classifier", "_in_flight", "_pending", "_throttle")
 
     def __init__(
-        self, in_flight: InFlight, debt: ThrottleState, admission: FetchAdmission, pending: PendingRequests, classifier: RequestClassifier
+        self,
+        in_flight: InFlight,
+        throttle: ThrottleState,
+        admission: FetchAdmission,
+        pending: PendingRequests,
+        classifier: RequestClassifier,
     ) -> None:
         self._in_flight = in_flight
-        self._debt = debt
+        self._throttle = throttle
         self._admission = admission
         self._pending = pending
         self._classifier = classifier
@@ -75,16 +80,16 @@ class FetchRequests:
         self, group: EnforcedGroup, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
     ) -> bool:
         """Judge a fetch before it goes to the broker; False: it waits here."""
-        admission, debt = self._admission, self._debt
+        admission, throttle = self._admission, self._throttle
         if group.bound != context.cap_bound:
             context.cap_bytes = _fetch_bytes_max(group, context)
             context.is_lowered = context.max_bytes is not None and context.cap_bytes < context.max_bytes
             context.cap_bound = group.bound
-        if not debt.session_ends_ms and admission.passes_behind(group, context.cap_bytes, now_ms):
+        if not throttle.session_ends_ms and admission.passes_behind(group, context.cap_bytes, now_ms):
             return True
-        press_ms = debt.press_ms(read_ms) if debt.session_ends_ms else _NEVER_MS
-        is_pressed = debt.may_press and (now_ms >= press_ms or debt.session_expiring(now_ms))
-        has_step = is_pressed or debt.took_step(group)
+        wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
+        is_expiring = throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms))
+        has_step = is_expiring or throttle.took_step(group)
         if self._in_flight and not has_step and not admission.may_follow(group, now_ms):
             admission.leave_queue()
             self._pending.keep_over(data, at, len(self._in_flight), now_ms, read_ms)
@@ -94,11 +99,11 @@ class FetchRequests:
                 context.client.fetch_throttled(group, admission.throttle_ms, now_ms)
                 self._note_wait(group, context, admission.throttle_ms, now_ms)
             self._pending.keep(data, at, read_ms, Stop.THROTTLE)
-            self._pending.resume_at_ms = min(admission.wait_until_ms, press_ms)
+            self._pending.resume_at_ms = min(admission.wait_until_ms, wait_max_ms)
             self._pending.waits_behind_fetch = len(data) > at + size + LENGTH_BYTES
             return False
-        if is_pressed:
-            debt.passes_while_expiring(admission.bytes_max)
+        if is_expiring:
+            throttle.passes_while_expiring(admission.bytes_max)
         admission.forwarded(group)
         return True
 

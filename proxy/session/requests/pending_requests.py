@@ -57,8 +57,8 @@ class PendingRequests:
 
     __slots__ = (
         "_attention",
-        "_debt",
         "_in_flight",
+        "_throttle",
         "administered",
         "at",
         "data",
@@ -72,10 +72,10 @@ class PendingRequests:
         "worked",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, debt: ThrottleState) -> None:
+    def __init__(self, in_flight: InFlight, attention: Attention, throttle: ThrottleState) -> None:
         self._in_flight = in_flight
         self._attention = attention
-        self._debt = debt
+        self._throttle = throttle
         self.tail: UnfinishedFrame | None = None
         self.data: bytes | None = None
         self.at = 0
@@ -145,7 +145,7 @@ class PendingRequests:
         stop = Stop.TURN
         if in_flight_max == 0:
             stop = Stop.THROTTLE
-            self.resume_at_ms = max(self._debt.read_off_until_ms, now_ms + 1)
+            self.resume_at_ms = max(self._throttle.read_off_until_ms, now_ms + 1)
         elif len(self._in_flight) >= in_flight_max:
             stop = Stop.IN_FLIGHT
             self.in_flight_stop = in_flight_max

@@ -13,11 +13,11 @@ from proxy.session.throttle.throttle_state import ThrottleState
 class RecordedRequests:
     """Those of one connection."""
 
-    __slots__ = ("_classifier", "_debt", "_in_flight")
+    __slots__ = ("_classifier", "_in_flight", "_throttle")
 
-    def __init__(self, in_flight: InFlight, debt: ThrottleState, classifier: RequestClassifier) -> None:
+    def __init__(self, in_flight: InFlight, throttle: ThrottleState, classifier: RequestClassifier) -> None:
         self._in_flight = in_flight
-        self._debt = debt
+        self._throttle = throttle
         self._classifier = classifier
 
     def record_unanswered(self, context: RequestContext, size: int, now_ms: int) -> bool:
@@ -31,9 +31,9 @@ class RecordedRequests:
         if group is None:
             return False
         throttle_ms = self._record(context, group, size, now_ms)
-        if throttle_ms > 0 or self._debt.in_debt:
-            self._debt.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
-        return now_ms < self._debt.read_off_until_ms
+        if throttle_ms > 0 or self._throttle.is_throttled:
+            self._throttle.judge_unanswered(client, throttle_ms, group, now_ms, len(self._in_flight))
+        return now_ms < self._throttle.read_off_until_ms
 
     def record_departed(self, context: RequestContext, size: int, now_ms: int) -> RequestContext:
         """Record a Produce of a client that has closed its side: the next one of the group waits for the verdict at once.
@@ -46,7 +46,7 @@ class RecordedRequests:
             client.usage.own_produce_bytes += size
         group = client.produce(now_ms)
         if group is not None:
-            self._debt.judge_gone(client, self._record(context, group, size, now_ms), group, now_ms)
+            self._throttle.judge_gone(client, self._record(context, group, size, now_ms), group, now_ms)
         return plain_head(context)
 
     def _record(self, context: RequestContext, group: EnforcedGroup, size: int, now_ms: int) -> int:

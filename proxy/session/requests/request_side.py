@@ -17,11 +17,11 @@ from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.debt_checks import DebtChecks
 from proxy.session.requests.fetch_requests import FetchRequests
 from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests, Stop, check_size, frozen
 from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.requests_ahead import RequestsAhead
+from proxy.session.requests.throttle_checks import ThrottleChecks
 from proxy.session.requests.whole_requests import FoundRequest, WholeRequests
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
@@ -48,8 +48,6 @@ class RequestSide:
         "_attention",
         "_body_left",
         "_classifier",
-        "_debt",
-        "_debt_checks",
         "_fetch_admission",
         "_fetches",
         "_frames_more",
@@ -61,6 +59,8 @@ class RequestSide:
         "_limits",
         "_login",
         "_recorded",
+        "_throttle",
+        "_throttle_checks",
         "_turn_began",
         "_turn_ends",
         "_whole",
@@ -76,7 +76,7 @@ class RequestSide:
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: ThrottleState,
+        throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         classifier: RequestClassifier,
         own_replies: OwnReplies,
@@ -86,22 +86,22 @@ class RequestSide:
     ) -> None:
         self._in_flight = in_flight
         self._attention = attention
-        self._debt = debt
+        self._throttle = throttle
         self._fetch_admission = fetch_admission
         self._classifier = classifier
         self._login = login
         self.frame_bytes_max = frame_bytes_max
-        self.pending = PendingRequests(in_flight, attention, debt)
-        self._whole = WholeRequests(in_flight, attention, debt, self.pending, classifier, own_replies, reply, login)
-        self._fetches = FetchRequests(in_flight, debt, fetch_admission, self.pending, classifier)
-        self._recorded = RecordedRequests(in_flight, debt, classifier)
-        self._debt_checks = DebtChecks(debt)
+        self.pending = PendingRequests(in_flight, attention, throttle)
+        self._whole = WholeRequests(in_flight, attention, throttle, self.pending, classifier, own_replies, reply, login)
+        self._fetches = FetchRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
+        self._recorded = RecordedRequests(in_flight, throttle, classifier)
+        self._throttle_checks = ThrottleChecks(throttle)
         self._head: RequestContext | None = None  # of the last request
         self._known: dict[int, RequestContext] = {}  # of requests before it, by API version
         self._frames_more = 0  # that the head found last counts for, beyond one
         self._body_left = 0
         self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
-        self._limits = False  # of this scan: whether debts limit what goes on ...
+        self._limits = False  # of this scan: whether throttles limit what goes on ...
         self._in_flight_max = IN_FLIGHT_MAX  # ... how many requests may be in flight ...
         self._turn_began = self._turn_ends = 0  # ... and with which frames it begins and ends
         self.ahead: RequestsAhead | None = None
@@ -160,7 +160,7 @@ class RequestSide:
             or head.index != index
             or not data.startswith(head.prefix, HEAD_BYTES)
             or size > self.frame_bytes_max  # at least as large as the head it is for certain
-            or self._debt.limits
+            or self._throttle.limits
             or self.draining
         ):
             return self._follow(data, now_ms, now_ns)
@@ -279,8 +279,8 @@ class RequestSide:
     def _begin_turn(self, now_ms: int) -> None:
         """Find what limits the scan that begins."""
         self._body_left = self._whole.looked_bytes = 0
-        self._limits = self._debt.limits
-        self._in_flight_max = self._debt.in_flight_max(now_ms) if self._limits else IN_FLIGHT_MAX
+        self._limits = self._throttle.limits
+        self._in_flight_max = self._throttle.in_flight_max(now_ms) if self._limits else IN_FLIGHT_MAX
         if self.draining:
             self._in_flight_max = 0
         self._turn_began = self.frames
@@ -291,7 +291,7 @@ class RequestSide:
         count, most = len(self._in_flight), 1
         if count:
             if self.ahead is None:
-                self.ahead = RequestsAhead(self._in_flight, self._attention, self._debt, self._classifier)
+                self.ahead = RequestsAhead(self._in_flight, self._attention, self._throttle, self._classifier)
             most = INT32_MAX if self.ungated else self.ahead.number(head, size, now_ms)
             if not most:
                 self.pending.keep_over(data, at, count, now_ms, read_ms)
@@ -302,7 +302,7 @@ class RequestSide:
                 self.pending.keep_over(data, at, self._in_flight_max, now_ms, read_ms)
                 return 0
         if self._limits:
-            if not self._debt_checks.passes(head, size, now_ms, ungated=self.ungated):
+            if not self._throttle_checks.passes(head, size, now_ms, ungated=self.ungated):
                 self.pending.keep_over(data, at, 0, now_ms, read_ms)
                 return 0
             return 1
@@ -321,7 +321,7 @@ class RequestSide:
                 if room < 0:
                     self.pending.keep_over(data, at, len(in_flight), now_ms, read_ms)
                     return at
-            if self._limits and self._debt.departed:
+            if self._limits and self._throttle.departed:
                 known = self._recorded.record_departed(head, HEAD.unpack_from(data, at)[0], now_ms)
         count, begun, end = most, at, len(data) - HEAD_BYTES
         index, prefix, size_min, size_max = head.index, head.prefix, head.size_min, self.frame_bytes_max
@@ -364,14 +364,14 @@ class RequestSide:
         return at + size + LENGTH_BYTES
 
     def _next_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int, now_ms: int) -> RequestContext | None:
-        """Find a head that is not like the last one, and what debts its groups have; None: as in `_find_head`."""
+        """Find a head that is not like the last one, and what throttles its groups have; None: as in `_find_head`."""
         head = self._find_head(data, start, at, size, index)
         if head is None:
             return None
         if self.frames > self._turn_began:  # the first one of a scan is free
             self._turn_ends -= self._frames_more
-        if head.may_inherit and self._debt_checks.inherits(head, now_ms, ungated=self.ungated):
-            self._limits, self._in_flight_max = True, self._debt.in_flight_max(now_ms)
+        if head.may_inherit and self._throttle_checks.inherits(head, now_ms, ungated=self.ungated):
+            self._limits, self._in_flight_max = True, self._throttle.in_flight_max(now_ms)
         return head
 
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> RequestContext | None:
@@ -434,7 +434,7 @@ class RequestSide:
             if head is None:
                 raise ProtocolError("request head is longer than its frame", reason="bad_header")
             self._login.requested(head.api, frame, head.head_bytes)
-            self._debt.logs_in(now_ms)
+            self._throttle.logs_in(now_ms)
             self.forget_heads()
             self._in_flight.append((correlation_id, head, size, now_ms, now_ns))
             head.client.usage.requests[head.key] += 1

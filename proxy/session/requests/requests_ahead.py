@@ -72,11 +72,11 @@ class RequestsAhead:
     __slots__ = (
         "_attention",
         "_classifier",
-        "_debt",
         "_each",
         "_in_flight",
         "_produced",
         "_producer",
+        "_throttle",
         "_timed",
         "_timed_by",
         "bytes",
@@ -84,10 +84,10 @@ class RequestsAhead:
         "is_noted",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, debt: ThrottleState, heads: RequestClassifier) -> None:
+    def __init__(self, in_flight: InFlight, attention: Attention, throttle: ThrottleState, heads: RequestClassifier) -> None:
         self._in_flight = in_flight
         self._attention = attention
-        self._debt = debt
+        self._throttle = throttle
         self._classifier = heads
         self._produced = self._timed = _NOTHING
         self._producer: RequestContext | None = None  # the last one whose produced bytes have a bound
@@ -100,7 +100,7 @@ class RequestsAhead:
     def room_bytes(self, head: RequestContext, now_ms: int) -> int:
         """How many more produced bytes may go before those in flight are judged; below 0: those are all that the window can hold."""
         group = head.client.produce(now_ms)
-        if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE or self._debt.session_expiring(now_ms):
+        if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE or self._throttle.session_expiring(now_ms):
             return INT32_MAX
         self.is_bounded, self._producer = True, head
         in_flight = self._in_flight
@@ -121,7 +121,7 @@ class RequestsAhead:
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
-        if head.kind == LOGIN or self._debt.session_expiring(now_ms):
+        if head.kind == LOGIN or self._throttle.session_expiring(now_ms):
             return INT32_MAX
         each = self._classifier.broker_times.estimate(head.work, size) * PERCENT_PER_NANOSECOND
         self.is_bounded, self._timed_by, self._each = True, group, ceil(each * _EXACT) / _EXACT

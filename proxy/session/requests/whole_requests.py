@@ -97,13 +97,13 @@ class WholeRequests:
     __slots__ = (
         "_attention",
         "_classifier",
-        "_debt",
         "_in_flight",
         "_login",
         "_mutations",
         "_own_replies",
         "_pending",
         "_reply",
+        "_throttle",
         "looked_bytes",
     )
 
@@ -111,7 +111,7 @@ class WholeRequests:
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: ThrottleState,
+        throttle: ThrottleState,
         pending: PendingRequests,
         classifier: RequestClassifier,
         own_replies: OwnReplies,
@@ -120,7 +120,7 @@ class WholeRequests:
     ) -> None:
         self._in_flight = in_flight
         self._attention = attention
-        self._debt = debt
+        self._throttle = throttle
         self._pending = pending
         self._classifier = classifier
         self._own_replies = own_replies
@@ -298,7 +298,7 @@ class WholeRequests:
         except ProtocolError as error:
             self._defer(request, error)
             return ScanStep(request.data, request.at, 0, goes_on=False)
-        self._debt.logs_in(request.read_ms)
+        self._throttle.logs_in(request.read_ms)
         self._pending.keep(request.data[request.end :], 0, request.read_ms, Stop.LOGIN)
         return self._note(request.context, request)._replace(goes_on=False)
 

@@ -45,12 +45,12 @@ class AnswerVerdicts:
         "_attention",
         "_charged_ns",
         "_classifier",
-        "_debt",
         "_fetch_admission",
         "_in_flight",
         "_login",
         "_number",
         "_questions_ms",
+        "_throttle",
         "_timed_group",
         "answers",
         "meter",
@@ -63,14 +63,14 @@ class AnswerVerdicts:
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: ThrottleState,
+        throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         classifier: RequestClassifier,
         login: Login,
     ) -> None:
         self._in_flight = in_flight
         self._attention = attention
-        self._debt = debt
+        self._throttle = throttle
         self._fetch_admission = fetch_admission
         self._classifier = classifier
         self._login = login
@@ -147,18 +147,18 @@ class AnswerVerdicts:
             self._fetch_admission.answered(amount)
             group = client.fetch(now_ms)
         throttle_ms = 0 if group is None else group.record(amount, now_ms)
-        debt = self._debt
+        throttle = self._throttle
         if self.meter is not None:
             if throttle_ms <= 0 >= time_ms:
                 if group is not None:
                     self.meter.passed(group, amount, now_ms, self._number, head.index)
             else:
                 self._note_verdict(head, group, amount, throttle_ms, time_ms, now_ms)
-        if throttle_ms <= 0 >= time_ms and not debt.active:
+        if throttle_ms <= 0 >= time_ms and not throttle.active:
             return 0
         if throttle_ms > time_ms and group is not None:
             (client.produce_throttled if kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
-            return debt.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
+            return throttle.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
         return self._judge_time(head, time_ms, received_ms, now_ms)
 
     def _note_verdict(
@@ -185,17 +185,17 @@ class AnswerVerdicts:
 
     def _judge_time(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
         """Take in the verdict on a request's time, where no other is longer."""
-        debt, client = self._debt, head.client
+        throttle, client = self._throttle, head.client
         work = head.work
         timed_by = None if work is None or head.is_question or (work.of_login and time_ms <= 0) else client.request(now_ms)
         if time_ms > 0 and timed_by is not None:
             self._questions_ms = 0  # whose verdict is on all that was recorded is no second one
             client.request_throttled(timed_by, time_ms, now_ms)
-            return debt.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
-        if head.kind == PASS and not debt.is_of(timed_by):
-            debt.pass_answer()
+            return throttle.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
+        if head.kind == PASS and not throttle.is_of(timed_by):
+            throttle.pass_answer()
         else:
-            debt.judge_within(now_ms)
+            throttle.judge_within(now_ms)
         return 0
 
     def judge_login(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
@@ -286,7 +286,7 @@ class AnswerVerdicts:
         group = client.request(now_ms) if time_ms > 0 else None
         if group is not None:
             client.request_throttled(group, time_ms, now_ms)
-            self._debt.judge(client, time_ms, group, now_ms, now_ms, len(self._in_flight))
+            self._throttle.judge(client, time_ms, group, now_ms, now_ms, len(self._in_flight))
 
     def enabled_times(self) -> ConnectionHandlerTime | None:
         """Return what takes the time of answers, None while no quota asks for it."""
@@ -314,13 +314,13 @@ class AnswerVerdicts:
             self._note_verdict(head, None, 0, throttle_ms, time_ms, now_ms)
         elif throttle_ms > 0 and head.cell is not None:
             head.cell.throttled(throttle_ms, waits=not head.client.enforcement.only_observes)
-        if throttle_ms <= 0 >= time_ms and not self._debt.active:
+        if throttle_ms <= 0 >= time_ms and not self._throttle.active:
             return 0
         if time_ms > 0 and time_ms >= throttle_ms:
             return self._judge_time(head, time_ms, received_ms, now_ms)
         if throttle_ms > 0:
             head.client.mutation_throttled(ticket.group, throttle_ms, now_ms)
-        return self._debt.judge(
+        return self._throttle.judge(
             head.client, throttle_ms, ticket.group, now_ms, received_ms, len(self._in_flight), outlives=not is_strict(head.api)
         )
 

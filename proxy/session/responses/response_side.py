@@ -64,7 +64,6 @@ class ResponseSide:
         "_attention",
         "_body_left",
         "_classifier",
-        "_debt",
         "_fetch_admission",
         "_held",
         "_held_stamps",
@@ -79,6 +78,7 @@ class ResponseSide:
         "_tail",
         "_tail_need",
         "_taken_ms",
+        "_throttle",
         "_walker",
         "broken",
         "hold_until_ms",
@@ -94,7 +94,7 @@ class ResponseSide:
         self,
         in_flight: InFlight,
         attention: Attention,
-        debt: ThrottleState,
+        throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         rewriter: Rewriter,
         classifier: RequestClassifier,
@@ -103,14 +103,14 @@ class ResponseSide:
     ) -> None:
         self._in_flight = in_flight
         self._attention = attention
-        self._debt = debt
+        self._throttle = throttle
         self._classifier = classifier
         self._login = login
         self._own_replies = own_replies
         self._fetch_admission = fetch_admission
         self._number = classifier.number
         self._meter = classifier.meter
-        self.verdicts = AnswerVerdicts(in_flight, attention, debt, fetch_admission, classifier, login)
+        self.verdicts = AnswerVerdicts(in_flight, attention, throttle, fetch_admission, classifier, login)
         self._rewriter = rewriter
         self._body_left = 0
         self._tail: bytearray | None = None
@@ -195,7 +195,7 @@ class ResponseSide:
             or self._tail is not None
             or self._held is not None
             or frame_bytes < RESPONSE_HEAD_BYTES
-            or self._debt.active
+            or self._throttle.active
         ):
             return self._follow(data, now_ms, now_ns)
         expected, head, request_size, _, forwarded_ns = in_flight[0]
@@ -308,7 +308,7 @@ class ResponseSide:
         in_flight = self._in_flight
         _, head, _, _, sent_ns = in_flight[0]
         request_quota = self.verdicts.request_quota
-        if (head.kind != PRODUCE and head.kind != FETCH) or self._held is not None or self._debt.active:
+        if (head.kind != PRODUCE and head.kind != FETCH) or self._held is not None or self._throttle.active:
             return at
         if request_quota is not None and request_quota.enabled and head.work is not None:
             return at
@@ -391,9 +391,9 @@ class ResponseSide:
     def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
         """A request that is answered here has its answer: that is held as a broker's would be, for the time that it cost the broker."""
         self.verdicts.judge_questions(client, now_ms)
-        if self._held is None and self._debt.hold_until_ms > now_ms:
+        if self._held is None and self._throttle.hold_until_ms > now_ms:
             self._held = []
-            self.hold_until_ms = self._debt.hold_until_ms
+            self.hold_until_ms = self._throttle.hold_until_ms
 
     def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
         """Treat a reply of our own that refuses like the answer of a broker: it is held or announces the wait."""
@@ -401,13 +401,13 @@ class ResponseSide:
         self.verdicts.forget_questions()  # the quota of mutations makes its client wait
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
-        debt = self._debt
+        throttle = self._throttle
         in_flight = len(self._in_flight)
-        announce_ms = debt.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, in_flight, outlives=False)
+        announce_ms = throttle.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, in_flight, outlives=False)
         reply, stamp_at = refusal.answer(announce_ms)
-        if self._held is None and debt.hold_until_ms > now_ms:
+        if self._held is None and throttle.hold_until_ms > now_ms:
             self._held = []
-            self.hold_until_ms = debt.hold_until_ms
+            self.hold_until_ms = throttle.hold_until_ms
         if self._held is not None and stamp_at is not None:
             self._held_stamps.append((sum(map(len, self._held)) + stamp_at, announce_ms))
         return reply
@@ -420,7 +420,7 @@ class ResponseSide:
 
     def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
         """Follow the answers from `at` on; return the pieces that may leave."""
-        end, in_flight, debt = len(data), self._in_flight, self._debt
+        end, in_flight, throttle = len(data), self._in_flight, self._throttle
         out: list[bytes | memoryview] = [] if self._held is None else self._held
         leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
         self._body_left = self._looked_bytes = 0
@@ -447,12 +447,12 @@ class ResponseSide:
                         break
                     looked, stays = found
                 announce_ms = self._account(data, at, size, looked, now_ms, now_ns, is_timed=is_timed)
-                if is_judged and debt.active and self._held is None and debt.hold_until_ms > now_ms:
+                if is_judged and throttle.active and self._held is None and throttle.hold_until_ms > now_ms:
                     leaving = [*out, data[start:at]]
                     self._held = out = []
-                    self.hold_until_ms = debt.hold_until_ms
+                    self.hold_until_ms = throttle.hold_until_ms
                     start = at
-                if is_judged and self._held is not None and debt.in_debt and not head.is_question:
+                if is_judged and self._held is not None and throttle.is_throttled and not head.is_question:
                     place = throttle_place(head.api, data[at : at + frame_bytes], looked)
                     self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 if announce_ms or looked is not None or (head.rewrite and not stays):
@@ -528,8 +528,8 @@ class ResponseSide:
         if is_timed and head.work is not None:
             time_ms = self._time_ms(head, data, at, frame_bytes, request_size, forwarded_ns, now_ms, now_ns)
         elif kind == PASS:
-            if self._debt.active:
-                self._debt.pass_answer()
+            if self._throttle.active:
+                self._throttle.pass_answer()
             return 0
         if kind < MUTATION and not self.compares:
             return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
@@ -686,18 +686,18 @@ class ResponseSide:
         return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
 
     def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
-        if self._debt.active and not is_judged:
-            self._debt.pass_answer()
+        if self._throttle.active and not is_judged:
+            self._throttle.pass_answer()
         self._login.answered(head.api, frame, sent_ms)
         self._login_went_on()
         if head.key == ApiKey.SASL_HANDSHAKE and self._login.under_way:
             self._classifier.broker_times.logs_in = True
-            self._debt.hold_renewal()
+            self._throttle.hold_renewal()
         if self._login.bare:
             self._tail = bytearray()  # from here on there are no heads
 
     def _login_went_on(self) -> None:
-        self._debt.logging_in = self._login.under_way and self._login.free_left > 0
+        self._throttle.logging_in = self._login.under_way and self._login.free_left > 0
         self._attention.needs_settle = True
 
     def _scan_tokens(self, tail: bytearray) -> bytes | None:

@@ -26,15 +26,15 @@ class UnansweredRequests:
 
     Args:
         in_flight: requests without an answer, oldest first.
-        debt: takes the verdicts, which are left to the groups.
+        throttle: takes the verdicts, which are left to the groups.
         is_timed: whether the time of requests is recorded.
     """
 
-    __slots__ = ("_classifier", "_debt", "_in_flight", "_is_timed", "_skip_bytes", "_tail")
+    __slots__ = ("_classifier", "_in_flight", "_is_timed", "_skip_bytes", "_tail", "_throttle")
 
-    def __init__(self, in_flight: InFlight, debt: ThrottleState, heads: RequestClassifier, *, is_timed: bool) -> None:
+    def __init__(self, in_flight: InFlight, throttle: ThrottleState, heads: RequestClassifier, *, is_timed: bool) -> None:
         self._in_flight = in_flight
-        self._debt = debt
+        self._throttle = throttle
         self._classifier = heads
         self._is_timed = is_timed
         self._skip_bytes = 0
@@ -104,7 +104,7 @@ class UnansweredRequests:
 
     def _throttled(self, head: RequestContext, group: Stepper, throttle_ms: int, now_ms: int) -> None:
         if throttle_ms > 0:
-            self._debt.judge_gone(head.client, throttle_ms, group, now_ms)
+            self._throttle.judge_gone(head.client, throttle_ms, group, now_ms)
 
     # --- answers to fetches
 

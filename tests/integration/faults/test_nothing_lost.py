@@ -80,7 +80,7 @@ def test_all_sizes_and_codecs(target: Target) -> None:
 def test_throttled_with_a_quota_that_flips(target: Target, quotas: Path) -> None:
     """R2: under a quota that is changed tenfold each second nothing is lost, and no more passes than the larger bound allows.
 
-    A tenth of the bound makes whatever passed before it a debt of nine windows. With eleven of a second that is more than the 60 s
+    A tenth of the bound makes whatever passed before it a throttle of nine windows. With eleven of a second that is more than the 60 s
     that librdkafka waits for an answer, and what it then sends again the mock stores twice: so there are three.
     """
     topic, ledger = target.topic("throttled"), Ledger()

@@ -1,4 +1,4 @@
-"""The kernel's receive buffer of a connection in debt, and after it."""
+"""The kernel's receive buffer of a throttled connection, and afterwards."""
 
 import socket
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ def receiver() -> Iterator[socket.socket]:
 
 
 def test_a_small_buffer_is_small(receiver: socket.socket) -> None:
-    """In debt the kernel holds no more than twice what was asked for, which is how Linux counts."""
+    """While the connection is throttled the kernel holds no more than twice what was asked for, which is how Linux counts."""
     shrink_receive_buffer(receiver.fileno())
     assert receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * SMALL_RECEIVE_BYTES
 
 
-def test_after_the_debt_the_window_may_grow_again(receiver: socket.socket) -> None:
-    """Neither the buffer nor the window nor the kernel's own sizing stays as it was in debt: else a client is slow for ever after."""
+def test_after_the_throttle_the_window_may_grow_again(receiver: socket.socket) -> None:
+    """Neither the buffer nor the window nor the kernel's own sizing stays small after the throttle; else the client is slow for good."""
     shrink_receive_buffer(receiver.fileno())
     restore_receive_buffer(receiver.fileno())
     assert receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > 2 * SMALL_RECEIVE_BYTES

@@ -36,8 +36,8 @@ def announced(proxy: ProxyFixture, peer: Peer, size: int, number: int, client_id
     proxy.enforcement.mode = Mode.MUTE
     assert peer.sends(produce_of(size, number, client_id=client_id)) == [number]
     assert peer.answers(produced(number, version=PRODUCE_VERSION)) == [number]
-    debt = peer.connection.session.debt
-    return debt.debt_until_ms - proxy.now_ms if debt.in_debt else 0
+    throttle = peer.connection.session.throttle
+    return throttle.throttled_until_ms - proxy.now_ms if throttle.is_throttled else 0
 
 
 def test_members_share_a_budget() -> None:

@@ -42,8 +42,8 @@ def test_a_removed_quota(proxy: ProxyFixture) -> None:
     assert peer.broker.take() == request
 
 
-def test_quotas_switched_off_in_mid_debt(proxy: ProxyFixture) -> None:
-    """The next answer ends the debt: the pipeline is open again."""
+def test_quotas_switched_off_in_mid_throttle(proxy: ProxyFixture) -> None:
+    """The next answer ends the throttle: the pipeline is open again."""
     peer = proxy.connect()
     assert announced(proxy, peer, produce_for(2_000, 1), 1) == 2_000
     proxy.scopes.switch(produce=False, fetch=False)
@@ -90,7 +90,7 @@ def test_from_mute_to_delay(proxy: ProxyFixture) -> None:
 @pytest.mark.parametrize("verdict_ms", [3_000, 100_000])
 @pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
 def test_to_observe_everybody_is_released(proxy: ProxyFixture, before: Mode, verdict_ms: int) -> None:
-    """What is held leaves, who is paused is read, debts are gone: at once, for all connections."""
+    """Held responses leave, paused clients are read, and throttles end: at once, for all connections."""
     proxy.enforcement.mode = before
     peer, other = proxy.connect(), proxy.connect()
     for one in (peer, other):
@@ -141,7 +141,7 @@ class ByPrefix(ClientQuotaCallback):
 
 
 def test_another_callback(proxy: ProxyFixture) -> None:
-    """The next request counts in the group that the new callback names, also on a connection that is in debt."""
+    """The next request counts in the group that the new callback names, also on a connection that is throttled."""
     first, second = proxy.connect(), proxy.connect()
     assert announced(proxy, first, produce_for(2_000, 1), 1) == 2_000
     proxy.scopes.on_moved = lambda: [one.connection.session.count_in(proxy.scopes.of(("b", 1))) for one in (first, second)]

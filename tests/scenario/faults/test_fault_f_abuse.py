@@ -26,7 +26,7 @@ def muted(sluice: RunningGateway) -> int:
     return sum("throttle" in connection.client.paused_for for connection in sluice.connections)
 
 
-async def test_f05_a_new_connection_finds_the_old_debt() -> None:
+async def test_f05_a_new_connection_finds_the_old_throttle() -> None:
     """Its first request waits until what the old connection was throttled for is over: nothing is forgiven by leaving."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=BOUND)) as sluice:
         for at in range(4):

@@ -181,7 +181,7 @@ async def test_e11_megabytes_pass_in_time_for_a_renewal(mode: EnforcementMode) -
         await client.send(produce_request(10, b"r" * 5_000_000))
         await broker.connections[0].until_requests(3)
         sending = asyncio.ensure_future(client.send(b"".join(produce_request(number, b"r" * 1_000_000) for number in range(11, 16))))
-        await until(lambda: sluice.connections[0].session.debt.in_debt)
+        await until(lambda: sluice.connections[0].session.throttle.is_throttled)
         assert len(broker.connections[0].requests) == 3
         await sending
         await client.send(sasl_frames.handshake("PLAIN", correlation_id=20))

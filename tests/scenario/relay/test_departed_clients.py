@@ -33,7 +33,7 @@ async def leave(client: ScriptedClient, how: str) -> None:
 @MODES
 @pytest.mark.parametrize("how", ["half-close", "close", "reset"])
 async def test_produce_and_leave(mode: str, how: str) -> None:
-    """Of twenty producers in turn, each gone when its request is sent, one reaches the broker: the others serve its debt first."""
+    """Of twenty producers in turn, each gone when its request is sent, one reaches the broker: the others serve its throttle first."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=BOUND), clean=False) as sluice:
         first = await sluice.client()
         await first.send(produce_of_size(REQUEST_BYTES, 1))

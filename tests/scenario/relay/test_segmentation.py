@@ -113,7 +113,7 @@ def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | 
             keep(session.responses.release(now_ms), to_client)
         keep(session.responses.take_own_replies(now_ms) if session.in_flight else None, to_client)
         if session.requests.pending.stop is not Stop.NONE:
-            now_ms = max(now_ms + 1, session.requests.pending.resume_at_ms, session.debt.read_off_until_ms)
+            now_ms = max(now_ms + 1, session.requests.pending.resume_at_ms, session.throttle.read_off_until_ms)
             keep(session.requests.resume(now_ms, now_ms * 1_000_000), to_broker)
         elif before == (len(to_broker), len(to_client), answered):
             break

@@ -91,7 +91,7 @@ def test_nothing_left_is_answered_here(talk: Talk, key: int, version: int, frame
     ],
 )
 def test_old_versions_are_throttled_afterwards(talk: Talk, key: int, version: int, frame: bytes, cost: int) -> None:
-    """A client that cannot be refused gets everything through at once; what it cost is charged, and it waits for the debt."""
+    """A client that cannot be refused gets everything through at once; what it cost is charged, and it waits for the throttle."""
     talk.model.topics["old"] = 7
     talk.asks(CREATE, 7, create(1, {"a": 111}))
     talk.proxy.wait(100)

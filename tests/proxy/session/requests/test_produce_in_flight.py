@@ -76,14 +76,14 @@ def test_nothing_is_noted_far_below_the_bound(proxy: ProxyFixture) -> None:
 
 
 def test_an_answer_within_the_quota_lets_the_next_go(proxy: ProxyFixture) -> None:
-    """What was in flight counts then, so the sum is the same: the next goes alone, and its verdict begins the debt."""
+    """What was in flight counts then, so the sum is the same: the next goes alone, and its verdict begins the throttle."""
     peer = proxy.connect()
     proxy.enforcement.mode = Mode.MUTE
     assert peer.sends(*(produce_of(6_000, number) for number in range(1, 5))) == [1, 2]
     assert peer.answers(answer(1)) == [1]
     assert peer.forwarded() == [], "12,000 bytes are over the bound as soon as the second is answered"
     assert peer.answers(answer(2)) == [2]
-    assert peer.connection.session.debt.in_debt
+    assert peer.connection.session.throttle.is_throttled
     proxy.wait(11_000)
     assert peer.forwarded() == [3]
 
@@ -169,7 +169,7 @@ def test_what_is_in_flight_is_what_the_rule_says(steps: list[tuple[list[int], in
             for _ in range(min(answers, len(in_flight))):
                 one, size = in_flight.pop(0)
                 peer.answers(answer(one) if size else answered(one))
-                if peer.connection.session.debt.in_debt:
+                if peer.connection.session.throttle.is_throttled:
                     return
                 proxy.wait(0)  # what the kernel held while nobody read
                 assert peer.forwarded() == let_go(proxy, waiting, in_flight)

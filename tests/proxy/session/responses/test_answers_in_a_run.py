@@ -187,7 +187,7 @@ def test_groups_that_take_turns_in_one_millisecond_are_distinguished(turns: list
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
+def test_a_throttle_that_was_served_ends_with_a_run(together: bool) -> None:
     """The answers that were owed when it began are counted off one by one."""
     proxy, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
     with proxy:
@@ -196,14 +196,14 @@ def test_a_debt_that_was_served_ends_with_a_run(together: bool) -> None:
         peer.client.arrive(b"".join(request for request, _ in pairs))
         connected(proxy).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
         peer.broker.arrive(pairs[0][1])
-        assert peer.connection.session.debt.active
+        assert peer.connection.session.throttle.active
         proxy.wait(60_000)
         peer.broker.arrive(pairs[1][1])
-        assert peer.connection.session.debt.active
+        assert peer.connection.session.throttle.active
         rest = [answer for _, answer in pairs[2:]]
         for answers in [b"".join(rest)] if together else rest:
             peer.broker.arrive(answers)
-        assert not peer.connection.session.debt.active
+        assert not peer.connection.session.throttle.active
 
 
 @pytest.mark.parametrize("depth", [1, 2])

@@ -40,12 +40,12 @@ def test_it_takes_no_slot(proxy: ProxyFixture) -> None:
     assert peer.answers(b"\0\0\0\x04\0\0\0\x02", produced(4, version=PRODUCE_VERSION)) == [2, 4]
 
 
-def test_answers_owed_when_it_mutes_are_not_held(proxy: ProxyFixture) -> None:
-    """There is no answer whose deadline they could share: they leave as they come, and each extends the debt."""
+def test_answers_pending_when_it_mutes_are_not_held(proxy: ProxyFixture) -> None:
+    """There is no answer whose deadline they could share: they leave as they come, and each extends the throttle."""
     peer = proxy.connect()
     assert peer.sends(produce_of(8_000, 1), produce_for(2_000, 2, acks=0)) == [1, 2]
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == [1]
-    assert peer.connection.session.debt.debt_until_ms == proxy.now_ms + 10_000
+    assert peer.connection.session.throttle.throttled_until_ms == proxy.now_ms + 10_000
 
 
 def test_one_at_a_time_until_a_verdict_of_0(proxy: ProxyFixture) -> None:

@@ -1,4 +1,4 @@
-"""Debts of more than 25 s: at each step of 25 s one request of the group goes on, for its client's sake."""
+"""During a throttle of more than 25 s one request of the group goes on at each step of 25 s, so that its client does not give up."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def _mute(proxy: ProxyFixture) -> None:
     proxy.enforcement.mode = Mode.MUTE
 
 
-def in_debt(proxy: ProxyFixture, verdict_ms: int) -> Peer:
+def throttled(proxy: ProxyFixture, verdict_ms: int) -> Peer:
     """Return a connection whose last verdict was at least `verdict_ms`."""
     peer = proxy.connect()
     peer.asks(produce_for(verdict_ms, 1), produced(1, version=PRODUCE_VERSION))
@@ -21,8 +21,8 @@ def in_debt(proxy: ProxyFixture, verdict_ms: int) -> Peer:
 
 
 def test_a_lone_connection_goes_on_at_each_step(proxy: ProxyFixture) -> None:
-    """Its next request goes on after 25 s although debt is left, is judged, and the next step begins."""
-    peer = in_debt(proxy, 100_000)
+    """The next request goes on after 25 s, before the throttle is over; it is judged, and the next step begins."""
+    peer = throttled(proxy, 100_000)
     peer.sends(produce_of(25_000, 2), produce_of(25_000, 3))
     for number in (2, 3):
         proxy.wait(24_999)
@@ -34,8 +34,8 @@ def test_a_lone_connection_goes_on_at_each_step(proxy: ProxyFixture) -> None:
 
 
 def test_one_connection_of_the_group_per_step(proxy: ProxyFixture) -> None:
-    """Of three in debt one goes on per step; each gets its turn."""
-    peers = [in_debt(proxy, 200_000) for _ in range(3)]
+    """Of three throttled connections one goes on per step; each gets its turn."""
+    peers = [throttled(proxy, 200_000) for _ in range(3)]
     for peer in peers:
         peer.sends(plain(2), plain(3))
     turns = []
@@ -46,9 +46,9 @@ def test_one_connection_of_the_group_per_step(proxy: ProxyFixture) -> None:
     assert {turn[0] for turn in turns} == {0, 1, 2}
 
 
-def test_a_step_within_quota_does_not_forgive_the_debt(proxy: ProxyFixture) -> None:
-    """After 25 s of silence the window is empty; what the client has ready waits all the same until the debt is served."""
-    peer = in_debt(proxy, 60_000)
+def test_a_step_within_quota_does_not_forgive_the_throttle(proxy: ProxyFixture) -> None:
+    """After 25 s of silence the window is empty; what the client has ready waits all the same until the throttle is served."""
+    peer = throttled(proxy, 60_000)
     peer.sends(*(produce_of(900, number) for number in range(2, 6)))
     for number, wait_ms in ((2, 25_000), (3, 25_000), (4, 10_000)):
         proxy.wait(wait_ms - 1)
@@ -56,13 +56,13 @@ def test_a_step_within_quota_does_not_forgive_the_debt(proxy: ProxyFixture) -> N
         proxy.wait(1)
         assert peer.forwarded() == [number]
         peer.answers(produced(number, version=PRODUCE_VERSION))
-    assert peer.forwarded() == [5], "the debt is over: within quota nobody waits"
+    assert peer.forwarded() == [5], "the throttle is over: within quota nobody waits"
 
 
 def test_groups_do_not_share_steps(proxy: ProxyFixture) -> None:
     """Another client-id's step is its own."""
     proxy.set_quota(produce=1_000.0, client_id="other")
-    first = in_debt(proxy, 100_000)
+    first = throttled(proxy, 100_000)
     second = proxy.connect()
     second.asks(produce_for(100_000, 1, client_id="other"), produced(1, version=PRODUCE_VERSION))
     first.sends(plain(2))
@@ -72,9 +72,9 @@ def test_groups_do_not_share_steps(proxy: ProxyFixture) -> None:
     assert second.forwarded() == [2]
 
 
-def test_a_debt_that_is_over_needs_no_step(proxy: ProxyFixture) -> None:
-    """Two connections whose debt ends within 25 s both go on at its end."""
-    peers = [in_debt(proxy, 5_000), in_debt(proxy, 0)]
+def test_a_throttle_that_is_over_needs_no_step(proxy: ProxyFixture) -> None:
+    """Two connections whose throttle ends within 25 s both go on at its end."""
+    peers = [throttled(proxy, 5_000), throttled(proxy, 0)]
     for peer in peers:
         peer.sends(plain(2))
     proxy.wait(24_000)
@@ -83,7 +83,7 @@ def test_a_debt_that_is_over_needs_no_step(proxy: ProxyFixture) -> None:
 
 def test_who_goes_on_is_one_request_not_many(proxy: ProxyFixture) -> None:
     """The step lets one request go; its follower waits for the answer, and an unjudged answer begins no new step."""
-    peer = in_debt(proxy, 100_000)
+    peer = throttled(proxy, 100_000)
     peer.sends(plain(2), plain(3))
     proxy.wait(25_000)
     assert peer.forwarded() == [2]

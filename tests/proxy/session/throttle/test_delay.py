@@ -89,8 +89,8 @@ def test_a_held_answer_stays_in_the_brokers_socket(proxy: ProxyFixture) -> None:
     assert peer.broker.reading
 
 
-def test_nothing_is_read_until_the_debt_is_over(proxy: ProxyFixture) -> None:
-    """Reading is off until min(debt_until, now + 25 s), however long the answer itself waits."""
+def test_nothing_is_read_until_the_throttle_is_over(proxy: ProxyFixture) -> None:
+    """Reading is off until min(throttled_until, now + 25 s), however long the answer itself waits."""
     peer = proxy.connect()
     peer.sends(produce_for(12_000, 1))
     peer.answers(produced(1, version=PRODUCE_VERSION))
@@ -116,11 +116,11 @@ def test_a_read_that_slipped_in_is_kept_back(proxy: ProxyFixture) -> None:
     assert peer.broker.take() == slipped
 
 
-@pytest.mark.parametrize("owed", [1, 3, 20])
-def test_answers_owed_leave_at_the_same_deadline(proxy: ProxyFixture, owed: int) -> None:
+@pytest.mark.parametrize("pending", [1, 3, 20])
+def test_pending_answers_leave_at_the_same_deadline(proxy: ProxyFixture, pending: int) -> None:
     """Whoever was in flight when the verdict fell waits for the first one's deadline; nobody starts a second wait."""
     peer = proxy.connect()
-    ids = list(range(1, owed + 2))
+    ids = list(range(1, pending + 2))
     assert pipelined(proxy, peer, produce_for(2_000, 1), *(produce_of(100, number) for number in ids[1:])) == ids
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
     proxy.wait(500)
@@ -132,7 +132,7 @@ def test_answers_owed_leave_at_the_same_deadline(proxy: ProxyFixture, owed: int)
     assert peer.connection.session.responses.hold_until_ms == 0
 
 
-def test_an_owed_answer_that_comes_after_the_deadline_does_not_wait(proxy: ProxyFixture) -> None:
+def test_a_pending_answer_that_comes_after_the_deadline_does_not_wait(proxy: ProxyFixture) -> None:
     """It is over quota too, yet it leaves at once and announces its whole verdict."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), produce_of(3_000, 2)) == [1, 2]
@@ -143,19 +143,19 @@ def test_an_owed_answer_that_comes_after_the_deadline_does_not_wait(proxy: Proxy
     assert throttle_ms(peer.client.take(), *PRODUCE) == 5_000
 
 
-def test_each_owed_answer_extends_the_debt(proxy: ProxyFixture) -> None:
+def test_each_pending_answer_extends_the_throttle(proxy: ProxyFixture) -> None:
     """Its bytes are recorded as its head comes, and reading stays off for its verdict, counted from then."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
     peer.answers(*(produced(number, version=PRODUCE_VERSION) for number in (1, 2, 3)))
-    debt = peer.connection.session.debt
-    assert debt.debt_until_ms == proxy.now_ms + 2_000 + 3_000 + 4_000
-    assert debt.read_off_until_ms == debt.debt_until_ms
+    throttle = peer.connection.session.throttle
+    assert throttle.throttled_until_ms == proxy.now_ms + 2_000 + 3_000 + 4_000
+    assert throttle.read_off_until_ms == throttle.throttled_until_ms
     proxy.wait(2_000)
     assert peer.delivered() == [1, 2, 3], "held longer than the first verdict says"
 
 
-def test_owed_answers_of_all_kinds_keep_their_order(proxy: ProxyFixture) -> None:
+def test_pending_answers_of_all_kinds_keep_their_order(proxy: ProxyFixture) -> None:
     """What no byte quota judges waits behind a held answer too: no response before its predecessor."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), plain(2), produce_of(100, 3), plain(4)) == [1, 2, 3, 4]
@@ -166,7 +166,7 @@ def test_owed_answers_of_all_kinds_keep_their_order(proxy: ProxyFixture) -> None
     assert peer.delivered() == [1, 2, 3, 4]
 
 
-def test_one_request_at_a_time_while_in_debt(proxy: ProxyFixture) -> None:
+def test_one_request_at_a_time_while_throttled(proxy: ProxyFixture) -> None:
     """After the pause one request goes on, the next when it is answered; a verdict of 0 opens the pipeline again."""
     peer = proxy.connect()
     peer.sends(produce_for(2_000, 1))
@@ -175,11 +175,11 @@ def test_one_request_at_a_time_while_in_debt(proxy: ProxyFixture) -> None:
     proxy.wait(11_900)
     assert peer.forwarded() == [2]
     assert peer.answers(answered(2)) == [1, 2]
-    assert peer.forwarded() == [3], "an answer that nobody judges ends no debt"
-    assert peer.connection.session.debt.in_debt
+    assert peer.forwarded() == [3], "an answer that nobody judges ends no throttle"
+    assert peer.connection.session.throttle.is_throttled
     proxy.wait(1_000)
     peer.answers(produced(3, version=PRODUCE_VERSION))
-    assert not peer.connection.session.debt.in_debt
+    assert not peer.connection.session.throttle.is_throttled
     assert peer.forwarded() == [4, 5, 6]
 
 
@@ -192,7 +192,7 @@ def test_what_was_sent_before_the_verdict_is_delivered(proxy: ProxyFixture) -> N
     assert peer.delivered() == [3]
 
 
-def test_the_debt_belongs_to_the_connection(proxy: ProxyFixture) -> None:
+def test_the_throttle_belongs_to_the_connection(proxy: ProxyFixture) -> None:
     """Another connection of the same group reads on; the rate is the group's, so its next answer is judged by it."""
     first, second = proxy.connect(), proxy.connect()
     first.sends(produce_for(2_000, 1))
@@ -214,4 +214,4 @@ def test_verdicts_stay_within_an_int32(proxy: ProxyFixture) -> None:
     peer.broker.arrive(produced(1, version=PRODUCE_VERSION))
     proxy.wait(5_000)
     assert throttle_ms(peer.client.take(), *PRODUCE) == 2**31 - 1 - 5_000
-    assert peer.connection.session.debt.read_off_until_ms == proxy.now_ms + 20_000
+    assert peer.connection.session.throttle.read_off_until_ms == proxy.now_ms + 20_000

@@ -67,7 +67,7 @@ def test_produce_leave_and_come_back(mode: Mode, how: str, request_bytes: int) -
 
 @MODES
 def test_produce_answered_leave_and_come_back(mode: Mode) -> None:
-    """Who awaits the answer, where it comes at once, and leaves in debt meets that debt on the next connection."""
+    """A client that awaits the response, where it comes at once, and leaves while it is throttled is throttled on its next connection."""
     passed = 0
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         start_ms = proxy.now_ms
@@ -128,7 +128,7 @@ def half_close(peer: Peer) -> None:
         connection.client.eof_received()
 
 
-def in_debt(proxy: ProxyFixture, request_bytes: int = 150_000) -> Peer:
+def throttled(proxy: ProxyFixture, request_bytes: int = 150_000) -> Peer:
     """A connection that has produced more than a window holds, and its answer."""
     peer = proxy.connect()
     peer.asks(produce_of(request_bytes, 1), produced(1, version=PRODUCE_VERSION))
@@ -136,9 +136,9 @@ def in_debt(proxy: ProxyFixture, request_bytes: int = 150_000) -> Peer:
 
 
 def test_what_was_sent_before_a_half_close_goes_on_in_its_turn() -> None:
-    """Five requests behind a throttle go on one by one, none before the debt is over; then the connection ends."""
+    """Five requests behind a throttle go on one by one, none before the throttle is over; then the connection ends."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
-        peer = in_debt(proxy)
+        peer = throttled(proxy)
         peer.client.arrive(b"".join(produce_of(100, number) for number in range(2, 7)))
         half_close(peer)
         proxy.wait(4_900)
@@ -159,7 +159,7 @@ def test_what_was_sent_before_a_half_close_goes_on_in_its_turn() -> None:
 def test_what_a_closed_client_left_behind_goes_on_without_it(mode: Mode) -> None:
     """The client's socket is closed when the first answer is written to it; its requests still reach the broker, each in its turn."""
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
-        peer = in_debt(proxy)
+        peer = throttled(proxy)
         peer.client.arrive(produce_of(100, 2) + produce_of(100, 3))
         half_close(peer)
         peer.connection.client.connection_lost(ConnectionResetError())
@@ -174,9 +174,9 @@ def test_what_a_closed_client_left_behind_goes_on_without_it(mode: Mode) -> None
 
 
 def test_what_is_left_after_its_time_is_dropped_and_counted() -> None:
-    """A debt longer than `departed_ms`: the connection ends with a reason, and the bytes that were dropped are counted."""
+    """A throttle longer than `departed_ms`: the connection ends with a reason, and the bytes that were dropped are counted."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
-        peer = in_debt(proxy, 2_000_000)
+        peer = throttled(proxy, 2_000_000)
         left = produce_of(250_001, 2)
         peer.client.arrive(left)
         half_close(peer)
@@ -190,7 +190,7 @@ def test_what_is_left_after_its_time_is_dropped_and_counted() -> None:
 def test_only_so_many_of_one_address_are_served() -> None:
     """The 65th connection of an address that closes its side with requests that wait is ended; one of another address is not."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
-        leave(in_debt(proxy, 400_000), "reset")
+        leave(throttled(proxy, 400_000), "reset")
         peers = [proxy.connect() for _ in range(65)]
         for peer in peers:
             peer.client.arrive(produce_of(100_000, 2))
@@ -218,9 +218,9 @@ def test_a_half_close_ends_no_hold(mode: Mode) -> None:
 
 
 def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
-    """Many connections that wait for one debt do not go on together when it is over: each meets the verdict on the one before it."""
+    """Many connections that wait for one throttle do not go on together when it is over: each meets the verdict on the one before it."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
-        in_debt(proxy)
+        throttled(proxy)
         peers = [proxy.connect() for _ in range(10)]
         for peer in peers:
             peer.client.arrive(produce_of(150_000, 2))
@@ -232,10 +232,10 @@ def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
 # --- age steps
 
 
-def test_a_request_larger_than_a_step_waits_until_the_debt_is_over() -> None:
+def test_a_request_larger_than_a_step_waits_until_the_throttle_is_over() -> None:
     """At 25 s a request of 25 s of the quota may go; a larger one gives the step back to its group."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
-        large, small = in_debt(proxy, 400_000), in_debt(proxy, 100_000)
+        large, small = throttled(proxy, 400_000), throttled(proxy, 100_000)
         large.sends(produce_of(250_001, 2))
         small.sends(produce_of(250_000, 2))
         proxy.wait(25_000)
@@ -244,10 +244,10 @@ def test_a_request_larger_than_a_step_waits_until_the_debt_is_over() -> None:
         assert large.forwarded() == [2]
 
 
-def test_a_verdict_of_zero_for_another_group_does_not_end_a_debt() -> None:
-    """A client in debt that goes on with another client-id in an age step still serves the debt of the first."""
+def test_a_verdict_of_zero_for_another_group_does_not_end_a_throttle() -> None:
+    """A throttled client that goes on with another client-id in an age step still serves the throttle of the first."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
-        peer = in_debt(proxy, 800_000)
+        peer = throttled(proxy, 800_000)
         peer.sends(produce_of(100, 2, client_id="free") + produce_of(200_000, 3))
         proxy.wait(25_000)
         assert peer.forwarded() == [2]
@@ -312,14 +312,14 @@ def test_mutations_count_although_their_client_resets() -> None:
         assert other.forwarded() == [2]
 
 
-def test_a_request_that_can_be_refused_leaves_no_debt() -> None:
+def test_a_request_that_can_be_refused_leaves_no_throttle() -> None:
     """The bucket refuses what comes next, on whatever connection, and a broker makes no new connection wait for that."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1.0)
         talk = Talk(proxy, TopicModel())
         talk.asks(ApiKey.CREATE_TOPICS, 7, create(1, {"a": 20}))
         assert talk.asks(ApiKey.CREATE_TOPICS, 7, create(2, {"b": 1})).errors == [("b", 89)]
-        assert talk.peer.connection.session.debt.in_debt
+        assert talk.peer.connection.session.throttle.is_throttled
         leave(talk.peer, "reset")
         (group,) = proxy.scope.mutation.groups()
         assert group.departed_until_ms == 0
@@ -329,7 +329,7 @@ def test_a_request_that_can_be_refused_leaves_no_debt() -> None:
 
 
 def test_a_drain_frees_no_fetch_but_all_else() -> None:
-    """A fetch that waits is not sent when Sluice ends; a Produce behind it goes when the fetch may, a Produce in debt at once."""
+    """A fetch that waits is not sent when Sluice ends; a Produce behind it goes when the fetch may, a throttled Produce at once."""
     with ProxyFixture(produce=BOUND, fetch=BOUND, mode=Mode.MUTE) as proxy:
         producer = proxy.connect()
         producer.sends(produce_of(150_000, 1) + produce_of(100, 2))

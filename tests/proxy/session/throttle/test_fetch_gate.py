@@ -25,7 +25,7 @@ def ask(number: int) -> bytes:
 
 @pytest.mark.parametrize("mode", ACTING)
 def test_it_waits_while_its_group_is_over_the_bound(proxy: ProxyFixture, mode: Mode) -> None:
-    """A connection without any debt waits too, and is judged again when less counts, until the rate allows it."""
+    """A connection without any throttle waits too, and is judged again when less counts, until the rate allows it."""
     proxy.enforcement.mode = mode
     first, second = proxy.connect(), proxy.connect()
     first.asks(ask(1), fetched_for(5_000, 1))
@@ -157,7 +157,7 @@ def test_one_waiting_fetch_of_the_group_per_step(proxy: ProxyFixture) -> None:
 
 
 def test_time_kept_back_for_another_reason_counts(proxy: ProxyFixture) -> None:
-    """A fetch that waited out its connection's debt is as old as its read, so the gate keeps it no further 25 s."""
+    """A fetch that waited out its connection's throttle is as old as its read, so the gate keeps it no further 25 s."""
     peer = proxy.connect()
     proxy.enforcement.mode = Mode.MUTE
     peer.asks(ask(1), fetched_for(60_000, 1))

@@ -92,7 +92,7 @@ def test_fetches_go_in_the_order_in_which_they_were_read(proxy: ProxyFixture) ->
 
 
 def test_time_read_counts_not_time_come(proxy: ProxyFixture) -> None:
-    """A fetch that its connection's debt kept back goes before those that were read after it."""
+    """A fetch that its connection's throttle kept back goes before those that were read after it."""
     early = proxy.connect()
     proxy.enforcement.mode = Mode.MUTE
     early.asks(ask(1), fetched_of(12_000, 1))
@@ -207,7 +207,7 @@ def test_the_first_in_line_that_cannot_go_steps_aside(proxy: ProxyFixture) -> No
     assert first.sends(ask(4)) == []
     assert second.sends(ask(1)) == []
     first.answers(fetched_of(8_000, 2))
-    assert first.connection.session.debt.in_debt
+    assert first.connection.session.throttle.is_throttled
     first.answers(fetched_of(12_000, 3))
     proxy.wait(11_000)
     assert second.forwarded() == [1]

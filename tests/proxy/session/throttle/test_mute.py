@@ -15,7 +15,7 @@ def _mute(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("verdict_ms", [1, 5_000, 24_999, 25_000, 25_001, 600_000])
 def test_answered_at_once_then_not_read(proxy: ProxyFixture, verdict_ms: int) -> None:
-    """hold = 0, announce = ms; reading is off until min(debt_until, now + 25 s)."""
+    """hold = 0, announce = ms; reading is off until min(throttled_until, now + 25 s)."""
     peer = proxy.connect()
     peer.sends(produce_for(verdict_ms, 1))
     peer.broker.arrive(produced(1, version=PRODUCE_VERSION))
@@ -50,8 +50,8 @@ def test_only_the_four_bytes_change(proxy: ProxyFixture) -> None:
     assert throttle_ms(frame, 1, FETCH_VERSION) == 3_000
 
 
-def test_owed_answers_go_at_once_too(proxy: ProxyFixture) -> None:
-    """Each is announced by its own verdict and extends the debt."""
+def test_pending_answers_go_at_once_too(proxy: ProxyFixture) -> None:
+    """Each is announced by its own verdict and extends the throttle."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
     announced = []
@@ -59,7 +59,7 @@ def test_owed_answers_go_at_once_too(proxy: ProxyFixture) -> None:
         peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
         announced.append(throttle_ms(peer.client.take(), 0, PRODUCE_VERSION))
     assert announced == [2_000, 5_000, 9_000]
-    assert peer.connection.session.debt.debt_until_ms == proxy.now_ms + 9_000
+    assert peer.connection.session.throttle.throttled_until_ms == proxy.now_ms + 9_000
 
 
 def test_an_old_version_without_throttle_time_is_muted_all_the_same(proxy: ProxyFixture) -> None:

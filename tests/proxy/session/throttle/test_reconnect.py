@@ -72,7 +72,7 @@ def kafka_lets_pass(start_ms: int) -> int:
 
 @pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 def test_f05_reconnecting_buys_nothing_in_the_long_run(mode: Mode) -> None:
-    """The debt is the group's: whoever leaves a muted connection finds it again on the next; the rate is the bound's, and the broker's."""
+    """The throttle is the group's: a client that leaves a muted connection is throttled on its next one. The rate is that of the bound."""
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         client = Impatient(proxy)
         start_ms = proxy.now_ms

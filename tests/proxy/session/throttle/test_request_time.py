@@ -300,7 +300,7 @@ def test_from_a_handshake_to_the_verdict_only_tokens_pass(proxy: ProxyFixture, a
 
 
 def test_before_a_login_api_versions_are_free_twice(timed: ProxyFixture) -> None:
-    """As many as a client asks that does not know its broker's (KIP-511); each one more is charged and waits, and debt stays debt."""
+    """A client that does not know its broker's versions (KIP-511) may ask as often as that; each further request is charged and waits."""
     logs_in(timed, timed.connect())
     peer = timed.connect()
     assert [asks_versions(timed, peer, number) for number in (1, 2)] == [0, 0]
@@ -438,7 +438,7 @@ def test_what_the_broker_is_asked_for_a_request_is_charged(timed: ProxyFixture, 
     assert group_of(timed).throttle_count == 2
 
 
-def test_a_question_ends_no_debt(patient: ProxyFixture) -> None:
+def test_a_question_ends_no_throttle(patient: ProxyFixture) -> None:
     """One within the quota, behind a request that was over it: the verdict on that stands."""
     patient.settings.answers_quotas = True
     peer = patient.connect()
@@ -446,7 +446,7 @@ def test_a_question_ends_no_debt(patient: ProxyFixture) -> None:
     patient.wait(AGE_MAX_MS)
     patient.set_quota(request=1e9)
     asks_for_its_sake(patient, peer, 2)
-    assert peer.connection.session.debt.in_debt
+    assert peer.connection.session.throttle.is_throttled
 
 
 def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: ProxyFixture) -> None:

@@ -1,4 +1,4 @@
-"""Row E11: sessions of SASL end, and a client in debt has to log in again before they do."""
+"""Row E11: sessions of SASL end, and a throttled client has to log in again before they do."""
 
 import struct
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def log_in(peer: Peer, lifetime_ms: int) -> None:
     peer.client.take()
 
 
-def fall_into_debt(peer: Peer, size_bytes: int = 100_000) -> bytes:
+def exceed_quota(peer: Peer, size_bytes: int = 100_000) -> bytes:
     """Produce so much; return what the client has got when the verdict has fallen."""
     assert peer.sends(produce_of(size_bytes, 20)) == [20]
     peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
@@ -61,11 +61,11 @@ def alices_group(proxy: ProxyFixture) -> EnforcedGroup:
 
 @MODES
 def test_a_mute_leaves_time_to_log_in_again(proxy: ProxyFixture) -> None:
-    """Nothing is read for at most four fifths of what is left of a session; the rest of the debt is served in the next one."""
+    """Nothing is read for at most four fifths of what is left of a session; the rest of the throttle is served in the next one."""
     peer = proxy.connect()
     log_in(peer, 10_000)
     proxy.wait(2_000)
-    fall_into_debt(peer)
+    exceed_quota(peer)
     peer.client.arrive(request_of(21, ApiKey.HEARTBEAT, 0) + frames.handshake("PLAIN", correlation_id=22))
     proxy.wait(6_300)
     assert peer.forwarded() == []
@@ -106,7 +106,7 @@ def test_the_end_of_a_session_belongs_to_its_renewal(proxy: ProxyFixture) -> Non
     """In its last twentieth nothing waits: all that was sent before the renewal reaches the broker in time, is counted, and is paid for."""
     peer = proxy.connect()
     log_in(peer, 20_000)
-    fall_into_debt(peer)
+    exceed_quota(peer)
     for number in range(21, 31):
         peer.client.arrive(produce_of(5_000, number))
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=40))
@@ -136,7 +136,7 @@ def test_no_more_passes_at_the_end_of_a_session_than_is_sent_before_a_renewal(pr
     peer = proxy.connect()
     log_in(peer, 3_600_000)
     proxy.wait(3_590_000)
-    fall_into_debt(peer, 1_000_000)
+    exceed_quota(peer, 1_000_000)
     for number in range(21, 41):
         peer.client.arrive(produce_of(1_000_000, number))
     proxy.wait(7_900)
@@ -156,7 +156,7 @@ def test_a_mute_longer_than_the_session_is_a_hold(proxy: ProxyFixture) -> None:
     """Who waits for an answer sends no more than it may have in flight before it logs in again; an answer at once would ask for more."""
     peer = proxy.connect()
     log_in(peer, 10_000)
-    assert fall_into_debt(peer) == b""
+    assert exceed_quota(peer) == b""
     proxy.wait(4_990)
     assert peer.client.take() == b""
     proxy.wait(20)
@@ -167,15 +167,15 @@ def test_a_mute_that_the_session_outlives_is_a_mute(proxy: ProxyFixture) -> None
     """Within a session that lasts, the answer goes at once and announces all."""
     peer = proxy.connect()
     log_in(peer, 200_000)
-    assert throttle_ms(fall_into_debt(peer), 0, PRODUCE_VERSION) == 90_000
+    assert throttle_ms(exceed_quota(peer), 0, PRODUCE_VERSION) == 90_000
 
 
 @MODES
-def test_debt_is_served_while_a_client_waits_to_log_in_again(proxy: ProxyFixture) -> None:
+def test_throttle_is_served_while_a_client_waits_to_log_in_again(proxy: ProxyFixture) -> None:
     """The broker's answer to the first message of a renewal waits up to 7 s: its client is silent so long, and no session runs."""
     peer = proxy.connect()
     log_in(peer, 2_000)
-    fall_into_debt(peer)
+    exceed_quota(peer)
     proxy.wait(1_800)
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=22))
     assert peer.broker.take() == frames.handshake("PLAIN", correlation_id=22)
@@ -195,11 +195,11 @@ def test_debt_is_served_while_a_client_waits_to_log_in_again(proxy: ProxyFixture
     assert proxy.closed == []
 
 
-def test_without_debt_a_renewal_waits_for_nothing(proxy: ProxyFixture) -> None:
+def test_without_throttle_a_renewal_waits_for_nothing(proxy: ProxyFixture) -> None:
     """Both answers of the broker pass at once."""
     peer = proxy.connect()
     log_in(peer, 2_000)
-    fall_into_debt(peer, 5_000)
+    exceed_quota(peer, 5_000)
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=22))
     peer.broker.arrive(frames.handshake_answer(22))
     assert peer.client.take() == frames.handshake_answer(22)
@@ -210,7 +210,7 @@ def test_a_renewal_waits_7_s_at_most_whatever_is_held_in_front_of_it(proxy: Prox
     peer = proxy.connect()
     log_in(peer, 4_000)
     proxy.wait(3_500)
-    fall_into_debt(peer)
+    exceed_quota(peer)
     proxy.wait(310)
     assert peer.sends(produce_of(5_000, 21)) == [21]
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=22))
@@ -231,7 +231,7 @@ def test_held_answers_keep_nothing_from_passing_before_a_renewal(proxy: ProxyFix
     """Hundreds of small requests go to the broker before the session ends, although the answers to those before them are held."""
     peer = proxy.connect()
     log_in(peer, 2_000)
-    fall_into_debt(peer)
+    exceed_quota(peer)
     numbers = list(range(21, 421))
     peer.client.arrive(b"".join(produce_of(1_000, number) for number in numbers) + frames.handshake("PLAIN", correlation_id=900))
     proxy.wait(1_799)
@@ -244,7 +244,7 @@ def test_a_second_hold_ends_soon_after_the_session(proxy: ProxyFixture) -> None:
     """Who may have no more requests in flight sends its renewal when one is answered: 3 s after the end at the latest."""
     peer = proxy.connect()
     log_in(peer, 2_000)
-    fall_into_debt(peer)
+    exceed_quota(peer)
     peer.client.arrive(produce_of(5_000, 21))
     proxy.wait(1_650)
     assert peer.forwarded() == [21]

@@ -1,27 +1,27 @@
-"""What debts mean for the requests of one connection: its own, and those that departed connections left to its groups."""
+"""Decides whether requests may go on while throttles last: the connection's own, and those of departed connections."""
 
 from __future__ import annotations
 
 from proxy.enforcement.groups.enforced_groups import Stepper
 from proxy.session.mutations.charge import is_strict
 from proxy.session.request_context import FETCH, MUTATION, NO_ACK, PRODUCE, RequestContext
-from proxy.session.throttle.departed_debts import longest_debt, take_debt
+from proxy.session.throttle.departed_throttles import longest_throttle, take_throttle
 from proxy.session.throttle.throttle_state import ThrottleState
 
 GROUPS_MET_MAX = 64
 
 
-class DebtChecks:
-    """Those of one connection."""
+class ThrottleChecks:
+    """The throttle checks of one connection."""
 
-    __slots__ = ("_debt", "_groups_met")
+    __slots__ = ("_groups_met", "_throttle")
 
-    def __init__(self, debt: ThrottleState) -> None:
-        self._debt = debt
+    def __init__(self, throttle: ThrottleState) -> None:
+        self._throttle = throttle
         self._groups_met: set[Stepper] | None = None  # that a request of this connection counts for
 
     def inherits(self, context: RequestContext, now_ms: int, *, ungated: bool) -> bool:
-        """Before the first request of each group: take over the longest debt that a departed connection left to it."""
+        """Take over the longest throttle that a departed connection left to a group, before the first request of the group."""
         client, inherits = context.client, False
         met = self._groups_met
         if met is None or len(met) >= GROUPS_MET_MAX:
@@ -32,26 +32,26 @@ class DebtChecks:
             met.add(group)
             if ungated or not client.is_enforced:
                 continue
-            debt = take_debt(group, now_ms)
-            if debt is not None:
-                self._debt.inherit(client, *debt, now_ms)
+            found = take_throttle(group, now_ms)
+            if found is not None:
+                self._throttle.inherit(client, *found, now_ms)
                 inherits = True
         return inherits
 
     def passes(self, context: RequestContext, size: int, now_ms: int, *, ungated: bool) -> bool:
-        """Whether a request may go on as far as debts say: also those that were left meanwhile, where its client has closed its side."""
-        debt, client, kind = self._debt, context.client, context.kind
-        if debt.session_expiring(now_ms):
-            return debt.passes_while_expiring(size)
-        if debt.departed and not ungated and client.is_enforced:
+        """Whether throttles let a request go on. A client that closed its side also takes over throttles that were left meanwhile."""
+        throttle, client, kind = self._throttle, context.client, context.kind
+        if throttle.session_expiring(now_ms):
+            return throttle.passes_while_expiring(size)
+        if throttle.departed and not ungated and client.is_enforced:
             for group in _groups_of(context, now_ms):
-                found = None if group is None else longest_debt(group, now_ms)
-                if found is not None and found[1] > debt.debt_until_ms:
-                    debt.inherit(client, *found, now_ms)
-            if not debt.in_flight_max(now_ms):
+                found = None if group is None else longest_throttle(group, now_ms)
+                if found is not None and found[1] > throttle.throttled_until_ms:
+                    throttle.inherit(client, *found, now_ms)
+            if not throttle.in_flight_max(now_ms):
                 return False
         counted = client.produce(now_ms) if kind in (PRODUCE, NO_ACK) else client.mutation(now_ms) if kind == MUTATION else None
-        return debt.step_passes(counted, size, now_ms)
+        return throttle.step_passes(counted, size, now_ms)
 
 
 def _groups_of(context: RequestContext, now_ms: int) -> tuple[Stepper | None, Stepper | None]:
