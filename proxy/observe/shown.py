@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+Urgency = tuple[bool, bool, float]
+"""Groups that are being throttled come first, then those with a bound, then those with the most units since the start."""
+
 
 class ShownGroup(Protocol):
     """A group, and where it belongs."""
@@ -27,13 +30,8 @@ class ShownGroup(Protocol):
     def is_limited(self) -> bool:
         """Whether it has a bound."""
 
-    @property
-    def throttled_until_ms(self) -> int:
-        """End of the delay of the last verdict."""
-
-    @property
-    def recorded_total(self) -> float:
-        """Units since the start."""
+    def urgency(self, now_ms: int) -> Urgency:
+        """Return what groups are chosen by where there are too many; changes nothing."""
 
     def rate(self, now_ms: int) -> float:
         """Return units per second; changes nothing."""

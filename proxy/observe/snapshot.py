@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxy.enforcement.switches import SwitchMode
-    from proxy.observe.shown import ShownGroup, ShownManager, ShownUsage
+    from proxy.observe.shown import ShownGroup, ShownManager, ShownUsage, Urgency
     from proxy.observe.state import QuotaManager
     from quota.groups.group import QuotaGroup
 
@@ -55,15 +55,10 @@ class GroupView(NamedTuple):
         """The entity whose quota applies."""
         return rule_of(self.group.tags, self.manager.rules, custom_callback=self.manager.custom_callback, limited=self.is_limited)
 
-    @property
-    def throttled_until_ms(self) -> int:
-        """End of the delay of the last verdict."""
-        return self.group.throttled_until_ms
-
-    @property
-    def recorded_total(self) -> float:
-        """Units since the start."""
-        return self.group.recorded_total
+    def urgency(self, now_ms: int) -> Urgency:
+        """Return what groups are chosen by where there are too many; changes nothing."""
+        group = self.group
+        return group.throttled_until_ms > now_ms, group.bound < UNLIMITED, group.recorded_total
 
     @property
     def measures_all(self) -> bool:

@@ -134,11 +134,7 @@ def _most_urgent(snapshot: Snapshot, groups_max: int, now_ms: int) -> list[Shown
     """Return the groups to show: those being throttled first, then those with a bound, then by traffic."""
     if snapshot.group_count <= groups_max:
         return list(snapshot.groups)
-    return heapq.nlargest(  # sorting all would hold the interpreter for too long
-        groups_max,
-        snapshot.groups,
-        key=lambda view: (view.throttled_until_ms > now_ms, view.is_limited, view.recorded_total),
-    )
+    return heapq.nlargest(groups_max, snapshot.groups, key=lambda view: view.urgency(now_ms))  # sorting all would hold the interpreter
 
 
 def _tokens(groups: Sequence[ShownGroup], now_ms: int) -> list[tuple[tuple[str, ...], float]]:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from proxy.observe.shown import Urgency
 from proxy.observe.snapshot import GroupView, ManagerView
 from quota.entity import UNLIMITED, ClientQuotaType
 from quota.groups.group import VERDICTS_MAX, GroupKey, QuotaGroup
@@ -103,6 +104,10 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     def is_limited(self) -> bool:
         """Whether it has a bound."""
         return self.bound < UNLIMITED
+
+    def urgency(self, now_ms: int) -> Urgency:
+        """Return what groups are chosen by where there are too many."""
+        return self.throttled_until_ms > now_ms, self.is_limited, self.recorded_total
 
     def rate(self, _now_ms: int) -> float:
         """Return units per second as they were when the row was made."""

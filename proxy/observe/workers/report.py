@@ -120,7 +120,7 @@ def _most_urgent(managers: Sequence[ManagerView], now_ms: int) -> list[GroupView
     views = islice((view for manager in managers for view in manager.views()), GROUPS_MAX)
     if sum(manager.group_count for manager in managers) <= GROUPS_TOLD_MAX:
         return list(views)
-    return heapq.nlargest(GROUPS_TOLD_MAX, views, key=lambda view: (view.throttled_until_ms > now_ms, view.is_limited, view.recorded_total))
+    return heapq.nlargest(GROUPS_TOLD_MAX, views, key=lambda view: view.urgency(now_ms))
 
 
 def _manager_row(view: ManagerView, told: set[int], now_ms: int) -> ManagerRow:
