@@ -1,10 +1,16 @@
 """Names of metering files and directories, and of the headers of the messages that carry them over a topic."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 SCHEMA_VERSION: Final = 1
+SHARED_SCHEMA_VERSION: Final = 2
+"""Of the runs of processes that share usage: it has `SHARED_COLUMNS` more. Other runs are written as they were before there were any."""
+SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION)
+SHARED: Final = "shared"
+"""Among the settings of a run: with which processes it shares usage."""
 KIND: Final = "sluice-metering"
 """What a manifest says of itself: `schema` and `kind`."""
 
@@ -24,10 +30,15 @@ def file_set_name(run_id: str, first_seq: int, part: int = 0) -> str:
     return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
 
 
-def place_of(table: str, proxy_id: str, first_ts_ms: int) -> Path:
+def schema_of(settings: Mapping[str, object]) -> int:
+    """Return the schema version of a run's files, by the settings that its manifests tell of."""
+    return SHARED_SCHEMA_VERSION if SHARED in settings else SCHEMA_VERSION
+
+
+def place_of(table: str, proxy_id: str, first_ts_ms: int, schema: int = SCHEMA_VERSION) -> Path:
     """Return the directory of a table's files of one hour, relative to the metering directory."""
     at = datetime.fromtimestamp(first_ts_ms / 1_000, UTC)
-    return Path(table, f"schema={SCHEMA_VERSION}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
+    return Path(table, f"schema={schema}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
 
 
 def ledger_name(proxy_id: str) -> str:

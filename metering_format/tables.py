@@ -1,4 +1,4 @@
-"""Arrow schemas of every metering table, version 1.
+"""Arrow schemas of every metering table, version 2. Files of version 1 lack `SHARED_COLUMNS`.
 
 Units stand in the names: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes. `seq` numbers the decisions of a run, without holes.
 """
@@ -88,8 +88,18 @@ STATES: Final = pa.schema(
 )
 """How the proxy was set from a sequence number on."""
 
-ADDED: Final = {"states": ("switches",), "events": ("before", "since_ms"), "usage": ("waited_requests", "waited_ms")}
-"""Columns that files of an earlier minor version lack."""
+SHARED_COLUMNS: Final = {
+    "samples": ("remote_n", "remote_sum", "remote_pos", "remote_source", "remote_total"),
+    "events": ("source", "source_total", "assumed"),
+}
+"""Columns that only runs of processes that share usage have."""
+ADDED: Final = {
+    "states": ("switches",),
+    "samples": SHARED_COLUMNS["samples"],
+    "events": ("before", "since_ms", *SHARED_COLUMNS["events"]),
+    "usage": ("waited_requests", "waited_ms"),
+}
+"""Columns that files of an earlier version lack."""
 
 GAPS: Final = pa.schema([_RUN, _field("from_seq", pa.int64()), _field("n", pa.int64()), _field("reason", pa.string())])
 """Decisions that were taken and not written: their numbers, and why."""
@@ -122,6 +132,11 @@ SAMPLES: Final = pa.schema(
         _field("thr_pos", _list(pa.int32()), nullable=True),
         _field("thr_ms", _list(pa.int32()), nullable=True),
         _field("applied_ms", _list(pa.int32()), nullable=True),
+        _field("remote_n", pa.int32(), nullable=True),  # of `n` and `sum`, what other processes recorded
+        _field("remote_sum", pa.int64(), nullable=True),
+        _field("remote_pos", _list(pa.int32()), nullable=True),
+        _field("remote_source", _list(pa.string()), nullable=True),  # number of a worker
+        _field("remote_total", _list(pa.int64()), nullable=True),  # all that the source had used in the group by then
     ]
 )
 """One closed sample of one sensor, or a part of one; the lists, one entry per event, are null at level `sample`."""
@@ -134,7 +149,7 @@ EVENTS: Final = pa.schema(
         _field("seq", pa.int64()),
         _field("ts_ms", pa.int64()),
         _field("sample_start_ms", pa.int64()),
-        _field("kind", pa.int8()),  # 0 record, 1 unchecked, 2 un-record, 3 note; of mutations: 4 charged to 8 asked
+        _field("kind", pa.int8()),  # 0 record, 1 unchecked, 2 un-record, 3 note; of mutations: 4 charged to 8 asked; 9 remote, 10 skipped
         _field("value", pa.int64()),
         _field("window_sum", pa.int64()),
         _field("window_ms", pa.int32()),
@@ -147,9 +162,13 @@ EVENTS: Final = pa.schema(
         _field("api_version", pa.int16()),
         _field("before", pa.float64(), nullable=True),
         _field("since_ms", pa.int64(), nullable=True),
+        _field("source", pa.string(), nullable=True),
+        _field("source_total", pa.int64(), nullable=True),
+        _field("assumed", pa.float64(), nullable=True),  # 0: what workers of one machine know of each other is not estimated
     ]
 )
-"""One decision: at level `trace` all of them, at the others what a token bucket decided about controller mutations, which have no samples.
+"""One decision: at level `trace` all of them, at the others what a token bucket decided about controller mutations, which have no samples,
+and usage from elsewhere that was skipped.
 
 Of a mutation `value` is what it costs, `before` the balance that it found, as of `since_ms`, and `observed` the one that it left.
 """

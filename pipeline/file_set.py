@@ -171,20 +171,18 @@ def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None)
     declared = TABLES[table]
     wanted = [declared.field(name) for name in (columns or declared.names)]
     for name in ADDED.get(table, ()):
-        if name not in read.column_names:
+        if name not in read.column_names and (columns is None or name in columns):
             read = read.append_column(name, pa.nulls(len(read), declared.field(name).type))
     missing = [field.name for field in wanted if field.name not in read.column_names]
     if missing:
-        raise BadInputError(
-            f"{path}: lacks column {missing[0]} of schema 1 of {table}; it is a file of another program or version; restore it"
-        )
+        raise BadInputError(f"{path}: lacks column {missing[0]} of table {table}; it is a file of another program or version; restore it")
     chosen, schema = read.select([field.name for field in wanted]), pa.schema(wanted)
     if chosen.schema.equals(schema):
         return chosen
     try:
         return chosen.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise BadInputError(f"{path}: is not of schema 1 of {table} ({_first_line(error)}); restore it") from error
+        raise BadInputError(f"{path}: is not of table {table} ({_first_line(error)}); restore it") from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from metering_format.manifest import Manifest
-from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSION
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_readable
@@ -52,14 +52,15 @@ def manifest_of(data: bytes, path: Path | str) -> Manifest:
         raise BadInputError(f"{path}: not a manifest ({error}); restore it") from error
     if not isinstance(fields, dict) or fields.get("kind") != KIND:
         raise BadInputError(f"{path}: not a manifest of Sluice's metering; name the directory that `sluice run --metering` wrote")
-    if fields.get("schema") != SCHEMA_VERSION:
+    if fields.get("schema") not in SCHEMA_VERSIONS:
+        known = " and ".join(map(str, SCHEMA_VERSIONS))
         raise BadInputError(
-            f"{path}: schema {fields.get('schema')!r}, this version reads {SCHEMA_VERSION}; use the Sluice that wrote it or a newer one"
+            f"{path}: schema {fields.get('schema')!r}, this version reads {known}; use the Sluice that wrote it or a newer one"
         )
     try:
         manifest = msgspec.convert(fields, Manifest)
     except msgspec.ValidationError as error:
-        raise BadInputError(f"{path}: not a manifest of schema {SCHEMA_VERSION}: {error}") from error
+        raise BadInputError(f"{path}: not a manifest of schema {fields['schema']}: {error}") from error
     _check_entries(path, manifest)
     return manifest
 
@@ -69,7 +70,7 @@ def _check_entries(path: Path | str, manifest: Manifest) -> None:
         inside = not Path(entry.path).is_absolute() and ".." not in Path(entry.path).parts
         if entry.table not in TABLES or not inside:
             raise BadInputError(
-                f"{path}: names {entry.table} at {entry.path}, which is no table of schema {SCHEMA_VERSION} in this directory"
+                f"{path}: names {entry.table} at {entry.path}, which is no table of schema {manifest.schema} in this directory"
             )
 
 

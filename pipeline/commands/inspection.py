@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metering_format.manifest import Manifest
-from metering_format.tables import TABLES
+from metering_format.tables import ADDED, TABLES
 from pipeline.errors import BadInputError
 from pipeline.manifest import read_manifest
 from pipeline.report.plain_page import Table, draw_plain
@@ -32,7 +32,7 @@ def inspected(path: Path) -> Manifest | dict[str, Any]:
     if path.suffix == ".json":
         return read_manifest(path)
     table, kind = _read(path)
-    name = next((name for name, schema in TABLES.items() if set(schema.names) <= set(table.column_names)), None)
+    name = next((name for name, schema in TABLES.items() if set(schema.names) - set(ADDED.get(name, ())) <= set(table.column_names)), None)
     first = table.slice(0, ROWS_SHOWN).to_pylist()
     return {
         "kind": kind,
@@ -54,7 +54,7 @@ def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
     if not isinstance(found, dict):
         yield from _manifest_lines(found)
         return
-    name = f"table {found['table']}" if found["table"] else "no table of schema 1"
+    name = f"table {found['table']}" if found["table"] else "no table of metering"
     yield f"{found['kind']}, {name}: {counted(found['rows'], 'row')}, {counted(len(found['columns']), 'column')}"
     for row in found["first_rows"]:
         yield "  " + ", ".join(f"{key}={value}" for key, value in row.items() if value is not None)

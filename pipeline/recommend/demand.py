@@ -10,7 +10,8 @@ import numpy as np
 
 from pipeline.file_set import FileSet
 from pipeline.recommend.buckets import asks_of
-from pipeline.replay.rows import COLUMNS, Floats, Ints
+from pipeline.replay.remote import columns_of, own_events
+from pipeline.replay.rows import Floats, Ints
 from pipeline.whatif.buckets import read_steps
 from pipeline.whatif.events import unpacked, waited_ms
 from pipeline.whatif.groups import Group, Sensor
@@ -113,10 +114,11 @@ def measured_in(file_set: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Pa
         BadInputError: the level was `sample`.
     """
     refs = np.array(sorted(sensors), np.int64)
-    table = file_set.read("samples", columns=COLUMNS)
+    table = file_set.read("samples", columns=columns_of(file_set))
     if not len(table) or not len(refs):
         return
     rows = unpacked(table, refs, file_set)
+    value = np.where(own_events(file_set, table, rows), rows.value, 0)
     second = rows.ts_ms // 1_000
     waited = waited_ms(rows) > 0
     found, begins = np.unique(rows.group_ref, return_index=True)
@@ -125,7 +127,7 @@ def measured_in(file_set: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Pa
         sensor = sensors[ref]
         span_s = max(sensor.num_samples - 1, 1) * sensor.window_ms / 1_000.0
         throttled_seconds = len(np.unique(second[first:end][waited[first:end]]))
-        summed = (its.tobytes() for its in _summed(second[first:end], rows.value[first:end]))
+        summed = (its.tobytes() for its in _summed(second[first:end], value[first:end]))
         yield Part(sensor.group, span_s, float(rows.bound[begin]), throttled_seconds, *summed)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
+from metering_format.event_kinds import ASKED, CHARGED, OF_BUCKETS, OWED, REFUSED, SETTLED
 from pipeline.replay.rows import Flags, Floats, Ints
 from quota.groups.mutation_group import token_throttle_time_ms
 from quota.throttle import INT32_MAX, narrow_to_int32
@@ -106,7 +106,7 @@ def steps_of(events: pa.Table, num_samples: Ints, window_ms: Ints) -> Steps:
     column: dict[str, NDArray[Any]] = {name: events.column(name).to_numpy() for name in COLUMNS if name not in ("before", "since_ms")}
     before = events.column("before").to_numpy(zero_copy_only=False).astype(np.float64)  # null becomes NaN
     since_ms = events.column("since_ms").fill_null(0).to_numpy().astype(np.int64)
-    at = np.flatnonzero(kind >= CHARGED)
+    at = np.flatnonzero(np.isin(kind, OF_BUCKETS))
     at = at[np.lexsort((column["seq"][at], column["group_ref"][at]))]
     whole = {name: column[name][at].astype(np.int64) for name in ("group_ref", "seq", "ts_ms", "throttle_ms", "applied_ms")}
     refs = whole["group_ref"]

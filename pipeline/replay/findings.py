@@ -20,6 +20,8 @@ class Kind(StrEnum):
     ORDER = "ORDER"  # time goes back
     BOUND = "BOUND"  # not the bound in force
     GROUP = "GROUP"  # not the group that the quota file gives
+    SHARED = "SHARED"  # of usage that another worker recorded something is missing, there twice, or was never recorded there
+    STALE = "STALE"  # a worker decided without usage that another one had recorded long before
     RATE = "RATE"  # the long-run rate is above the ceiling
     NOT_APPLIED = "NOT_APPLIED"  # decided, and not done: or done in `observe`
 

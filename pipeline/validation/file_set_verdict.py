@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import TypeCount
+from metering_format.places import SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
@@ -27,7 +28,7 @@ from pipeline.validation.rules.group_bits import bits_of, united
 from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, fastest, throttle_windows
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
-from pipeline.validation.rules.sums import check_sums, counts_of
+from pipeline.validation.rules.sums import ELSEWHERE, check_sums, counts_of
 from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
@@ -98,11 +99,13 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
         BadInputError, IncompleteError: a file cannot be used.
     """
     verdict = FileSetVerdict(file_set.manifest.stem)
-    samples = file_set.read("samples", columns=COLUMNS)
+    shares = SHARED in file_set.manifest.settings
+    samples = file_set.read("samples", columns=[*COLUMNS, *ELSEWHERE] if shares else COLUMNS)
     kinds = _kinds(file_set)
     differ = False
     if len(samples):
-        table = pa.concat_tables([_warm_up(file_set, before, samples, kinds), samples])
+        own = samples.select(COLUMNS)
+        table = pa.concat_tables([_warm_up(file_set, before, own, kinds), own])
         circumstances, traced = Circumstances(file_set, paced=paced), traced_of(file_set)
         asked = _Asked(
             file_set, resumptions(file_set, before, table), NotedBounds(file_set), SettingsIntervals(file_set), circumstances, traced
@@ -121,13 +124,13 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
     if len(samples) or MUTATION in verdict.counts:
         check_states(file_set, verdict.findings)
     verdict.states = states_of(file_set, verdict.findings)
-    verdict.names = _names(file_set, _of_interest(verdict))
+    verdict.names = names_of(file_set, _of_interest(verdict))
     return verdict
 
 
 def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: FileSetVerdict) -> int:
     """Judge the groups of a kind; return of how many rows all numbers were seen to differ."""
-    order = NumberOrder()
+    order = NumberOrder(shared=SHARED in asked.file_set.manifest.settings)
     try:
         parts = unpack_in_parts(table, refs, EVENTS_AT_ONCE)
     except ValueError as error:
@@ -152,7 +155,8 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
         check_traced(asked.traced, rows, decided, own, judged, findings)
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
-    verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.circumstances))
+    if SHARED not in asked.file_set.manifest.settings:  # else the groups of all workers together have a rate
+        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.circumstances))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
@@ -182,7 +186,7 @@ def _of_interest(verdict: FileSetVerdict) -> list[int]:
     return list(dict.fromkeys(refs))[:NAMES_MAX]
 
 
-def _names(file_set: FileSet, refs: Sequence[int]) -> dict[int, str]:
+def names_of(file_set: FileSet, refs: Sequence[int]) -> dict[int, str]:
     """Return what people call groups."""
     if not refs:
         return {}

@@ -10,6 +10,7 @@ from pipeline.manifest import RunKey, file_sha256, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.verdict import Verdict, merge
+from pipeline.validation.workers import add_shared
 
 OnFileSet = Callable[[str], None]
 
@@ -30,7 +31,9 @@ def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *
         for number, file_set in enumerate(file_sets):
             on_file_set(file_set.manifest.stem)
             judged.setdefault(key, []).append((file_set.manifest, judge_file_set(file_set, file_sets[:number], paced=paced)))
-    return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+    verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+    add_shared(verdict, runs)
+    return verdict
 
 
 def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:

@@ -62,6 +62,14 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
             "long run",
             f"{long_runs}, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be{paced}",
         )
+    if verdict.shared is not None:
+        shared = verdict.shared
+        remote = f"{counted(shared.remote_records, 'record')} of usage of another one"
+        yield "workers", f"{shared.workers}, {counted(shared.groups, 'group')}, {remote}, {counted(shared.skipped_units, 'unit')} too old"
+        lag = f"unknown for {shared.lag_ms_max:,} ms at most, 99 % for {shared.lag_ms_p99:,} ms or less"
+        yield "lag", f"{counted(shared.compared, 'comparison')} of a decision with another worker's usage, {lag}"
+        if shared.highest_ratio is not None:
+            yield "all workers", f"at most {shared.highest_ratio:.3f} of a bound in 10 s"
     if verdict.cross_check is not None:
         cross_check = verdict.cross_check
         decisions, differences = counted(cross_check.decisions, "decision"), counted(cross_check.differences, "difference")

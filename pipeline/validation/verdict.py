@@ -17,6 +17,7 @@ from pipeline.validation.rules.buckets import check_buckets
 from pipeline.validation.rules.group_bits import number_of, united
 from pipeline.validation.rules.long_run import LongRun, judge_run
 from pipeline.validation.rules.settings import check_settings
+from pipeline.validation.shared_usage import SharedUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Verdict:
         against_broker: throttle times of brokers beside Sluice's, by group, where it was asked.
         paced: long-run rates were held to those of a proxy that paces its groups.
         observed: waits that were decided where no client had to wait, since the mode, or a switch, was `observe`.
+        shared: of workers that share usage, what they recorded of each other; None: none do.
     """
 
     decisions: int = 0
@@ -69,6 +71,7 @@ class Verdict:
     against_broker: list[Compared] | None = None
     paced: bool = False
     observed: Observed = field(default_factory=Observed)
+    shared: SharedUsage | None = None
 
     @property
     def violations(self) -> int:
@@ -154,6 +157,7 @@ class Verdict:
                 "highest_ratio": max((one.ratio for one in self.long_runs), default=None),
                 "nearest_to_ceiling": max((one.ratio / one.allowed for one in self.long_runs), default=None),
             },
+            "shared": None if self.shared is None else self.shared.as_dict(),
             "removed": self.removed,
             "incomplete": self.incomplete,
             "cross_check": None if self.cross_check is None else asdict(self.cross_check),

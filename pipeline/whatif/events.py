@@ -7,10 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from metering_format.event_kinds import EXCUSED_MS
+from metering_format.event_kinds import EXCUSED_MS, REMOTE, SKIPPED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
-from pipeline.replay.rows import COLUMNS, NOT_LISTED, Flags, Floats, Ints, Rows
+from pipeline.replay.remote import columns_of, own_events
+from pipeline.replay.rows import NOT_LISTED, Flags, Floats, Ints, Rows
 from pipeline.replay.unpacking import unpack
 
 
@@ -20,6 +21,7 @@ class Events:
 
     Attributes:
         waited_ms: what the client sat out, as recorded.
+        is_own: whether no other process recorded it.
         connection: number of the connection; None when only level `trace` would know.
     """
 
@@ -30,6 +32,7 @@ class Events:
     bound: Floats
     throttle_ms: Ints
     waited_ms: Ints
+    is_own: Flags
     connection: Ints | None
 
 
@@ -59,13 +62,14 @@ def read_events(file_sets: Sequence[FileSet], refs: Sequence[int]) -> Events:
         return _joined(traced)
     parts = []
     for file_set in file_sets:
-        table = file_set.read("samples", columns=COLUMNS)
+        table = file_set.read("samples", columns=columns_of(file_set))
         if len(table):
-            parts.append(_of_rows(unpacked(table, wanted, file_set)))
+            rows = unpacked(table, wanted, file_set)
+            parts.append(_of_rows(rows, own_events(file_set, table, rows)))
     return _joined(parts)
 
 
-def _of_rows(rows: Rows) -> Events:
+def _of_rows(rows: Rows, is_own: Flags) -> Events:
     order = np.argsort(rows.ts_ms, kind="stable")
     return Events(
         rows.group_ref[rows.row_of][order],
@@ -75,6 +79,7 @@ def _of_rows(rows: Rows) -> Events:
         rows.bound[rows.row_of][order],
         recorded_ms(rows)[order],
         waited_ms(rows)[order],
+        is_own[order],
         None,
     )
 
@@ -94,7 +99,8 @@ def waited_ms(rows: Rows) -> Ints:
 def _traced(file_set: FileSet, wanted: Ints) -> Events:
     names = ["group_ref", "seq", "ts_ms", "kind", "value", "bound", "throttle_ms", "applied_ms", "conn_id"]
     table = file_set.read("events", columns=names)
-    table = table.filter(pc.is_in(table.column("group_ref"), value_set=pa.array(wanted, pa.int32()))).sort_by("seq")
+    is_wanted = pc.is_in(table.column("group_ref"), value_set=pa.array(wanted, pa.int32()))
+    table = table.filter(pc.and_(is_wanted, pc.not_equal(table.column("kind"), SKIPPED))).sort_by("seq")
     column = {name: table.column(name).to_numpy() for name in names}
     whole = {name: column[name].astype(np.int64) for name in ("group_ref", "ts_ms", "value", "throttle_ms", "applied_ms", "conn_id")}
     kind = column["kind"]
@@ -106,6 +112,7 @@ def _traced(file_set: FileSet, wanted: Ints) -> Events:
         column["bound"].astype(np.float64),
         whole["throttle_ms"],
         np.maximum(whole["applied_ms"], 0),
+        kind != REMOTE,
         whole["conn_id"],
     )
 
@@ -113,7 +120,7 @@ def _traced(file_set: FileSet, wanted: Ints) -> Events:
 def _joined(parts: Sequence[Events]) -> Events:
     none = np.zeros(0, np.int64)
     if not parts:
-        return Events(none, none, none, none.astype(np.bool_), none.astype(np.float64), none, none, None)
+        return Events(none, none, none, none.astype(np.bool_), none.astype(np.float64), none, none, none.astype(np.bool_), None)
     connections = [part.connection for part in parts if part.connection is not None]
     return Events(
         np.concatenate([part.group_ref for part in parts]),
@@ -123,5 +130,6 @@ def _joined(parts: Sequence[Events]) -> Events:
         np.concatenate([part.bound for part in parts]),
         np.concatenate([part.throttle_ms for part in parts]),
         np.concatenate([part.waited_ms for part in parts]),
+        np.concatenate([part.is_own for part in parts]),
         np.concatenate(connections) if len(connections) == len(parts) else None,
     )

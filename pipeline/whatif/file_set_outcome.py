@@ -9,7 +9,8 @@ import pyarrow as pa
 from pipeline.file_set import FileSet
 from pipeline.replay.decisions import NO_CAP, decide, waits_under
 from pipeline.replay.decisions import Sensor as Measure
-from pipeline.replay.rows import COLUMNS, Floats, Ints, Rows
+from pipeline.replay.remote import columns_of, own_events
+from pipeline.replay.rows import Flags, Floats, Ints, Rows
 from pipeline.whatif.events import recorded_ms, unpacked
 from pipeline.whatif.groups import Placed, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
@@ -32,7 +33,7 @@ def file_set_outcomes(
         scenarios: where sensors go, by their number; those that are not named are left out.
     """
     outcomes: list[list[Outcome]] = [[] for _ in scenarios]
-    samples = file_set.read("samples", columns=COLUMNS)
+    samples = file_set.read("samples", columns=columns_of(file_set))
     wanted = sorted({ref for scenario in scenarios for ref in scenario} & set(sensors))
     if not len(samples) or not wanted:
         return outcomes
@@ -44,7 +45,7 @@ def file_set_outcomes(
         rows = unpacked(table, np.array(refs, np.int64), file_set)
         if not rows.events:
             continue
-        groups = _Groups(rows, file_set.manifest.first_seq)
+        groups = _Groups(rows, own_events(file_set, table, rows), file_set.manifest.first_seq)
         decided = decide(rows, measure)
         recorded = groups.waits(recorded_ms(rows))
         for scenario, out in zip(scenarios, outcomes, strict=True):
@@ -56,17 +57,23 @@ def file_set_outcomes(
 class _Groups:
     """The groups of unpacked rows, each a run of rows and of events; only those of this file set count, not the warm-up's.
 
+    Args:
+        is_own: of each event, whether no other process recorded it.
+
     Attributes:
         refs: their numbers, ascending; `of_row` is the position of each row's.
     """
 
-    def __init__(self, rows: Rows, first_seq: int) -> None:
+    def __init__(self, rows: Rows, is_own: Flags, first_seq: int) -> None:
         self.refs, begins, self.of_row = np.unique(rows.group_ref, return_index=True, return_inverse=True)
         own = rows.first_seq >= first_seq
         self._last_row = np.append(begins[1:], len(rows.n)) - 1
         self._bound = rows.bound[self._last_row]
-        self._decisions = self._sum(np.where(own, rows.count, 0))
-        self._units = self._sum(np.where(own, rows.total, 0))
+        elsewhere = np.flatnonzero(~is_own)
+        self._decisions = self._sum(np.where(own, rows.count - np.bincount(rows.row_of[elsewhere], minlength=len(rows.n)), 0))
+        units = rows.total.copy()
+        np.subtract.at(units, rows.row_of[elsewhere], rows.value[elsewhere])
+        self._units = self._sum(np.where(own, units, 0))
         self._of_event = self.of_row[rows.row_of]
         self._counts = own[rows.row_of]
 
@@ -108,9 +115,10 @@ def _proposed(placed: Placed | None) -> float:
 def _warm_up(file_set: FileSet, before: Sequence[FileSet], sensors: Sequence[Sensor]) -> pa.Table:
     span_ms = max((sensor.num_samples + 1) * sensor.window_ms for sensor in sensors)
     after_ms = file_set.manifest.first_ts_ms - span_ms
-    parts = [file_set.read("samples", columns=COLUMNS).slice(0, 0)]
+    columns = columns_of(file_set)
+    parts = [file_set.read("samples", columns=columns).slice(0, 0)]
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:
             break
-        parts.append(earlier.read("samples", columns=COLUMNS, after_ms=after_ms))
+        parts.append(earlier.read("samples", columns=columns, after_ms=after_ms))
     return pa.concat_tables(reversed(parts))

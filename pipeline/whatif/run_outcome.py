@@ -51,14 +51,14 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
         return None
     measure = measure_of(sensors[placed[0].ref])
     ts_ms, value, checked = events.ts_ms[at], events.value[at], events.checked[at]
-    bound = placed[0].bound
+    own, bound = events.is_own[at], placed[0].bound
     today = {int(ref): float(its) for ref, its in zip(events.group_ref[at], events.bound[at], strict=True)}
     outcome = Outcome(
         group,
         bound,
         sum(today.values()),
-        len(at),
-        int(value.sum()),
+        int(np.count_nonzero(own)),
+        int(value[own].sum()),
         Waits.of(events.throttle_ms[at]),
         Waits(),
         groups=len(placed),
@@ -71,7 +71,12 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
     known = None if events.connection is None else events.connection[at]
     lines = events.group_ref[at] if known is None else known  # unknown connections: each recorded group is one
     decide = sensor_under(events.bound[at] if bound is None else bound, measure, value, checked)
+    elsewhere = int(value[~own].sum())
     played = play(ts_ms, value, events.waited_ms[at], lines, decide, checked=checked, is_known=known is not None)
-    outcome.waits, outcome.units_sent, outcome.units_offered = Waits.of(played.throttle_ms), played.units_sent, played.units_offered
+    outcome.waits, outcome.units_sent, outcome.units_offered = (
+        Waits.of(played.throttle_ms),
+        played.units_sent - elsewhere,
+        played.units_offered - elsewhere,
+    )
     outcome.knows_connections = known is not None
     return outcome

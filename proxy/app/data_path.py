@@ -32,6 +32,7 @@ from quota.callbacks.cluster import Cluster, PartitionInfo
 
 if TYPE_CHECKING:
     from proxy.metering.metering import JudgedConnections, Metering
+    from proxy.shared_usage.shared_usage import SharedUsage
 
 EXPIRE_S = 30.0
 
@@ -97,11 +98,12 @@ class DataPath:
         self._switch_table: Mapping[str, str] | None = None
         self._switch_quotas(config)
 
-    def meter(self, judged: JudgedConnections) -> None:
+    def meter(self, judged: JudgedConnections, shared: SharedUsage | None = None) -> None:
         """Begin to meter, where the configuration says so.
 
         Args:
             judged: what decides on connections.
+            shared: what usage is shared with other workers by.
 
         Raises:
             StartError: the directory cannot be written.
@@ -110,7 +112,7 @@ class DataPath:
             return
         from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
-        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy)
+        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, shared)
         self.session_settings.meter = self.metering.meter
         self.metering.start(self.config)
 

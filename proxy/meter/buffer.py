@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from proxy.base.files import FILE_MODE, try_lock
 from proxy.meter.batch import BATCH_WORDS
-from proxy.meter.record import RECORD_BYTES, RECORDED, RUN_VALUE_BITS, WORD_BYTES
+from proxy.meter.record import PASSED, RECORD_BYTES, RECORDED, REMOTE_DATA, RUN_VALUE_BITS, WORD_BYTES
 
 _WORDS_BYTES: Final = BATCH_WORDS * WORD_BYTES
 _RECORDS_END: Final = _WORDS_BYTES + BATCH_WORDS * RECORD_BYTES
@@ -115,5 +115,5 @@ def left_behind(path: Path) -> Left | None:
 
 def _decisions_of(word: int) -> int:
     if word > RECORDED:
-        return 1 + (-word >> RUN_VALUE_BITS) if word < 0 else word > 0
+        return 1 + (-word >> RUN_VALUE_BITS) if word < 0 else word > 0 and not REMOTE_DATA <= word < PASSED
     return word == RECORDED

@@ -6,13 +6,30 @@ from collections.abc import Callable, Iterable
 from struct import pack_into
 from typing import Any, Final, NamedTuple, Protocol
 
-from metering_format.event_kinds import NOTE, RECORD, UNCHECKED
+from metering_format.event_kinds import NOTE, RECORD, SKIPPED, UNCHECKED
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.batch import BATCH_WORDS, Batch, Fact
 from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.comparisons import Comparisons
-from proxy.meter.record import GROUPS_MAX, MORE, PASSED, RAW, RECORD_BYTES, RECORDED, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
+from proxy.meter.record import (
+    GROUPS_MAX,
+    MORE,
+    PASSED,
+    RAW,
+    RECORD_BYTES,
+    RECORDED,
+    REMOTE,
+    REMOTE_AMOUNT,
+    REMOTE_SKIPPED,
+    REMOTE_TOTAL,
+    REMOTE_WORDS,
+    SOURCE_AT,
+    TIME,
+    VALUE_BITS,
+    VALUE_END,
+    WORD_BYTES,
+)
 from proxy.meter.usage import UsageCells
 from quota.sensor import SampleRing
 
@@ -226,6 +243,28 @@ class Meter:
         if group.parent is not None:
             self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
         self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
+
+    def remote(self, group: Metered, source: int, amount: int, source_total: int, now_ms: int, kind: int) -> None:
+        """Note usage that another process recorded in its part of a group; parents are noted for themselves.
+
+        Args:
+            source: number of that process.
+            amount: bytes, or nanoseconds.
+            source_total: all that it had used in the group by then.
+            kind: `REMOTE`, or `SKIPPED`: it was not recorded here.
+        """
+        if self._at + REMOTE_WORDS >= BATCH_WORDS or self._beside > REPEATED_MAX:
+            self.flush()
+        if group.metered_bound is not group.bound:
+            self._tell(group, 0 if kind == SKIPPED else amount)
+        if now_ms != self._now_ms:
+            self._next_ms(now_ms)
+        at, words = self._at, self._words
+        words[at] = (REMOTE | REMOTE_SKIPPED if kind == SKIPPED else REMOTE) + (source << SOURCE_AT) + group.meter_ref
+        words[at + 1] = REMOTE_AMOUNT + amount
+        words[at + 2] = REMOTE_TOTAL + source_total
+        self._at = at + REMOTE_WORDS
+        self._beside -= REMOTE_WORDS - 1
 
     def _begin_words(self, group: EnforcedGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
         """Make room for so many words of a group that has just recorded `value` in all; return where they go, and the word of the group."""

@@ -1,7 +1,8 @@
 """The encoding of decisions on the event loop: one word of 8 bytes for nearly all, and 40 bytes more for the others.
 
 Nothing else of metering is loaded by a proxy that does not meter. A word is a signed number, and its range says what it is: from
-`TIME` on times, `RECORDED`, runs below zero, values above it, and from `PASSED` on those with their group. Zero is none.
+`TIME` on times, `RECORDED`, runs below zero, values above it, from `REMOTE` on usage from elsewhere, and from `PASSED` on those with their
+group. Zero is none.
 """
 
 from struct import Struct
@@ -17,6 +18,19 @@ VALUE_BITS: Final = 34
 VALUE_END: Final = 1 << VALUE_BITS
 GROUPS_MAX: Final = 1 << TAG_AT - VALUE_BITS
 """Groups with a higher number have no words, nor have values from `VALUE_END` on, or below zero: they take a record."""
+
+REMOTE: Final = 1 << 59
+"""Plus a source << SOURCE_AT plus group_ref: usage from elsewhere, and two words follow that are no decisions. With `REMOTE_SKIPPED` it was
+not recorded."""
+REMOTE_SKIPPED: Final = 1 << 58
+SOURCE_AT: Final = 31
+REMOTE_AMOUNT: Final = 3 << 59
+"""Plus the amount, from - 2^59 on and below 2^59."""
+REMOTE_TOTAL: Final = 3 << 60
+"""Plus the total of the source, from - 2^60 on and below 2^60."""
+REMOTE_DATA: Final = 1 << 60
+"""From here on and below `PASSED` words are one of the two."""
+REMOTE_WORDS: Final = 3
 
 PASSED: Final = 1 << TAG_AT
 """Plus group_ref << VALUE_BITS plus the value: a checked record that delayed no client, at the time of the last `TIME` before it. A value

@@ -26,6 +26,8 @@ DELTA: Final = (
     "thr_pos.list.element",
     "thr_ms.list.element",
     "applied_ms.list.element",
+    "remote_pos.list.element",
+    "remote_total.list.element",
     "first_seq",
     "last_seq",
     "sample_start_ms",

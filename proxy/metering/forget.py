@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metering_format.manifest import pretty
-from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSION
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS
 from proxy.base.files import TEMPORARY, put, remove
 from proxy.metering.facts.names import Names
 from proxy.metering.files import hashed, write_parquet
@@ -115,8 +115,9 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         return None
-    if manifest.get("schema") != SCHEMA_VERSION:
-        raise ForgetError(f"{path}: schema {manifest.get('schema')!r}, this version knows {SCHEMA_VERSION}; use the Sluice that wrote it")
+    if manifest.get("schema") not in SCHEMA_VERSIONS:
+        known = " and ".join(map(str, SCHEMA_VERSIONS))
+        raise ForgetError(f"{path}: schema {manifest.get('schema')!r}, this version knows {known}; use the Sluice that wrote it")
     try:
         entries = msgspec.convert(manifest.get("files"), list[_Entry])
     except msgspec.ValidationError as error:
@@ -167,7 +168,7 @@ def _read(place: Path, name: str) -> pa.Table:
     except pa.ArrowInvalid as error:
         raise ForgetError(f"{place}: not a readable Parquet file ({str(error).splitlines()[0]}); restore it") from error
     if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _MAY_LACK):
-        raise ForgetError(f"{place}: is no {name} of schema {SCHEMA_VERSION}; it is a file of another program")
+        raise ForgetError(f"{place}: is no {name} of metering; it is a file of another program")
     return table
 
 

@@ -12,7 +12,7 @@ import socket
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from metering_format.places import SEGMENTS
+from metering_format.places import SEGMENTS, SHARED
 from proxy.base.clock import now_ms, wall_time_s
 from proxy.base.errors import StartError
 from proxy.base.files import FILE_MODE, make_directory, try_lock
@@ -33,6 +33,7 @@ from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
 from proxy.metering.topic import TopicSink, check_topic_client
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
+from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import MeteringCounts
 from quota.connections.connection_quotas import ConnectionQuotas
@@ -57,11 +58,22 @@ class JudgedConnections(Protocol):
 class Metering:
     """Builds the meter that the data path notes decisions with, and keeps its writer going.
 
+    Args:
+        shared: what this process shares usage with others by; what it records of theirs is noted.
+
     Raises:
         StartError: the directory cannot be written, or another process meters into it under the same name.
     """
 
-    def __init__(self, config: Config, scopes: QuotaScopes, admission: JudgedConnections, counts: MeteringCounts, policy: Policy) -> None:
+    def __init__(
+        self,
+        config: Config,
+        scopes: QuotaScopes,
+        admission: JudgedConnections,
+        counts: MeteringCounts,
+        policy: Policy,
+        shared: SharedUsage | None = None,
+    ) -> None:
         settings = config.metering
         assert settings.dir is not None
         self._directory = settings.dir
@@ -75,7 +87,7 @@ class Metering:
         self._config = config
         self._table_source = _source_of(config)
         self._table_by: str | None = None
-        self.writer = MeteringWriter(self._writer_settings(config, settings.dir), self.wall_ms, _tell_problem, counts=counts)
+        self.writer = MeteringWriter(self._writer_settings(config, settings.dir, shared), self.wall_ms, _tell_problem, counts=counts)
         self._topic: TopicSink | None = None
         if settings.topic is not None:
             check_topic_client()
@@ -92,6 +104,8 @@ class Metering:
             describe.described_groups,
             buffer=self._buffer,
         )
+        if shared is not None:
+            shared.on_remote = self.meter.remote
         scopes.on_labelled = self.meter.name_anew
         admission.quotas.observe(ConnectionDecisions(self.meter, lambda: admission.only_observes))
         self._level = settings.level
@@ -100,7 +114,7 @@ class Metering:
         self._sensor = _sensor_of(config)  # a reload leaves it as it is, whatever the file says by then
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
-    def _writer_settings(self, config: Config, directory: Path) -> WriterSettings:
+    def _writer_settings(self, config: Config, directory: Path, shared: SharedUsage | None) -> WriterSettings:
         settings = config.metering
         header = header_of(
             self.run_id,
@@ -109,7 +123,7 @@ class Metering:
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
             names=settings.names,
-            settings={**_sensor_of(config), "store": config.quotas.store},
+            settings={**_sensor_of(config), "store": config.quotas.store, **_shared_with(shared)},
             quota_config_sha256=_sha256_of(config.quotas.path),
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
@@ -196,6 +210,13 @@ class Metering:
 
 def _sensor_of(config: Config) -> dict[str, int]:
     return {"num_samples": config.quotas.window_num, "window_ms": config.quotas.window_size_seconds * 1_000}
+
+
+def _shared_with(shared: SharedUsage | None) -> dict[str, Any]:
+    """Return what manifests say of those that usage is shared with."""
+    if shared is None:
+        return {}
+    return {SHARED: {"segment": shared.segment.identity, "worker": shared.worker, "workers": shared.segment.workers}}
 
 
 def _source_of(config: Config) -> str:

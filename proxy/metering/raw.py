@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from proxy.meter.record import GROUPS_MAX, PASSED, VALUE_BITS
+from proxy.meter.record import GROUPS_MAX, PASSED, REMOTE, REMOTE_DATA, SOURCE_AT, VALUE_BITS
 
 DTYPE: Final = np.dtype(
     [
@@ -19,9 +19,11 @@ DTYPE: Final = np.dtype(
         ("kind", "<i4"),
     ]
 )
-NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "2"})
+NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "3"})
 """A row for each batch of the loop's, as it noted it: a hundred times smaller than its decisions one by one where many are alike. The
 number is raised whenever words or records come to mean something else."""
+READABLE: Final = (NOTED, NOTED.with_metadata({"sluice.noted": "2"}))
+"""Before 3 there was no usage from elsewhere."""
 
 
 class Noted(NamedTuple):
@@ -37,5 +39,8 @@ def groups_in(words: bytes, records: bytes) -> list[int]:
     noted = np.frombuffer(words, "<i8")
     passed = (noted[noted >= PASSED] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
     found = np.concatenate((passed, np.frombuffer(records, DTYPE)["group_ref"])) if records else passed
+    remote = noted[(noted >= REMOTE) & (noted < REMOTE_DATA)]
+    if len(remote):
+        found = np.concatenate((found, remote & ((1 << SOURCE_AT) - 1)))
     refs: list[int] = np.flatnonzero(np.bincount(found)).tolist()
     return refs

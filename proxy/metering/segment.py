@@ -21,7 +21,7 @@ from metering_format.places import SEGMENTS
 from proxy.base.files import FILE_MODE, TEMPORARY, remove
 from proxy.meter.batch import Batch, Fact
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX
-from proxy.metering.raw import NOTED, Noted
+from proxy.metering.raw import NOTED, READABLE, Noted
 
 _encode = msgspec.json.Encoder().encode
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
@@ -198,7 +198,7 @@ def read_segment(stem: Path) -> Segment:
     raw = stem.with_name(stem.name + RAW_SUFFIX)
     with contextlib.suppress(pa.ArrowInvalid, OSError), pa.OSFile(str(raw)) as file:
         stream = pa.ipc.open_stream(file)
-        if not stream.schema.equals(NOTED, check_metadata=True):
+        if not any(stream.schema.equals(known, check_metadata=True) for known in READABLE):
             raise OtherVersionError("noted by another version of Sluice: run `sluice meter repair` of the one that wrote it")
         while True:
             try:

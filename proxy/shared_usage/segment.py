@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import secrets
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ FULL: Final = -2
 TAKEN: Final = -3
 """Instead of a row: another process changes rows at this moment; there is none left; another object of this worker has it."""
 
-_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS = range(6)
+_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY = range(7)
 _PER_WORKER: Final = 8
 """Where the words begin that each worker has in the header: its heartbeat."""
 
@@ -95,10 +96,15 @@ class Segment:
         os.fchmod(descriptor, 0o600)
         os.truncate(descriptor, (_places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        os.pwrite(descriptor, struct.pack("6q", MAGIC, VERSION, workers, rows_max, slots, slot_ms), 0)
+        os.pwrite(descriptor, struct.pack("7q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63)), 0)
         return cls(descriptor)
 
     # The header
+
+    @property
+    def identity(self) -> str:
+        """What distinguishes it from every other segment that there was."""
+        return f"{self.words[_IDENTITY]:016x}"
 
     def beat(self, worker: int, now_ms: int) -> None:
         """A worker is alive at `now_ms`."""

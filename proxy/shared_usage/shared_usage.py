@@ -102,7 +102,6 @@ class ScopeRows:
     __slots__ = (
         "_quota_type",
         "_usage",
-        "on_remote",
         "per_unit",
         "scope_key",
         "slot_ms",
@@ -120,10 +119,14 @@ class ScopeRows:
         self.workers = usage.segment.workers
         self.worker = usage.worker
         self.slot_ms = usage.segment.slot_ms
-        self.on_remote = usage.on_remote
         self.units = PERCENT_PER_NANOSECOND if is_time else 1.0
         self.per_unit = NS_PER_PERCENT_SECOND if is_time else 1.0
         self.under_way_per_unit = UNDER_WAY_PER_PERCENT_SECOND if is_time else 1.0
+
+    @property
+    def on_remote(self) -> OnRemote | None:
+        """Who is told of usage from elsewhere."""
+        return self._usage.on_remote
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or after how many ms to ask again."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from metering_format.event_kinds import REMOTE, SKIPPED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_STEP_MS
-from quota.groups.group import NO_ROOM, GroupKey, QuotaGroup
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
 
-OnRemote = Callable[[QuotaGroup, int, float, int, int | None], None]
-"""Told of usage from elsewhere: (group, worker, units, that worker's total after it, when it was recorded here in ms).
+OnRemote = Callable[[EnforcedGroup, int, int, int, int, int], None]
+"""Told of usage from elsewhere: (group, worker, amount, that worker's total after it, ms, kind).
 
-None as the time: it is older than all samples, so it was not recorded.
+The kind is `REMOTE`, recorded here at that time, or `SKIPPED`: it is older than all samples. A group that begins to use a row skips 0
+units of its own worker, with the total found there.
 """
 
 
@@ -70,7 +73,10 @@ class UsageRows(Protocol):
     per_unit: float
     under_way_per_unit: float
     """As `per_unit`, of what is under way: by a power of two, so that what is taken back leaves nothing."""
-    on_remote: OnRemote | None
+
+    @property
+    def on_remote(self) -> OnRemote | None:
+        """Who is told of usage from elsewhere."""
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or after how many ms to ask again."""
@@ -130,7 +136,7 @@ class Sharing:
         self.full = NO_ROOM
         self.is_noted = False
 
-    def pull(self, group: QuotaGroup, now_ms: int) -> None:
+    def pull(self, group: EnforcedGroup, now_ms: int) -> None:
         """Record in the ring of `group` what others published since the last time."""
         row = self.row
         if row is None or not row.is_held() or row.scope_key != self.rows.scope_key:
@@ -142,7 +148,7 @@ class Sharing:
             self._take_in(group, row, used, now_ms)
         self.pulled_ms = now_ms
 
-    def publish(self, group: QuotaGroup, now_ms: int) -> None:
+    def publish(self, group: EnforcedGroup, now_ms: int) -> None:
         """Let others know what was recorded in `group` for nobody else."""
         row = self.row
         if row is None:
@@ -169,7 +175,7 @@ class Sharing:
         if self.row is not None and self.row.is_held():
             self.row.publish_step(step_ms)
 
-    def leave(self, group: QuotaGroup) -> None:
+    def leave(self, group: EnforcedGroup) -> None:
         """Publish what is left and count alone from now on: the group is forgotten."""
         self.claim_ms = NEVER_MS
         if self.row is not None:
@@ -191,7 +197,7 @@ class Sharing:
         row.release()
         self.row = None
 
-    def _own_amount(self, group: QuotaGroup) -> int:
+    def _own_amount(self, group: EnforcedGroup) -> int:
         """As totals count it. Rounding is monotone, so a total falls by un-records only."""
         return round((group._recorded_before + group._value - self.remote) * self.rows.per_unit)
 
@@ -202,7 +208,7 @@ class Sharing:
 
     # Rows
 
-    def _change_row(self, group: QuotaGroup, left: UsageRow | None, now_ms: int) -> UsageRow | None:
+    def _change_row(self, group: EnforcedGroup, left: UsageRow | None, now_ms: int) -> UsageRow | None:
         """Claim the row of the scope's present key; what was published in another one stays there and is not published again."""
         if left is not None:
             if left.is_held():
@@ -218,12 +224,14 @@ class Sharing:
         history = self._unpublished(group, now_ms)
         self.row, self.seen, self.pulled_ms = claimed, [0] * (2 * self.rows.workers), -NEVER_MS
         self._take_in(group, claimed, claimed.used(), now_ms)
+        if self.rows.on_remote is not None:
+            self.rows.on_remote(group, self.rows.worker, 0, self.seen[self.rows.worker], now_ms, SKIPPED)
         for start_ms, amount in history:
             self._publish_part(claimed, amount, start_ms)
         self.published = self._own_amount(group)
         return claimed
 
-    def _unpublished(self, group: QuotaGroup, now_ms: int) -> Sequence[tuple[int, int]]:
+    def _unpublished(self, group: EnforcedGroup, now_ms: int) -> Sequence[tuple[int, int]]:
         """Return (start of the sample in ms, amount) of what was used without a row and still counts, oldest first."""
         left = self._own_amount(group) - self.published
         if left <= 0:
@@ -239,7 +247,7 @@ class Sharing:
 
     # Usage from elsewhere
 
-    def _take_in(self, group: QuotaGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
+    def _take_in(self, group: EnforcedGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
         """Record what the totals say beyond what was seen; what is under way replaces what was."""
         seen, self.seen = self.seen, used
         workers = self.rows.workers
@@ -254,7 +262,7 @@ class Sharing:
             if total != seen[worker]:
                 self._record(group, now_ms, worker, total - seen[worker], total)
 
-    def _take_in_late(self, group: QuotaGroup, row: UsageRow, before: list[int], now_ms: int) -> None:
+    def _take_in_late(self, group: EnforcedGroup, row: UsageRow, before: list[int], now_ms: int) -> None:
         """Record what was used since another look at the row, when it was used, in the order of time."""
         oldest_ms = now_ms - group.num_samples * group.window_ms
         found: list[Remote] = []
@@ -267,12 +275,12 @@ class Sharing:
             found += parts
             skipped = total - seen - sum(part.amount for part in parts)
             if skipped and self.rows.on_remote is not None:
-                self.rows.on_remote(group, worker, skipped * self.rows.units, seen + skipped, None)
+                self.rows.on_remote(group, worker, skipped, seen + skipped, now_ms, SKIPPED)
         found.sort()
         for remote in found:
             self._record(group, min(remote.time_ms, now_ms), remote.worker, remote.amount, remote.source_total)
 
-    def _record(self, group: QuotaGroup, time_ms: int, worker: int, amount: int, source_total: int) -> None:
+    def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> None:
         """Record usage from elsewhere, not before what was recorded last."""
         if time_ms < group._last_ms and group._values:
             time_ms = group._last_ms
@@ -280,7 +288,7 @@ class Sharing:
         group._add(units, time_ms)
         self.remote += units
         if self.rows.on_remote is not None:
-            self.rows.on_remote(group, worker, units, source_total, time_ms)
+            self.rows.on_remote(group, worker, amount, source_total, time_ms, REMOTE)
 
 
 def _by_slots(row: UsageRow, worker: int, seen: int, total: int, oldest_ms: int) -> list[Remote]:

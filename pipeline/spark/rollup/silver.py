@@ -6,7 +6,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from metering_format.event_kinds import ASKED, CHARGED, REFUSED
+from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
 from pipeline.rollup.tenants import UNASSIGNED
 from pipeline.spark.schemas import DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
 
@@ -73,7 +73,7 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
     decoded = known.withColumn("user", F.try_url_decode(F.col("tag_user")))
     own = _with_tenant(decoded, F.col("user"), F.col("tag_client_id"), tenants, key)
     named = _with_members_tenant(own, _named_clients(clients, tenants))
-    rows = samples.unionByName(_mutations(events), allowMissingColumns=True)
+    rows = _own(samples).unionByName(_mutations(events), allowMissingColumns=True)
     begin = hour_ms()
     counts = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum")
     late_ms = LATE_MS + F.col("group_window_ms")
@@ -93,11 +93,17 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
     return placed.select(*(F.col(field.name).cast(field.dataType).alias(field.name) for field in DECISIONS_SILVER.fields))
 
 
+def _own(samples: DataFrame) -> DataFrame:
+    """Without usage that another process recorded, whose own files tell of it."""
+    own = {total: F.col(total) - F.coalesce(elsewhere, F.lit(0)) for total, elsewhere in (("n", "remote_n"), ("sum", "remote_sum"))}
+    return samples.withColumns(own)
+
+
 def _mutations(events: DataFrame) -> DataFrame:
     """Controller mutations as rows of one decision: a token bucket has no samples. What it refused uses nothing."""
     one = F.lit(1)
     throttled = F.when(F.col("throttle_ms") > 0, one).otherwise(0)
-    return events.where(F.col("kind") >= CHARGED).select(
+    return events.where(F.col("kind").isin(*OF_BUCKETS)).select(
         "run_id",
         "proxy_id",
         "group_ref",

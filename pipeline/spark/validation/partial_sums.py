@@ -19,6 +19,7 @@ KEY: Final = ("run", "group_ref", "start_ms")
 PARTIAL: Final = (
     "run int, group_ref int, start_ms long, decisions long, units long, throttled long, throttle_ms long, utilisation_max double"
 )
+_ELSEWHERE: Final = {"n": "remote_n", "sum": "remote_sum"}
 _COLUMNS: Final = ["group_ref", "sample_start_ms", "max_observed", "bound", *SUMS]
 
 
@@ -61,8 +62,11 @@ def _summing(sources: Sequence[tuple[str, int]], window_ms: int) -> Callable[[It
 def file_sums(path: str, run: int, window_ms: int) -> pa.Table:
     """Return rows of PARTIAL of one file: one as long as sensor and window stay the same; files are sorted by sensor and time."""
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-        rows = file.read(_COLUMNS, use_threads=False)  # the other cores have files of their own
+        elsewhere = [name for name in _ELSEWHERE.values() if name in file.schema_arrow.names]
+        rows = file.read([*_COLUMNS, *elsewhere], use_threads=False)  # the other cores have files of their own
     column = {name: rows.column(name).to_numpy() for name in _COLUMNS}
+    for name in _ELSEWHERE if elsewhere else ():
+        column[name] = column[name] - rows.column(_ELSEWHERE[name]).fill_null(0).to_numpy()
     throttle_window = column["sample_start_ms"] // window_ms
     begins = _begins(column["group_ref"], throttle_window)
     bound, observed = column["bound"], column["max_observed"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from metering_format.manifest import Manifest
+from metering_format.places import SHARED
 from pipeline.errors import IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
@@ -22,6 +23,7 @@ from pipeline.spark.worker import settle
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.local import manifest_hashes
 from pipeline.validation.verdict import Verdict, merge
+from pipeline.validation.workers import add_shared
 
 TASKS_PER_CORE: Final = 2
 STEMS_MAX: Final = 4
@@ -63,7 +65,9 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]]
     """Judge stems whose files every machine of the session finds under the same path."""
     works = works_of(runs)
     judged = _judged(runs, works, judge_stems(spark, directory, works, paced=paced))
-    return merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+    verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+    add_shared(verdict, runs)
+    return verdict
 
 
 def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
@@ -100,6 +104,8 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
         return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]], paced=paced)
 
     verdict = merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
+    if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
+        verdict.incomplete.append("what workers recorded of each other's usage was not compared: that takes local files")
     if not (verdict.holds or every_byte):
         _check_undamaged(spark, place, {key: runs[key] for key in runs if verdict.blames(key)})
     return verdict

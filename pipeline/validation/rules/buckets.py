@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
-from metering_format.event_kinds import ASKED, CHARGED, EXCUSED_MS, MUTATION, REFUSED
+from metering_format.event_kinds import ASKED, CHARGED, EXCUSED_MS, MUTATION, OF_BUCKETS, REFUSED
 from metering_format.manifest import Manifest, TypeCount
 from pipeline.file_set import FileSet
 from pipeline.replay.buckets import COLUMNS, KIND_NAMES, Steps, Worked, steps_of, work_out
@@ -77,7 +78,7 @@ def _steps(file_set: FileSet) -> Steps:
     groups = file_set.read("dim_group", columns=["group_ref", "quota_type", "num_samples", "window_ms"])
     groups = groups.filter(pc.and_(pc.equal(groups.column("quota_type"), MUTATION), pc.greater_equal(groups.column("group_ref"), 0)))
     events = file_set.read("events", columns=COLUMNS)
-    events = events.filter(pc.greater_equal(events.column("kind"), CHARGED))
+    events = events.filter(pc.is_in(events.column("kind"), value_set=pa.array(OF_BUCKETS, pa.int8())))
     refs = groups.column("group_ref").to_numpy()
     check_described(file_set, events.column("group_ref").to_numpy(), refs)
     size = int(max(refs.max(initial=0), events.column("group_ref").to_numpy().max(initial=0))) + 1

@@ -6,8 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from metering_format.event_kinds import NOTE
+from metering_format.event_kinds import NOTE, REMOTE
 from metering_format.manifest import Manifest
+from metering_format.places import SHARED
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
 
@@ -24,7 +25,8 @@ def check_sequence(
         differ: the first and last numbers of samples are known to differ from each other.
     """
     seq = events.column("seq").to_numpy().astype(np.int64)
-    notes = seq[events.column("kind").to_numpy() >= NOTE] if len(seq) else seq
+    kind = events.column("kind").to_numpy()
+    notes = seq[(kind >= NOTE) & (kind != REMOTE)] if len(seq) else seq
     lost = _ints(gaps, "n")
     firsts = np.concatenate([_ints(samples, "first_seq"), notes, _ints(gaps, "from_seq")])
     lasts = np.concatenate([_ints(samples, "last_seq"), notes, _ints(gaps, "from_seq") + lost - 1])
@@ -47,9 +49,7 @@ def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, finding
     """The manifest tells when the first and the last decision were taken: warm-up, retention and roll-ups go by that."""
     times = [_ints(events, "ts_ms")]
     if len(samples):
-        first = int(np.argmin(_ints(samples, "first_seq")))
-        begin = samples.column("sample_start_ms")[first].as_py() + (samples.column("dt_ms")[first].as_py() or [0])[0]
-        times += [np.array([begin, int(_ints(samples, "last_event_ms").max())])]
+        times += [np.array([_first_ms(samples, manifest), int(_ints(samples, "last_event_ms").max())])]
     at_ms = np.concatenate(times)
     said = (manifest.first_ts_ms, manifest.last_ts_ms)
     if len(at_ms) and (found := (int(at_ms.min()), int(at_ms.max()))) != said:
@@ -57,14 +57,30 @@ def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, finding
         findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, str(said), str(found), what))
 
 
-class NumberOrder:
-    """Rows that begin, or end, with higher numbers are not earlier, whatever their groups: asked when all rows are there."""
+def _first_ms(samples: pa.Table, manifest: Manifest) -> int:
+    """When the first decision was taken. Usage from elsewhere may have been recorded as of an earlier time than what stands before it."""
+    if SHARED not in manifest.settings:
+        first = int(np.argmin(_ints(samples, "first_seq")))
+        return int(samples.column("sample_start_ms")[first].as_py() + (samples.column("dt_ms")[first].as_py() or [0])[0])
+    first_dt_ms = [dt_ms[0] if dt_ms else 0 for dt_ms in samples.column("dt_ms").to_pylist()]
+    return int((_ints(samples, "sample_start_ms") + np.array(first_dt_ms, np.int64)).min())
 
-    def __init__(self) -> None:
+
+class NumberOrder:
+    """Rows that begin, or end, with higher numbers are not earlier, whatever their groups: asked when all rows are there.
+
+    Args:
+        shared: other processes' usage is among them, as of the time when it is known to be used: what was not checked is left out.
+    """
+
+    def __init__(self, *, shared: bool = False) -> None:
         self._parts: list[_Times] = []
+        self._shared = shared
 
     def add(self, rows: Rows, judged: Flags) -> None:
         """Take in some rows, each with an event."""
+        if self._shared:
+            judged = judged & rows.checked[rows.event_at] & rows.checked[rows.event_at + rows.count - 1]
         columns = (rows.group_ref, judged, rows.first_seq, rows.first_event_ms, rows.last_seq, rows.last_event_ms)
         self._parts.append(_Times(*columns))
 
@@ -79,6 +95,9 @@ class NumberOrder:
         if _ascend(self._parts):
             return sum(len(part.first_seq) for part in self._parts)
         rows = _Times(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+        if self._shared:
+            its = rows.judged
+            rows = _Times(rows.group_ref[its], rows.judged[its], *(column[its] for column in rows[2:]))
         for number, ts_ms in ((rows.first_seq, rows.first_ms), (rows.last_seq, rows.last_ms)):
             order = np.argsort(number, kind="stable")
             times = ts_ms[order]

@@ -11,7 +11,9 @@ from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import Ints
 
 COUNTED: Final = ["n", "sum", "throttled_n", "throttle_ms_sum"]
-"""The columns of samples that `TypeCount` is made of."""
+"""The columns of samples that `TypeCount` is made of ..."""
+ELSEWHERE: Final = ["remote_n", "remote_sum"]
+"""... less these, where processes share usage: each counts its own."""
 
 
 def counts_of(samples: pa.Table, kinds: Sequence[tuple[str, Ints]]) -> dict[str, TypeCount]:
@@ -22,14 +24,18 @@ def counts_of(samples: pa.Table, kinds: Sequence[tuple[str, Ints]]) -> dict[str,
     """
     counts: dict[str, TypeCount] = {}
     for quota_type, refs in kinds:
-        its = samples.select(COUNTED)
+        its = samples.select([*COUNTED, *(name for name in ELSEWHERE if name in samples.column_names)])
         if len(kinds) > 1:
             its = its.filter(pc.is_in(samples.column("group_ref"), value_set=pa.array(refs, pa.int32())))
         if len(its):
-            decisions, units, throttled, throttle_ms = (pc.sum(column).as_py() for column in its.columns)
+            decisions, units, throttled, throttle_ms, *elsewhere = (pc.sum(column).as_py() or 0 for column in its.columns)
+            remote_n, remote_sum = elsewhere or (0, 0)
             known = counts.get(quota_type, TypeCount())
             counts[quota_type] = TypeCount(
-                known.decisions + decisions, known.units + units, known.throttled + throttled, known.throttle_ms + throttle_ms
+                known.decisions + decisions - remote_n,
+                known.units + units - remote_sum,
+                known.throttled + throttled,
+                known.throttle_ms + throttle_ms,
             )
     return counts
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import NOTE, RECORD
+from metering_format.event_kinds import NOTE, RECORD, REMOTE
 from pipeline.file_set import FileSet
 from pipeline.replay.decisions import Decisions
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
@@ -44,7 +44,7 @@ def traced_of(file_set: FileSet) -> Traced | None:
     if file_set.manifest.level != TRACE and not has_events:
         return None
     table = file_set.read("events", columns=list(_COLUMNS))
-    table = table.filter(pc.less(table.column("kind"), NOTE))
+    table = table.filter(pc.or_(pc.less(table.column("kind"), NOTE), pc.equal(table.column("kind"), REMOTE)))
     if file_set.manifest.level != TRACE and not len(table):
         return None
     column = {name: table.column(name).to_numpy() for name in _COLUMNS}

@@ -15,11 +15,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from metering_format.event_kinds import ASKED, CHARGED, MUTATION, NOTE, REFUSED
+from metering_format.event_kinds import ASKED, MUTATION, NOTE, OF_BUCKETS, REFUSED, REMOTE, SKIPPED
 from metering_format.manifest import RUN_KEYS, FileEntry, Manifest, TypeCount, manifest_text
-from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSION, SEGMENTS, place_of
-from metering_format.tables import TABLES
+from metering_format.places import KIND, MANIFESTS, SEGMENTS, SHARED, place_of, schema_of
+from metering_format.tables import SHARED_COLUMNS, TABLES
 from proxy.base.clock import wall_time_s
 from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
 from proxy.meter.batch import Fact
@@ -27,6 +28,7 @@ from proxy.meter.buffer import Left, left_behind
 from proxy.metering.conversion.bounds import bounds_of
 from proxy.metering.conversion.comparisons_table import comparisons_table
 from proxy.metering.conversion.parts import Parts, pack_parts
+from proxy.metering.conversion.remotes import Remotes
 from proxy.metering.conversion.runs import RecordedDecisions, Runs, runs_of
 from proxy.metering.conversion.samples import STATE, Sensors
 from proxy.metering.conversion.trace import events_of
@@ -59,17 +61,19 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     if header is None:
         _discard(place)
         return None
-    runs, decisions = _explained(*runs_of(segment.batches, header["wall_offset_ms"]), segment)
+    runs, decisions, remotes = runs_of(segment.batches, header["wall_offset_ms"])
+    runs, decisions = _explained(runs, decisions, segment)
     is_last = end is None and not _goes_on(directory, header, stem)
     left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
     if left is not None:
         segment = _with_losses(segment, header, left, runs)
     groups = list({group["group_ref"]: group for group in segment.facts_of("group")}.values())
     state = _state_before(directory, header)
-    files, counts, after = _tables(segment, header, runs, decisions, groups, state)
+    files, counts, after = _tables(segment, header, runs, decisions, remotes, groups, state)
     live_ms = max(((group["num_samples"] + 1) * group["window_ms"] for group in groups), default=0)
+    hour_of_ms = _first_ts_ms(runs.only(runs.kind != REMOTE), header)
     written = [
-        _write(directory, name, table, header, _first_ts_ms(runs, header), stem, live_ms if name == "samples" else 0)
+        _write(directory, name, table, header, hour_of_ms, stem, live_ms if name == "samples" else 0)
         for name, table in files.items()
         if len(table)
     ]
@@ -77,7 +81,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
     manifest = _manifest(segment, header, runs, counts, written, end or killed)
     _put_state(directory, stem, after)
-    path = directory / place_of(MANIFESTS, header["proxy_id"], manifest.first_ts_ms) / f"{stem}.json"
+    path = directory / place_of(MANIFESTS, header["proxy_id"], hour_of_ms, manifest.schema) / f"{stem}.json"
     if publish or header.get("publish"):
         put_mark(directory, stem, path)
     _put_manifest(path, manifest)
@@ -130,7 +134,7 @@ def _end_seq(runs: Runs) -> int:
 
 
 def _tables(
-    segment: Segment, header: Fact, runs: Runs, decisions: RecordedDecisions, groups: list[Fact], state: pa.Table
+    segment: Segment, header: Fact, runs: Runs, decisions: RecordedDecisions, remotes: Remotes, groups: list[Fact], state: pa.Table
 ) -> tuple[dict[str, pa.Table], dict[str, TypeCount], pa.Table]:
     run = (header["run_id"], header["proxy_id"])
     noted, states, gaps = list(segment.facts_of("bound")), list(segment.facts_of("state")), list(segment.facts_of("gap"))
@@ -141,7 +145,9 @@ def _tables(
         list(segment.facts_of("ring")),
     )
     lists = header["level"] != "sample"
-    packed = pack_parts(runs.only(runs.kind < NOTE), _sensors(groups, state), bounds, state, run, parts, lists=lists)
+    in_samples = runs.only((runs.kind < NOTE) | (runs.kind == REMOTE))
+    known = remotes if SHARED in header["settings"] else None
+    packed = pack_parts(in_samples, _sensors(groups, state), bounds, state, run, parts, lists=lists, remotes=known)
     tables = {
         "samples": packed.samples,
         "dim_group": _fact_table("dim_group", groups, run),
@@ -153,11 +159,12 @@ def _tables(
         "comparisons": comparisons_table(segment.facts_of("compared"), run),
     }
     is_trace = header["level"] == "trace"
-    mutations = decisions.only(decisions.records["kind"] >= CHARGED)
-    shown = decisions if is_trace else mutations
+    mutations = decisions.only(np.isin(decisions.records["kind"], OF_BUCKETS))
+    from_elsewhere = runs.kind >= REMOTE if is_trace else runs.kind == SKIPPED
+    shown = (decisions if is_trace else mutations).with_runs(runs.take(from_elsewhere))
     steps = [step for steps in segment.facts_of("buckets") for step in steps]
     bounds_then = bounds.at(shown.records["group_ref"], shown.seq)
-    tables["events"] = events_of(shown, bounds_then, packed.figures if is_trace else None, steps, run)
+    tables["events"] = events_of(shown, bounds_then, packed.figures if is_trace else None, steps, run, remotes)
     return tables, {**_counts(packed.samples, groups), **_mutation_counts(mutations)}, packed.state
 
 
@@ -182,11 +189,14 @@ def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, TypeCo
     types = {group["group_ref"]: group["quota_type"] for group in groups}
     counts: dict[str, TypeCount] = {}
     columns = {"decisions": "n", "units": "sum", "throttled": "throttled_n", "throttle_ms": "throttle_ms_sum"}
+    elsewhere = {"decisions": "remote_n", "units": "remote_sum"}
     refs = samples.column("group_ref").to_numpy()
     for quota_type in sorted(set(types.values())):
         mine = np.isin(refs, [ref for ref, its in types.items() if its == quota_type])
         if mine.any():
             sums = {name: int(samples.column(column).to_numpy()[mine].sum()) for name, column in columns.items()}
+            for name, column in elsewhere.items():
+                sums[name] -= pc.sum(samples.column(column).filter(pa.array(mine))).as_py() or 0
             counts[quota_type] = TypeCount(**sums)
     return counts
 
@@ -203,7 +213,9 @@ def _mutation_counts(mutations: RecordedDecisions) -> dict[str, TypeCount]:
 
 def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str, live_ms: int) -> FileEntry:
     """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
-    relative = place_of(name, header["proxy_id"], first_ts_ms) / f"{stem}.parquet"
+    if SHARED not in header["settings"]:
+        table = table.drop_columns(SHARED_COLUMNS.get(name, ()))
+    relative = place_of(name, header["proxy_id"], first_ts_ms, schema_of(header["settings"])) / f"{stem}.parquet"
     path = directory / relative
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
@@ -217,14 +229,14 @@ def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Type
     lasts = [_end_seq(runs) - 1] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] - 1 for gap in gaps]
     return Manifest(
-        schema=SCHEMA_VERSION,
+        schema=schema_of(header["settings"]),
         kind=KIND,
         **{key: header[key] for key in (*RUN_KEYS, "previous")},
         first_seq=header["first_seq"],
         part=header["part"],
         last_seq=max(lasts, default=header["first_seq"] - 1),
         first_ts_ms=_first_ts_ms(runs, header),
-        last_ts_ms=int(runs.ts_ms[-1]) if len(runs) else header["opened_ts_ms"],
+        last_ts_ms=int(runs.ts_ms.max()) if len(runs) else header["opened_ts_ms"],
         truncated=end.get("truncated", False),
         final=end["final"],
         dropped_decisions=sum(gap["n"] for gap in gaps),
@@ -237,7 +249,7 @@ def _manifest(segment: Segment, header: Fact, runs: Runs, counts: dict[str, Type
 
 
 def _first_ts_ms(runs: Runs, header: dict[str, Any]) -> int:
-    return int(runs.ts_ms[0]) if len(runs) else int(header["opened_ts_ms"])
+    return int(runs.ts_ms.min()) if len(runs) else int(header["opened_ts_ms"])
 
 
 def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:

@@ -14,15 +14,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import RECORD
-from metering_format.tables import SAMPLES
+from metering_format.event_kinds import RECORD, REMOTE
+from metering_format.tables import SAMPLES, SHARED_COLUMNS
 from proxy.metering.conversion.bounds import Bounds
+from proxy.metering.conversion.remotes import Remotes
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 from proxy.metering.conversion.samples import Pieces, Samples, Sensors, Times, pieces_of, samples_of, spread, times_of
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 Floats = NDArray[np.float64]
 LISTS: Final = ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")
+REMOTE_LISTS: Final = ("remote_pos", "remote_source", "remote_total")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,15 @@ class Packed:
 
 
 def pack(
-    runs: Runs, sensors: Sensors, bounds: Bounds, state: pa.Table, run: tuple[str, str], *, lists: bool, cuts: Ints | None = None
+    runs: Runs,
+    sensors: Sensors,
+    bounds: Bounds,
+    state: pa.Table,
+    run: tuple[str, str],
+    *,
+    lists: bool,
+    cuts: Ints | None = None,
+    remotes: Remotes | None = None,
 ) -> Packed:
     """Pack decisions that follow each other without a gap.
 
@@ -65,6 +75,7 @@ def pack(
         run: run_id and proxy_id.
         cuts: numbers at which rows end whatever else goes on: how the proxy is set changed.
         lists: False leaves the lists null (level `sample`).
+        remotes: of those that are usage from elsewhere; None: the process shares no usage, and the columns about that are null.
     """
     if not len(runs):
         return Packed(SAMPLES.empty_table(), state, None)
@@ -75,7 +86,7 @@ def pack(
         runs = runs.apart(figures.listed)
         samples, figures = _measured(runs, sensors, bounds, state)
     row_at = np.flatnonzero(_row_begins(figures, cuts))
-    return Packed(_rows(samples, figures, row_at, run, lists=lists), samples.next_state(sensors), figures)
+    return Packed(_rows(samples, figures, row_at, run, remotes, lists=lists), samples.next_state(sensors), figures)
 
 
 def _measured(runs: Runs, sensors: Sensors, bounds: Bounds, state: pa.Table) -> tuple[Samples, Figures]:
@@ -136,7 +147,7 @@ def _row_begins(figures: Figures, cuts: Ints) -> Flags:
     return begins
 
 
-def _rows(samples: Samples, figures: Figures, row_at: Ints, run: tuple[str, str], *, lists: bool) -> pa.Table:
+def _rows(samples: Samples, figures: Figures, row_at: Ints, run: tuple[str, str], remotes: Remotes | None, *, lists: bool) -> pa.Table:
     runs = figures.runs
     last = np.append(row_at[1:], len(runs)) - 1
     sample = figures.sample_of[row_at]
@@ -170,10 +181,29 @@ def _rows(samples: Samples, figures: Figures, row_at: Ints, run: tuple[str, str]
     }
     if lists:
         columns |= _list_columns(figures, row_at, count)
-    else:
-        columns |= {name: pa.nulls(len(row_at), SAMPLES.field(name).type) for name in LISTS}
+    if remotes is not None:
+        columns |= _remote_columns(figures, row_at, remotes)
+    nothing_known = (*(SHARED_COLUMNS["samples"] if remotes is None else ()), *(() if lists else (*LISTS, *REMOTE_LISTS)))
+    columns |= {name: pa.nulls(len(row_at), SAMPLES.field(name).type) for name in nothing_known}
     arrays = [_as(columns[field.name], field.type) for field in SAMPLES]
     return pa.Table.from_arrays(arrays, schema=SAMPLES)
+
+
+def _remote_columns(figures: Figures, row_at: Ints, remotes: Remotes) -> dict[str, Any]:
+    """How much of each row is usage from elsewhere, and what is known of it."""
+    runs = figures.runs
+    remote = runs.kind == REMOTE
+    numbers = np.add.reduceat(remote, row_at, dtype=np.int64)
+    begins = np.cumsum(runs.count) - runs.count
+    places = (begins - np.repeat(begins[row_at], np.diff(row_at, append=len(runs))))[remote]
+    source, total = remotes.of(runs.seq[remote])
+    return {
+        "remote_n": numbers,
+        "remote_sum": np.add.reduceat(np.where(remote, runs.value, 0), row_at),
+        "remote_pos": _nested(places, numbers, pa.int32()),
+        "remote_source": _nested(source, numbers, pa.string()),
+        "remote_total": _nested(total, numbers, pa.int64()),
+    }
 
 
 def _list_columns(figures: Figures, row_at: Ints, count: Ints) -> dict[str, Any]:
@@ -204,7 +234,7 @@ def _list_columns(figures: Figures, row_at: Ints, count: Ints) -> dict[str, Any]
     }
 
 
-def _nested(values: NDArray[Any], counts: Ints, kind: pa.DataType) -> pa.Array:
+def _nested(values: NDArray[Any] | pa.Array, counts: Ints, kind: pa.DataType) -> pa.Array:
     offsets = np.concatenate(([0], np.cumsum(counts)))
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values, kind))
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from proxy.meter.batch import Fact
 from proxy.metering.conversion.bounds import Bounds
 from proxy.metering.conversion.packing import Figures, Packed, pack
+from proxy.metering.conversion.remotes import Remotes
 from proxy.metering.conversion.runs import Ints, Runs, joined
 from proxy.metering.conversion.samples import STATE, Sensors
 
@@ -35,14 +36,24 @@ class Parts:
     rings: list[Fact] = field(default_factory=list)
 
 
-def pack_parts(runs: Runs, sensors: Sensors, bounds: Bounds, state: pa.Table, run: tuple[str, str], parts: Parts, *, lists: bool) -> Packed:
+def pack_parts(
+    runs: Runs,
+    sensors: Sensors,
+    bounds: Bounds,
+    state: pa.Table,
+    run: tuple[str, str],
+    parts: Parts,
+    *,
+    lists: bool,
+    remotes: Remotes | None = None,
+) -> Packed:
     """Pack the decisions of one segment; see `pack`."""
     part_of = np.searchsorted(parts.resumes, runs.seq, side="right")
     packed: list[Packed] = []
     for part in np.unique(part_of).tolist():
         chosen = runs.only(part_of == part)
         state = _with_rings(state, _rings_before(chosen, [ring for ring in parts.rings if _holds(ring, part, parts.resumes)]))
-        packed.append(pack(chosen, sensors, bounds, state, run, lists=lists, cuts=parts.cuts))
+        packed.append(pack(chosen, sensors, bounds, state, run, lists=lists, cuts=parts.cuts, remotes=remotes))
         state = packed[-1].state
     if not packed:
         return pack(runs, sensors, bounds, state, run, lists=lists)

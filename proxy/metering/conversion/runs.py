@@ -9,7 +9,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from proxy.meter.record import GROUPS_MAX, PASSED, RECORDED, RUN_VALUE_BITS, RUN_VALUE_END, TIME, VALUE_BITS, VALUE_END, WORD_BYTES
+from metering_format.event_kinds import REMOTE as REMOTE_KIND
+from metering_format.event_kinds import SKIPPED
+from proxy.meter.record import (
+    GROUPS_MAX,
+    PASSED,
+    RECORDED,
+    REMOTE,
+    REMOTE_SKIPPED,
+    RUN_VALUE_BITS,
+    RUN_VALUE_END,
+    SOURCE_AT,
+    TIME,
+    VALUE_BITS,
+    VALUE_END,
+    WORD_BYTES,
+)
+from proxy.metering.conversion.remotes import Remotes, apart
 from proxy.metering.raw import DTYPE, Noted
 
 Ints = NDArray[np.int64]
@@ -17,6 +33,7 @@ SmallInts = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 _OF_RECORDS: Final = ("throttle_ms", "applied_ms", "kind")
 _BY_COUNTING: Final = 2**16
+NO_API: Final = -1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +124,26 @@ class RecordedDecisions:
         """Return those that are flagged."""
         return RecordedDecisions(self.seq[flags], self.records[flags])
 
+    def with_runs(self, runs: Runs) -> RecordedDecisions:
+        """Return these and some others, each of which is a run of its own, in the order of their numbers."""
+        if not len(runs):
+            return self
+        records = np.zeros(len(runs), DTYPE)
+        for name in ("ts_ms", "value", "group_ref", "kind"):
+            records[name] = getattr(runs, name)
+        records["api_index"] = NO_API
+        seq = np.concatenate((self.seq, runs.seq))
+        order = np.argsort(seq, kind="stable")
+        return RecordedDecisions(seq[order], np.concatenate((self.records, records))[order])
 
-def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, RecordedDecisions]:
+
+def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, RecordedDecisions, Remotes]:
     """Return all decisions of some batches, in order; and again those of which more is known than what they were.
 
     Args:
         offset_ms: added to all times.
     """
+    batches, amounts, totals = apart(batches)
     words = np.frombuffer(b"".join(batch.words for batch in batches), "<i8")
     records = np.frombuffer(b"".join(batch.records for batch in batches), DTYPE).copy()
     records["ts_ms"] += offset_ms
@@ -125,8 +155,13 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Recorde
     for name in _OF_RECORDS:
         columns[name] = np.zeros(len(at), np.int32)
         columns[name][recorded] = records[name]
+    remote = np.flatnonzero((words[at] >= REMOTE) & (words[at] < PASSED))
+    named = words[at[remote]]
+    columns["value"][remote], columns["group_ref"][remote] = amounts, named & ((1 << SOURCE_AT) - 1)
+    columns["kind"][remote] = np.where(named & REMOTE_SKIPPED, SKIPPED, REMOTE_KIND)
     runs = Runs(seq=_numbers(batches, at, columns["count"]), **columns)
-    return runs, RecordedDecisions(runs.seq[recorded], records)
+    sources = (named & (REMOTE_SKIPPED - 1)) >> SOURCE_AT
+    return runs, RecordedDecisions(runs.seq[recorded], records), Remotes(runs.seq[remote], sources, totals)
 
 
 def _of_words(words: Ints, at: Ints, offset_ms: int) -> dict[str, Any]:

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import NOTE
+from metering_format.event_kinds import NOTE, REMOTE
 from metering_format.tables import EVENTS
 from proxy.metering.conversion.packing import Figures
+from proxy.metering.conversion.remotes import Remotes
 from proxy.metering.conversion.runs import RecordedDecisions
 
 KEY_BITS: Final = 16
@@ -20,7 +21,12 @@ Step = tuple[int, float, int, float]
 
 
 def events_of(
-    decisions: RecordedDecisions, bounds: NDArray[np.float64], figures: Figures | None, steps: list[Step], run: tuple[str, str]
+    decisions: RecordedDecisions,
+    bounds: NDArray[np.float64],
+    figures: Figures | None,
+    steps: list[Step],
+    run: tuple[str, str],
+    remotes: Remotes,
 ) -> pa.Table:
     """Return rows of EVENTS in decision order.
 
@@ -30,6 +36,7 @@ def events_of(
         figures: of those among them that a sensor recorded; None: there is none.
         steps: of buckets, in decision order; of decisions that are not in `decisions`, too.
         run: run_id and proxy_id.
+        remotes: of those among them that are usage from elsewhere.
     """
     rows: dict[str, Any] = {name: np.ascontiguousarray(decisions.records[name]) for name in decisions.records.dtype.names}
     count = len(decisions.seq)
@@ -41,7 +48,7 @@ def events_of(
     }
     if figures is not None:
         order = np.argsort(figures.runs.seq)
-        recorded = np.flatnonzero(rows["kind"] < NOTE)
+        recorded = np.flatnonzero((rows["kind"] < NOTE) | (rows["kind"] == REMOTE))
         measured["sample_start_ms"][recorded] = figures.sample_start_ms[order]
         measured["window_sum"][recorded] = figures.live_sum[order]
         measured["window_ms"][recorded] = figures.window_ms[order]
@@ -56,6 +63,7 @@ def events_of(
         "api_key": rows["api_index"] >> KEY_BITS,
         "api_version": rows["api_index"] & ((1 << KEY_BITS) - 1),
         **_steps_of(decisions.seq, steps, measured["observed"]),
+        **remotes.beside(decisions.seq),
     }
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in EVENTS], schema=EVENTS)
 

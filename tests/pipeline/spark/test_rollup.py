@@ -321,7 +321,7 @@ def test_a_file_of_another_program_is_reported_by_its_columns(spark: Any, tmp_pa
     [path] = (source / table).rglob("*.parquet")
     [manifest] = manifests(source)
     put_another(path, manifest)
-    with pytest.raises(BadInputError, match=f"^{path}: lacks column .* of schema 1 of {table}; it is a file of another program") as caught:
+    with pytest.raises(BadInputError, match=f"^{path}: lacks column .* of table {table}; it is a file of another program") as caught:
         roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()

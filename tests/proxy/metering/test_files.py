@@ -49,7 +49,7 @@ def test_columns_of_samples_that_hardly_become_smaller_are_not_compressed(
 
 def _one(kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_list(kind):
-        return pa.scalar([1, 2], kind)
+        return pa.scalar(["x", "y"] if pa.types.is_string(kind.value_type) else [1, 2], kind)
     return pa.scalar("x" if pa.types.is_string(kind) else 1, kind)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metering_format.event_kinds import RECORD, UNRECORD
+from metering_format.event_kinds import RECORD, REMOTE, SKIPPED, UNRECORD
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.batch import BATCH_WORDS, Batch
@@ -70,6 +70,7 @@ STEPS = st.lists(
         st.tuples(st.just("run"), st.integers(0, 3), st.builds(lambda value, count: [value] * count, RUN_VALUE, st.integers(2, 1_200))),
         st.tuples(st.just("waits"), st.integers(0, 2), st.integers(0, 2**40)),
         st.tuples(st.just("back"), st.integers(0, 3), st.integers(-(2**40), -1)),
+        st.tuples(st.just("remote"), st.integers(0, 3), st.tuples(st.integers(-(2**50), 2**58), st.sampled_from([REMOTE, SKIPPED]))),
         st.tuples(st.just("time"), st.integers(1, 5_000), st.none()),
         st.tuples(st.just("bound"), st.integers(0, 3), st.none()),
         st.tuples(st.just("flush"), st.none(), st.none()),
@@ -100,6 +101,10 @@ def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
             case "back":
                 meter.record_unchecked(group, value, notes.now_ms, CONNECTION, API, UNRECORD)
                 notes.expects(group, [value], 0, UNRECORD)
+            case "remote":
+                amount, kind = value
+                meter.remote(group, 5, amount, 2 * amount, notes.now_ms, kind)
+                notes.expected.append((group.tags["client-id"], notes.now_ms, amount, 0, kind))
             case "time":
                 notes.now_ms += at
             case "bound":

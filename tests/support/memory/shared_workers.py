@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+from metering_format.event_kinds import SKIPPED
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_groups import Shared
 from proxy.shared_usage.shared_usage import SharedUsage
 from quota.entity import ClientQuotaType
 from quota.groups.group import QuotaGroup
+from quota.request_time import PERCENT_PER_NANOSECOND
 
 NUM_SAMPLES = 11
 WINDOW_MS = 1_000
@@ -46,6 +48,7 @@ class SharedWorker:
         self.steps: list[Step] = []
         self.remote = [0.0] * segment.workers
         self.skipped = [0.0] * segment.workers
+        self.units = PERCENT_PER_NANOSECOND if quota_type is ClientQuotaType.REQUEST else 1.0
         self.usage = SharedUsage(segment, worker, self._note_remote)
         self.make = self.usage.of_scope(scope_key).maker(quota_type)
         self.group = self.make(TAGS, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS, created_ms=now_ms)
@@ -99,8 +102,9 @@ class SharedWorker:
         """All usage that the group knows of, also what is too old to count."""
         return self.group.recorded_total + sum(self.skipped)
 
-    def _note_remote(self, group: QuotaGroup, worker: int, units: float, source_total: int, time_ms: int | None) -> None:
-        if time_ms is None:
+    def _note_remote(self, group: EnforcedGroup, worker: int, amount: int, source_total: int, time_ms: int, kind: int) -> None:
+        units = amount * self.units
+        if kind == SKIPPED:
             self.skipped[worker] += units
             return
         self.remote[worker] += units

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metering_format.tables import TABLES
+from metering_format.tables import SHARED_COLUMNS, TABLES
 from pipeline.manifest import file_sha256
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 
@@ -92,7 +92,7 @@ def write_file_set(
             continue
         path = directory / name / "schema=1" / partition / f"{stem}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]), path)
+        pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]).drop_columns(SHARED_COLUMNS.get(name, ())), path)
         reported = {"rows": len(rows), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
         files.append({"table": name, "path": str(path.relative_to(directory)), **reported})
     manifest = {

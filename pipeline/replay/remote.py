@@ -1,0 +1,62 @@
+"""Which events of unpacked rows are usage that another process recorded."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from metering_format.places import SHARED
+from pipeline.file_set import FileSet
+from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
+
+REMOTE_COLUMNS: Final = ["remote_pos", "remote_source", "remote_total"]
+"""Of `samples`, besides those that `unpack` reads."""
+
+
+def columns_of(file_set: FileSet) -> list[str]:
+    """Return the columns of `samples` that `unpack` reads, and those about usage from elsewhere where there is any."""
+    return [*COLUMNS, *REMOTE_COLUMNS] if SHARED in file_set.manifest.settings else COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteEvents:
+    """Some of the events of rows, in their order.
+
+    Attributes:
+        at: which they are.
+        source: what the process that used it is called.
+        total: all that it had used in the group by then.
+        misplaced: how many more there are, which point beyond their rows.
+    """
+
+    at: Ints
+    source: NDArray[Any]
+    total: Ints
+    misplaced: int
+
+
+def remote_events(samples: pa.Table, rows: Rows) -> RemoteEvents:
+    """Return the events from elsewhere among `rows`, which were unpacked from `samples`, a table with REMOTE_COLUMNS too."""
+    refs, first_seq = (samples.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "first_seq"))
+    order = np.lexsort((first_seq, refs))
+    order = order[np.isin(refs[order], rows.group_ref)]
+    lists = samples.select(REMOTE_COLUMNS).take(pa.array(order))
+    counts = pc.list_value_length(lists.column("remote_pos")).fill_null(0).to_numpy()
+    position, source, total = (pc.list_flatten(lists.column(name)) for name in REMOTE_COLUMNS)
+    places = position.to_numpy().astype(np.int64)
+    row = np.repeat(np.arange(len(order)), counts)
+    inside = (places >= 0) & (places < rows.count[row])
+    at = rows.event_at[row[inside]] + places[inside]
+    said = (source.to_numpy(zero_copy_only=False)[inside], total.to_numpy().astype(np.int64)[inside])
+    return RemoteEvents(at, *said, int(np.count_nonzero(~inside)))
+
+
+def own_events(file_set: FileSet, samples: pa.Table, rows: Rows) -> Flags:
+    """Return which events of `rows` this process recorded itself; they were unpacked from `samples`, which has the columns `columns_of`."""
+    own = np.ones(rows.events, np.bool_)
+    if SHARED in file_set.manifest.settings:
+        own[remote_events(samples, rows).at] = False
+    return own

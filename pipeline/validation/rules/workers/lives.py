@@ -1,0 +1,243 @@
+"""What workers recorded, group by group: their own usage, and what they recorded of each other's.
+
+A worker's clock and that of another one are the same: monotonic ms of one machine, from which each run has its own wall time.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from metering_format.event_kinds import SKIPPED
+from metering_format.places import SHARED
+from pipeline.file_set import FileSet
+from pipeline.manifest import RunKey
+from pipeline.replay.remote import columns_of, remote_events
+from pipeline.replay.rows import Flags, Floats, Ints, Rows
+from pipeline.replay.unpacking import unpack
+
+Identity = tuple[str | None, ...]
+"""What a group is called in every worker."""
+OWN: Final = ""
+"""As the source of an event: this worker recorded it itself."""
+_NAMED_BY: Final = ("quota_type", "scope", "node_id", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
+_NODE_ID, _NODE = _NAMED_BY.index("node_id"), _NAMED_BY.index("node")
+_SKIPPED_COLUMNS: Final = ["group_ref", "seq", "ts_ms", "kind", "value", "source", "source_total"]
+REQUEST: Final = "Request"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRun:
+    """One life of a worker.
+
+    Attributes:
+        segment: what it shares usage by; workers of one are compared.
+        worker: its number there, and how many `workers` there are.
+        offset_ms: was added to monotonic ms.
+        until_ms: up to then, monotonic, its files tell all that it did; its end where it ended in order.
+        is_over: it ended in order, so that all that it used was published.
+        losses: how often something is missing in its files.
+    """
+
+    key: RunKey
+    segment: str
+    worker: str
+    workers: int
+    offset_ms: int
+    until_ms: int
+    is_over: bool
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What a worker noted without recording it: usage that was too old, or, of its own number and 0, the total from which on it counts."""
+
+    ts_ms: int
+    source: str
+    amount: int
+    total: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One group of one run: its events, in the order in which they were recorded.
+
+    Attributes:
+        identity: None: its names are not written, so that no other worker's can be told to be the same.
+        ts_ms: monotonic.
+        source: `OWN`, or the number of the worker that had recorded it.
+        total: of the source, where it is another one.
+        seq: of the first event of its row.
+        bound: the highest.
+    """
+
+    run: WorkerRun
+    group_ref: int
+    identity: Identity | None
+    ts_ms: Ints
+    value: Ints
+    checked: Flags
+    source: NDArray[Any]
+    total: Ints
+    seq: Ints
+    bound: float
+    skips: tuple[Skip, ...]
+
+    @property
+    def is_own(self) -> Flags:
+        """Which events this worker recorded itself."""
+        own: Flags = self.source == OWN
+        return own
+
+    @property
+    def claims(self) -> list[Skip]:
+        """When the group began to count with others, and from which total of its own on; more than once where its broker was renamed."""
+        return [skip for skip in self.skips if skip.source == self.run.worker and skip.amount == 0]
+
+    @property
+    def tolerance(self) -> float:
+        """By how much a total may differ from the sum of what was recorded: request time is added up as doubles."""
+        is_time = self.identity is not None and self.identity[0] == REQUEST
+        return 1_000.0 + 1e-9 * float(np.abs(self.total).max(initial=0)) if is_time else 0.0
+
+
+def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
+    """Return which worker wrote a run; None: none that shares usage."""
+    first, last = file_sets[0].manifest, file_sets[-1].manifest
+    shared = first.settings.get(SHARED)
+    if shared is None:
+        return None
+    numbers = [(one.manifest.first_seq, one.manifest.last_seq + 1) for one in file_sets]
+    missing = sum(begin != end for (begin, _), end in zip(numbers, [0, *(end for _, end in numbers)], strict=False))
+    losses = missing + sum(len(one.read("gaps", columns=["n"])) for one in file_sets)
+    until_ms = max(one.manifest.last_ts_ms for one in file_sets) - first.wall_offset_ms
+    where = (str(shared["segment"]), str(shared["worker"]), int(shared["workers"]))
+    return WorkerRun(key, *where, first.wall_offset_ms, until_ms, last.final, losses)
+
+
+def lives_of(run: WorkerRun, file_sets: Sequence[FileSet]) -> list[Life]:
+    """Return what a run recorded, group by group."""
+    parts: dict[int, list[_Part]] = {}
+    skips: dict[int, list[Skip]] = {}
+    identities: dict[int, Identity | None] = {}
+    for file_set in file_sets:
+        identities |= _identities(file_set)
+        for skip_ref, skip in _skips(file_set, run):
+            skips.setdefault(skip_ref, []).append(skip)
+        for ref, part in _parts(file_set, run):
+            parts.setdefault(ref, []).append(part)
+    return [_joined(run, ref, identities.get(ref), parts.get(ref, ()), tuple(skips.get(ref, ()))) for ref in sorted({*parts, *skips})]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one file set has of a group; as in `Life`."""
+
+    ts_ms: Ints
+    value: Ints
+    checked: Flags
+    source: NDArray[Any]
+    total: Ints
+    seq: Ints
+    bound: float
+
+
+def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence[_Part], skips: tuple[Skip, ...]) -> Life:
+    none = np.zeros(0, np.int64)
+    empty = _Part(none, none, none.astype(np.bool_), none.astype(object), none, none, 0.0)
+
+    def of(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in (empty, *parts)])
+
+    columns = {name: of(name) for name in ("ts_ms", "value", "checked", "source", "total", "seq")}
+    bound = max((part.bound for part in parts), default=0.0)
+    return Life(run=run, group_ref=ref, identity=identity, bound=bound, skips=skips, **columns)
+
+
+def _identities(file_set: FileSet) -> dict[int, Identity | None]:
+    groups = file_set.read("dim_group", columns=["group_ref", *_NAMED_BY]).to_pylist()
+    if file_set.manifest.names == "none":
+        return {row["group_ref"]: None for row in groups}
+    return {row["group_ref"]: _identity([row[name] for name in _NAMED_BY]) for row in groups}
+
+
+def _identity(named: list[Any]) -> Identity:
+    """A broker is called by its number where that is known."""
+    if named[_NODE_ID] is not None:
+        named[_NODE] = None
+    return tuple(None if it is None else str(it) for it in named)
+
+
+def _skips(file_set: FileSet, run: WorkerRun) -> Iterable[tuple[int, Skip]]:
+    events = file_set.read("events", columns=_SKIPPED_COLUMNS)
+    for row in events.filter(pc.equal(events.column("kind"), SKIPPED)).to_pylist():
+        at_ms = row["ts_ms"] - run.offset_ms
+        yield row["group_ref"], Skip(at_ms, str(row["source"]), row["value"], row["source_total"] or 0, row["seq"])
+
+
+def _parts(file_set: FileSet, run: WorkerRun) -> Iterable[tuple[int, _Part]]:
+    table = file_set.read("samples", columns=columns_of(file_set))
+    if not len(table):
+        return
+    rows = unpack(table)
+    source, total = _sources(table, rows)
+    seq = rows.first_seq[rows.row_of]
+    begins = np.flatnonzero(rows.is_new_group)
+    edges = np.append(rows.event_at[begins], rows.events)
+    ends = np.append(begins[1:], len(rows.n))
+    for begin, end, first, behind in zip(begins.tolist(), ends.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        its = slice(first, behind)
+        columns = (rows.ts_ms[its] - run.offset_ms, rows.value[its], rows.checked[its], source[its], total[its], seq[its])
+        yield int(rows.group_ref[begin]), _Part(*columns, float(rows.bound[begin:end].max()))
+
+
+def _sources(table: pa.Table, rows: Rows) -> tuple[NDArray[Any], Ints]:
+    source, total = np.full(rows.events, OWN, object), np.zeros(rows.events, np.int64)
+    remote = remote_events(table, rows)
+    source[remote.at], total[remote.at] = remote.source, remote.total
+    return source, total
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The total of a worker in a group over some time.
+
+    Attributes:
+        from_ms, until_ms: outside of it nothing is known.
+        base: the total at its begin; `total` is the one from `ts_ms` on.
+        is_exact: whether what was recorded at the begin itself is known to be in the total or not.
+    """
+
+    from_ms: int
+    until_ms: float
+    base: int
+    ts_ms: Ints
+    total: Floats
+    is_exact: bool
+
+
+def timelines_of(life: Life, next_ms: float, history_ms: int) -> list[Timeline]:
+    """Return the totals that others can read, from claim to claim.
+
+    Args:
+        next_ms: from then on the worker has another life in the same group.
+        history_ms: what was used so long before the first claim is published with it.
+    """
+    own = life.is_own
+    ts_ms, value = life.ts_ms[own], life.value[own]
+    claims = life.claims
+    found = []
+    for at, claim in enumerate(claims):
+        last_ms = np.inf if life.run.is_over else float(life.run.until_ms)
+        until_ms = min(claims[at + 1].ts_ms if at + 1 < len(claims) else last_ms, next_ms)
+        begin_ms = claim.ts_ms - history_ms if at == 0 else claim.ts_ms + 1
+        its = (ts_ms >= begin_ms) & (ts_ms <= until_ms)
+        total = claim.total + np.cumsum(value[its]).astype(np.float64)
+        found.append(Timeline(claim.ts_ms, until_ms, claim.total, ts_ms[its], total, at == 0))
+    return found

@@ -1,0 +1,82 @@
+"""SHARED: what a worker recorded of another one's usage of a group is all of it, each unit once, and nothing else.
+
+Each record says the total of its source: its amount is the difference to the record before it. What was skipped, since it is older than all
+samples, is noted with its total and fills the place. A group that begins to count with others begins at 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from pipeline.replay.findings import Finding, Findings, Kind
+from pipeline.replay.rows import Ints
+from pipeline.validation.rules.workers.lives import OWN, Life, Timeline
+
+PUBLISHED_MS: Final = 1_000
+"""Usage that is recorded as of an earlier time than when it became known is so by at most a slot, and by what publishing takes."""
+
+
+def check_chain(life: Life, findings: Findings) -> None:
+    """Follow the totals of each source through one group."""
+    for source in sorted(set(life.source[~life.is_own].tolist())):
+        at = np.flatnonzero(life.source == source)
+        amount, total = life.value[at], life.total[at]
+        before = total - amount
+        expected = np.append(0, total[:-1])
+        wrong = _unbridged(life, source, before, expected)
+        allowed = life.run.losses
+        if len(wrong) > allowed:
+            first = int(wrong[allowed])
+            said = f"{before[first]} + {amount[first]} = {total[first]}"
+            _add(life, int(at[first]), f"usage of worker {source} from {expected[first]} on", said, len(wrong) - allowed, findings)
+
+
+def _unbridged(life: Life, source: str, before: Ints, expected: Ints) -> Ints:
+    """Where a record goes on neither at the total of the one before it, nor behind what was skipped, nor where the group began to count."""
+    skipped = {skip.total - skip.amount: skip.total for skip in life.skips if skip.source == source and skip.amount}
+    begins = len(life.claims)
+    wrong = []
+    places = np.flatnonzero((before != expected) | (np.arange(len(before)) == 0))
+    for at in places.tolist():
+        goes_on = at and int(before[at]) in _reached(int(expected[at]), skipped)
+        if goes_on:
+            continue
+        if begins and int(before[at]) in _reached(0, skipped):
+            begins -= 1
+            continue
+        wrong.append(at)
+    return np.array(wrong, np.int64)
+
+
+def _reached(total: int, skipped: Mapping[int, int]) -> set[int]:
+    """Return the totals that can be reached by skipping."""
+    found = {total}
+    while (total := skipped.get(total, 0)) and total not in found:
+        found.add(total)
+    return found
+
+
+def check_recorded(life: Life, source: str, timelines: Sequence[Timeline], findings: Findings) -> None:
+    """No total is above what its source had recorded by then, as its own files say."""
+    if len(life.claims) != 1:
+        return
+    at = np.flatnonzero(life.source == source)
+    for one in timelines:
+        its = at[(life.ts_ms[at] >= one.from_ms) & (life.ts_ms[at] + PUBLISHED_MS <= one.until_ms)]
+        if not len(its) or not one.is_exact:
+            continue
+        highest = np.maximum.accumulate(np.append(float(one.base), one.total))
+        known = highest[np.searchsorted(one.ts_ms, life.ts_ms[its] + PUBLISHED_MS, side="right")]
+        wrong = np.flatnonzero(life.total[its] > known + life.tolerance)
+        if len(wrong):
+            first = int(wrong[0])
+            said = f"{life.total[its[first]]}"
+            _add(life, int(its[first]), f"at most {known[first]:.0f}, the total of worker {source}", said, len(wrong), findings)
+
+
+def _add(life: Life, event: int, expected: str, recorded: str, number: int, findings: Findings) -> None:
+    assert life.source[event] != OWN
+    place = (life.group_ref, int(life.seq[event]), int(life.ts_ms[event]) + life.run.offset_ms)
+    what = f"usage of worker {life.source[event]} as recorded by worker {life.run.worker}"
+    findings.add(Finding(Kind.SHARED, *place, expected, recorded, what), number)

@@ -1,0 +1,112 @@
+"""The rules over file sets of workers that share usage: each run was judged by itself before."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline.file_set import FileSet
+from pipeline.manifest import RunKey
+from pipeline.replay.findings import Findings
+from pipeline.replay.rows import Ints
+from pipeline.validation.file_set_verdict import names_of
+from pipeline.validation.rules.workers.lives import Identity, Life, WorkerRun, lives_of, run_of, timelines_of
+from pipeline.validation.rules.workers.shared import check_chain, check_recorded
+from pipeline.validation.rules.workers.stale import check_lag
+from pipeline.validation.rules.workers.union_rate import highest_ratio
+from pipeline.validation.shared_usage import SharedUsage
+from pipeline.validation.verdict import Verdict
+
+
+def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> tuple[dict[RunKey, Findings], SharedUsage] | None:
+    """Compare what workers recorded of each other; None: no run shares usage.
+
+    Raises:
+        BadInputError, IncompleteError: a file cannot be used.
+    """
+    by_segment: dict[str, list[tuple[WorkerRun, Sequence[FileSet]]]] = {}
+    for key, file_sets in runs.items():
+        run = run_of(key, file_sets)
+        if run is not None:
+            by_segment.setdefault(run.segment, []).append((run, file_sets))
+    if not by_segment:
+        return None
+    findings: dict[RunKey, Findings] = {}
+    said = SharedUsage()
+    lags: list[Ints] = []
+    for its in by_segment.values():
+        lags += _judge_segment(its, findings, said)
+    every = np.concatenate(lags) if lags else np.zeros(0, np.int64)
+    if len(every):
+        said.compared, said.lag_ms_p99, said.lag_ms_max = len(every), int(np.quantile(every, 0.99, method="higher")), int(every.max())
+    return findings, said
+
+
+def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
+    """Let a verdict tell of what workers recorded of each other, too.
+
+    Raises:
+        BadInputError, IncompleteError: a file cannot be used.
+    """
+    judged = judge_shared(runs)
+    if judged is None:
+        return
+    found, verdict.shared = judged
+    verdict.add(found)
+    verdict.incomplete += verdict.shared.missing
+    for key, findings in found.items():
+        for file_set in runs[key] if findings.first else ():
+            verdict.names.setdefault(key, {}).update(names_of(file_set, list(findings.first)))
+
+
+def _judge_segment(its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], said: SharedUsage) -> list[Ints]:
+    workers = {run.worker for run, _ in its}
+    wanted = {str(number) for number in range(its[0][0].workers)}
+    said.workers += len(workers)
+    said.missing += [f"worker {number} of those that share usage is in no file set" for number in sorted(wanted - workers)]
+    by_name: dict[Identity, list[Life]] = {}
+    for run, file_sets in its:
+        found = findings.setdefault(run.key, Findings())
+        for life in lives_of(run, file_sets):
+            check_chain(life, found)
+            _count(life, said)
+            if life.identity is not None:
+                by_name.setdefault(life.identity, []).append(life)
+    sensors = [one.manifest for _, file_sets in its for one in file_sets]
+    history_ms = max((one.num_samples + 1) * one.window_ms for one in sensors)
+    lags: list[Ints] = []
+    for lives in by_name.values():
+        lags += _judge_group(lives, findings, history_ms)
+        ratio = highest_ratio(lives)
+        if ratio is not None:
+            said.highest_ratio = max(said.highest_ratio or 0.0, ratio)
+    said.groups += len(by_name)
+    return lags
+
+
+def _count(life: Life, said: SharedUsage) -> None:
+    remote = ~life.is_own
+    said.remote_records += int(remote.sum())
+    said.remote_units += int(life.value[remote].sum())
+    said.skipped_units += sum(skip.amount for skip in life.skips)
+
+
+def _next_ms(life: Life, lives: Sequence[Life]) -> float:
+    """When its worker had another life in the group of one."""
+    begins = [other.claims[0].ts_ms for other in lives if other.run.worker == life.run.worker and other.claims and other is not life]
+    return min((at_ms for at_ms in begins if life.claims and at_ms > life.claims[0].ts_ms), default=math.inf)
+
+
+def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], history_ms: int) -> list[Ints]:
+    """Compare the lives of one group with each other: those of whole runs, since what is missing may be what was not known."""
+    whole = [life for life in lives if not life.run.losses]
+    timelines = {at: timelines_of(life, _next_ms(life, lives), history_ms) for at, life in enumerate(whole)}
+    lags: list[Ints] = []
+    for life in whole:
+        for at, other in enumerate(whole):
+            if other.run.worker == life.run.worker:
+                continue
+            found = findings[life.run.key]
+            check_recorded(life, other.run.worker, timelines[at], found)
+            lags.append(check_lag(life, other.run.worker, timelines[at], found))
+    return lags

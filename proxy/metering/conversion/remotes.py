@@ -1,0 +1,64 @@
+"""Usage from elsewhere as the loop noted it: one word that is a decision like others, and two behind it that say more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from proxy.meter.record import PASSED, REMOTE_AMOUNT, REMOTE_DATA, REMOTE_TOTAL
+from proxy.metering.raw import Noted
+
+Ints = NDArray[np.int64]
+_NONE: Final = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Remotes:
+    """Decisions that tell of usage from elsewhere, in order.
+
+    Attributes:
+        seq: number of each.
+        source: number of the process that used it.
+        total: all that the source had used in the group by then.
+    """
+
+    seq: Ints
+    source: Ints
+    total: Ints
+
+    def of(self, seq: Ints) -> tuple[pa.Array, Ints]:
+        """Return source and total of decisions that are all among these."""
+        at = np.searchsorted(self.seq, seq)
+        return pa.array(self.source[at].astype("U"), pa.string()), self.total[at]
+
+    def beside(self, seq: Ints) -> dict[str, pa.Array]:
+        """Return the columns `source`, `source_total` and `assumed` of decisions, null where they are not among these."""
+        at = np.minimum(np.searchsorted(self.seq, seq), max(len(self.seq) - 1, 0))
+        if not len(self.seq):
+            return {name: pa.nulls(len(seq)) for name in ("source", "source_total", "assumed")}
+        is_other = self.seq[at] != seq
+        source = pa.array(self.source[at].astype("U"), pa.string(), mask=is_other)
+        return {
+            "source": source,
+            "source_total": pa.array(self.total[at], mask=is_other),
+            "assumed": pa.array(np.zeros(len(seq)), mask=is_other),
+        }
+
+
+def apart(batches: Sequence[Noted]) -> tuple[Sequence[Noted], Ints, Ints]:
+    """Return the batches without words that are no decisions, and what those words say: amounts, and totals of their sources."""
+    kept, data = [], []
+    for batch in batches:
+        words = np.frombuffer(batch.words, "<i8")
+        is_data = (words >= REMOTE_DATA) & (words < PASSED)
+        if is_data.any():
+            data.append(words[is_data])
+            batch = batch._replace(words=words[~is_data].tobytes())
+        kept.append(batch)
+    every: Any = np.concatenate(data) if data else _NONE
+    return kept, every[::2] - REMOTE_AMOUNT, every[1::2] - REMOTE_TOTAL

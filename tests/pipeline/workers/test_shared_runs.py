@@ -1,0 +1,257 @@
+"""Workers that share usage write file sets from which everything they decided can be worked out again, and compared."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metering_format.event_kinds import REMOTE, SKIPPED
+from metering_format.tables import SHARED_COLUMNS, TABLES
+from pipeline.manifest import file_sha256, find_manifests
+from pipeline.recommend.work import demands_of, plan_demand
+from pipeline.recommend.work import do as measure
+from pipeline.replay.findings import Kind
+from pipeline.validation.local import validate
+from pipeline.validation.text import lines_of
+from proxy.shared_usage.segment import Segment
+from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
+from tests.support.metering.metering_workers import Clock, MeteringWorker, Step, play
+
+PAUSES_MS = st.sampled_from([0, 0, 0, 1, 5, 9, 40, 300, 1_500, 15_000])
+KINDS = st.sampled_from(["record"] * 12 + ["unchecked", "back", "publish", "expire", "rotate"])
+STEPS = st.lists(st.builds(Step, st.integers(0, 2), KINDS, st.integers(0, 2), st.integers(1, 9_000), PAUSES_MS), min_size=20, max_size=120)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, level=st.sampled_from(["packed", "packed", "trace"]))
+def test_what_workers_write_is_accepted(tmp_path_factory: pytest.TempPathFactory, steps: list[Step], level: str) -> None:
+    """Whatever they record, take back, publish, forget and rotate: every wait is exact, and what one knows of another is all of it."""
+    directory = tmp_path_factory.mktemp("metering")
+    play(directory, steps, 3, level=level)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+    assert verdict.incomplete == []
+    assert verdict.shared is not None
+    assert verdict.shared.lag_ms_max <= 20
+
+
+def busy(directory: Path, level: str = "packed") -> Path:
+    """Let two workers use one group by turns for some seconds, at a rate of which each knows only half by itself."""
+    play(directory, [Step(at % 2, "record", 0, 700 + 13 * at, 40) for at in range(150)], level=level)
+    return directory
+
+
+def test_each_worker_counts_its_own_usage(tmp_path: Path) -> None:
+    """What a manifest says of decisions and units is what its worker recorded itself; the others' records stand beside it."""
+    busy(tmp_path)
+    manifests = find_manifests(tmp_path)
+    assert [manifest.schema for manifest in manifests] == [2, 2]
+    counts = [manifest.counts["Produce"] for manifest in manifests]
+    assert [count.decisions for count in counts] == [75, 75]
+    assert [count.units for count in counts] == [sum(700 + 13 * at for at in range(number, 150, 2)) for number in (0, 1)]
+    shared = validate(tmp_path).shared
+    assert shared is not None
+    assert shared.remote_units >= sum(count.units for count in counts) - 2 * 3_000
+
+
+def test_a_demand_is_that_of_one_worker(tmp_path: Path) -> None:
+    """A recommendation adds up what each worker recorded itself: nothing is counted twice."""
+    busy(tmp_path)
+    demands = demands_of(measure(work) for work in plan_demand(tmp_path))
+    used = {group.proxy_id: sum(int(units.sum()) for _, units in demand.parts) for group, demand in demands.items()}
+    assert used == {f"edge-{number}": sum(700 + 13 * at for at in range(number, 150, 2)) for number in (0, 1)}
+
+
+def test_a_worker_that_is_started_again_goes_on(tmp_path: Path) -> None:
+    """Its second life takes in what the first one used, and the others see one total."""
+    segment, clock = Segment.create(2, 16, NUM_SAMPLES, WINDOW_MS), Clock()
+    first, other = (MeteringWorker(tmp_path, segment, number, clock) for number in (0, 1))
+    workers = [first, other]
+    for at in range(120):
+        clock.now_ms += 10
+        for worker in workers:
+            worker.usage.publish_dirty(clock.now_ms)
+        if at == 60:
+            first.stop()
+            workers = [MeteringWorker(tmp_path, segment, 0, clock, life=1), other]
+        workers[at % 2].take(Step(at % 2, "record", 0, 900 + at, 0))
+    for worker in workers:
+        worker.stop()
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+    assert len(verdict.findings) == 3
+    assert verdict.incomplete == []
+
+
+def test_a_worker_without_files_is_missed(tmp_path: Path) -> None:
+    """A worker that nothing is there of may have recorded anything, so the verdict is incomplete."""
+    busy(tmp_path)
+    for path in tmp_path.rglob("proxy=edge-1"):
+        path.rename(tmp_path / f"gone-{path.parent.parent.name}")
+    verdict = validate(tmp_path)
+    assert verdict.incomplete == ["worker 1 of those that share usage is in no file set"]
+
+
+# What was changed is found
+
+Rows = list[dict[str, Any]]
+
+
+def change(directory: Path, alter: Callable[[Rows], None], *, proxy: str = "edge-0") -> None:
+    """Let rows of `samples` of one worker be others, and have the manifest agree."""
+    path = next(directory.glob(f"manifests/schema=2/proxy={proxy}/**/*.json"))
+    manifest = json.loads(path.read_bytes())
+    entry = next(entry for entry in manifest["files"] if entry["table"] == "samples")
+    place = directory / entry["path"]
+    rows = pq.read_table(place, partitioning=None).to_pylist()
+    alter(rows)
+    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES["samples"]), place)
+    entry |= {"sha256": file_sha256(place), "bytes": place.stat().st_size}
+    path.write_text(json.dumps(manifest))
+
+
+def row_with(rows: Rows, number: int) -> dict[str, Any]:
+    """Return a row in the middle with so many records from elsewhere or more."""
+    return [row for row in rows if row["remote_n"] >= number][2]
+
+
+def drop(rows: Rows) -> None:
+    """Leave the second record out."""
+    row = row_with(rows, 2)
+    at = row["remote_pos"][1]
+    row["remote_n"] -= 1
+    row["remote_sum"] -= row["val"][at]
+    row["sum"] -= row["val"][at]
+    row["n"] -= 1
+    del row["val"][at], row["dt_ms"][at], row["remote_total"][1], row["remote_source"][1], row["remote_pos"][1]
+    row["unchecked_pos"] = [place - (place > at) for place in row["unchecked_pos"] if place != at]
+    row["remote_pos"] = [place - (place > at) for place in row["remote_pos"]]
+    row["thr_pos"] = [place - (place > at) for place in row["thr_pos"]]
+
+
+def double(rows: Rows) -> None:
+    """Have the first record there twice in place of the second."""
+    row = row_with(rows, 2)
+    first, second = row["remote_pos"][:2]
+    difference = row["val"][first] - row["val"][second]
+    row["val"][second] = row["val"][first]
+    row["remote_total"][1] = row["remote_total"][0]
+    row["sum"] += difference
+    row["remote_sum"] += difference
+
+
+def change_amount(rows: Rows) -> None:
+    """Let a record be of one unit more."""
+    row = row_with(rows, 1)
+    row["val"][row["remote_pos"][0]] += 1
+    row["sum"] += 1
+    row["remote_sum"] += 1
+
+
+def change_total(rows: Rows) -> None:
+    """Let a record's total be one more."""
+    row_with(rows, 1)["remote_total"][0] += 1
+
+
+def change_source(rows: Rows) -> None:
+    """Let a record be another worker's."""
+    row_with(rows, 1)["remote_source"][0] = "7"
+
+
+def misplace(rows: Rows) -> None:
+    """Let a record of this worker be the one from elsewhere."""
+    row = row_with(rows, 1)
+    row["remote_pos"][0] += 1 if row["remote_pos"][0] + 1 < row["n"] else -1
+
+
+def point_beyond(rows: Rows) -> None:
+    """Let a record be where there is none."""
+    row_with(rows, 1)["remote_pos"][-1] = 10_000
+
+
+def miscount(rows: Rows) -> None:
+    """Let a row say that it has less of other workers."""
+    row_with(rows, 1)["remote_sum"] -= 1
+
+
+@pytest.mark.parametrize(
+    "alter", [drop, double, change_amount, change_total, change_source, misplace, point_beyond, miscount], ids=lambda alter: alter.__name__
+)
+def test_what_was_changed_is_found(tmp_path: Path, alter: Callable[[Rows], None]) -> None:
+    """A record that is missing, there twice, of another amount, total, worker or place, or counted wrongly."""
+    change(busy(tmp_path), alter)
+    kinds = validate(tmp_path).kinds()
+    assert kinds
+    if alter is not miscount:
+        assert Kind.SHARED in kinds
+
+
+def test_usage_that_nobody_recorded_is_found(tmp_path: Path) -> None:
+    """All totals of a source are higher than what the source recorded, and fit each other."""
+
+    def raise_all(rows: Rows) -> None:
+        first = min((row for row in rows if row["remote_n"]), key=lambda row: row["first_seq"])
+        first["val"][first["remote_pos"][0]] += 5_000
+        for row in rows:
+            row["remote_total"] = [total + 5_000 for total in row["remote_total"]]
+
+    change(busy(tmp_path), raise_all)
+    assert Kind.SHARED in validate(tmp_path).kinds()
+
+
+def test_usage_that_was_not_known_in_time_is_found(tmp_path: Path) -> None:
+    """A worker that does not publish a record for two seconds lets another one decide without it."""
+    segment, clock = Segment.create(2, 16, NUM_SAMPLES, WINDOW_MS), Clock()
+    silent, other = (MeteringWorker(tmp_path, segment, number, clock) for number in (0, 1))
+    for worker, after_ms in ((other, 0), (silent, 100), (silent, 1), (other, 2_000), (silent, 500), (other, 10)):
+        clock.now_ms += after_ms
+        worker.take(Step(0, "record", 0, 100, 0))
+    silent.stop()
+    other.stop()
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {Kind.STALE: 1}
+    assert verdict.shared is not None
+    assert verdict.shared.lag_ms_max == 2_000
+    assert verdict.first()[0][1].what == "usage of worker 0 behind a decision of worker 1"
+
+
+def test_a_trace_says_of_each_record_whose_it_is(tmp_path: Path) -> None:
+    """Rows of `events` have the source and its total, and nothing is assumed; a group that begins to count says so at every level."""
+    busy(tmp_path, "trace")
+    assert validate(tmp_path).kinds() == {}
+    place = next(tmp_path.glob("events/schema=2/proxy=edge-0/**/*.parquet"))
+    rows = pq.read_table(place, partitioning=None).to_pylist()
+    remote = [row for row in rows if row["kind"] == REMOTE]
+    assert remote
+    assert {row["source"] for row in remote} == {"1"}
+    assert {row["assumed"] for row in remote} == {0.0}
+    assert [row["source_total"] for row in remote] == [sum(row["value"] for row in remote[: at + 1]) for at in range(len(remote))]
+    assert {row["source"] for row in rows if row["kind"] not in (REMOTE, SKIPPED)} == {None}
+    begun = [row for row in rows if row["kind"] == SKIPPED]
+    assert [(row["source"], row["value"], row["source_total"]) for row in begun] == [("0", 0, 0)]
+
+
+def test_columns_about_others_are_only_where_usage_is_shared(tmp_path: Path) -> None:
+    """A run of version 2 has them in its files of samples and events."""
+    busy(tmp_path)
+    for table in ("samples", "events"):
+        for path in tmp_path.glob(f"{table}/**/*.parquet"):
+            assert set(SHARED_COLUMNS[table]) <= set(pq.read_schema(path).names)
+
+
+def test_a_verdict_tells_how_late_usage_was_known(tmp_path: Path) -> None:
+    """Text and JSON have how many workers there are, what they recorded of each other, how late, and the highest rate of all together."""
+    verdict = validate(busy(tmp_path))
+    lines = list(lines_of(verdict, 5, explain=False))
+    assert any(line.startswith("workers     2, 1 group, ") for line in lines)
+    assert any(line.startswith("lag         ") for line in lines)
+    assert any(line.startswith("all workers at most ") for line in lines)
+    shared = verdict.as_dict(5)["shared"]
+    assert shared["workers"] == 2
+    assert shared["highest_ratio"] > 0.5

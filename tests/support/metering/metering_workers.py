@@ -1,0 +1,129 @@
+"""Workers that share usage by one segment in memory, on one clock, each with a meter and a writer of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from metering_format.event_kinds import UNCHECKED, UNRECORD
+from metering_format.places import SHARED
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.meter.meter import Meter, Metered, TracingMeter
+from proxy.metering.writer import MeteringWriter, WriterSettings
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_usage import SharedUsage
+from quota.entity import ClientQuotaType
+from quota.request_time import PERCENT_PER_NANOSECOND
+from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
+from tests.support.metering.metering_writer_fixture import RUN, STATE, WALL_MS, convert_here
+
+CLIENT_IDS = ("etl", "web", "timed")
+TIMED = 2
+BOUNDS = (20_000.0, 3_000.0, 0.2)
+
+
+class Step(NamedTuple):
+    """What one worker does: `kind` is record, unchecked, back, publish, expire (forget the group) or rotate."""
+
+    worker: int
+    kind: str
+    group: int
+    value: int
+    after_ms: int
+
+
+class Clock:
+    """Monotonic ms of the machine."""
+
+    now_ms = 5_000
+
+
+class MeteringWorker:
+    """One life of a worker."""
+
+    def __init__(self, directory: Path, segment: Segment, number: int, clock: Clock, *, life: int = 0, level: str = "packed") -> None:
+        self.clock = clock
+        self.usage = SharedUsage(segment, number)
+        scope = self.usage.of_scope("1")
+        self._makers = [scope.maker(ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE) for at in range(len(BOUNDS))]
+        self.groups: list[EnforcedGroup | None] = [None] * len(BOUNDS)
+        shared = {"segment": segment.identity, "worker": number, "workers": segment.workers}
+        run_id = f"20261121T12000{life}Z-0a1b2c3{number}"
+        self.offset_ms = WALL_MS + 7 * number + life
+        header = {**RUN, "run_id": run_id, "proxy_id": f"edge-{number}", "wall_offset_ms": self.offset_ms, "level": level}
+        header["settings"] = {**RUN["settings"], SHARED: shared}
+        self.writer = MeteringWriter(
+            WriterSettings(directory, header), lambda: clock.now_ms + self.offset_ms, lambda _problem: None, None, convert_here
+        )
+        meter_of_level = TracingMeter if level == "trace" else Meter
+        self.meter = meter_of_level(self.writer.hand_over, _describe, self.offset_ms, self._everybody)
+        self.meter.tell({"state": {**STATE, "ts_ms": clock.now_ms + self.offset_ms, "level": level}})
+        self.usage.on_remote = self.meter.remote
+        self.writer.start()
+
+    def _everybody(self) -> list[EnforcedGroup]:
+        return [group for group in self.groups if group is not None]
+
+    def group(self, at: int) -> EnforcedGroup:
+        """Return a group, which is made when it is first asked for."""
+        group = self.groups[at]
+        if group is None:
+            settings: dict[str, Any] = {"num_samples": NUM_SAMPLES, "window_ms": WINDOW_MS, "created_ms": self.clock.now_ms}
+            tags = {"user": "", "client-id": CLIENT_IDS[at]}
+            group = self.groups[at] = self._makers[at](tags, BOUNDS[at], **settings)
+        return group
+
+    def take(self, step: Step) -> None:
+        """Do what a step says."""
+        now_ms, group = self.clock.now_ms, self.group(step.group)
+        is_timed = step.group == TIMED
+        value = step.value * 997 if is_timed else step.value
+        amount = value * PERCENT_PER_NANOSECOND if is_timed else float(value)
+        match step.kind:
+            case "record":
+                wait_ms = group.record(amount, now_ms)
+                if wait_ms > 0:
+                    self.meter.record(group, value, wait_ms, wait_ms, now_ms, 1, 9)
+                else:
+                    self.meter.passed(group, value, now_ms, 1, 9)
+            case "unchecked" | "back":
+                sign, kind = (1, UNCHECKED) if step.kind == "unchecked" else (-1, UNRECORD)
+                group.record_unchecked(sign * amount, now_ms)
+                self.meter.record_unchecked(group, sign * value, now_ms, 1, 9, kind)
+            case "publish":
+                self.usage.publish_dirty(now_ms)
+            case "expire":
+                group.leave()
+                self.groups[step.group] = None
+            case "rotate":
+                self.meter.flush()
+                self.writer.rotate()
+
+    def stop(self) -> None:
+        """Publish and write all."""
+        self.usage.publish_dirty(self.clock.now_ms)
+        self.meter.finish(self.writer.hand_over_last)
+        assert self.writer.stop(30)
+
+
+def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str = "packed") -> None:
+    """Let workers do what steps say, each of which publishes every 10 ms, and write their file sets."""
+    segment, clock = Segment.create(workers, 16, NUM_SAMPLES, WINDOW_MS), Clock()
+    its = [MeteringWorker(directory, segment, number, clock, level=level) for number in range(workers)]
+    for step in steps:
+        end_ms = clock.now_ms + step.after_ms
+        while clock.now_ms < end_ms:
+            clock.now_ms = min(clock.now_ms + 10 - clock.now_ms % 10, end_ms)
+            for worker in its if clock.now_ms % 10 == 0 else ():
+                worker.usage.publish_dirty(clock.now_ms)
+        its[step.worker % workers].take(step)
+    for worker in its:
+        worker.stop()
+
+
+def _describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
+    assert isinstance(group, EnforcedGroup)
+    client_id = group.tags["client-id"]
+    quota_type = "Request" if client_id == CLIENT_IDS[TIMED] else "Produce"
+    about = {"quota_type": quota_type, "scope": "broker", "node_id": 1, "tag_user": "", "tag_client_id": client_id}
+    sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms, "first_seen_ms": 0}
+    return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1}
