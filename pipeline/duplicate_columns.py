@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 DUPLICATE_COLUMNS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum"}
-"""What was applied is what was decided, wherever all is enforced and no other quota makes anybody wait longer."""
+"""The applied throttle equals the decided one wherever everything is enforced and no other quota throttles a client longer."""
 
 
 def read_groups(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:

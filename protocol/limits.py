@@ -46,7 +46,7 @@ MAX_LOGIN_FRAME_BYTES = 524_288
 """Largest token of a client that renews its login. Source: Kafka's `sasl.server.max.receive.size`."""
 
 MAX_EARLY_FRAME_BYTES = 64 * 1024
-"""Largest request frame where a login is required, and largest token, before the first login has succeeded: anybody may send it."""
+"""Largest request frame where a login is required, and largest token, before the first login has succeeded: any client may send it."""
 
 MAX_MECHANISM_BYTES = 64
 """Largest name of a SASL mechanism; the standard allows 20."""

@@ -39,7 +39,7 @@ class Maker(NamedTuple):
         return Maker(kept_name(name), self.listener, self.network)
 
 
-NOBODY: Final = Maker()
+NO_MAKER: Final = Maker()
 
 
 @lru_cache(maxsize=4096)
@@ -50,7 +50,7 @@ def maker_at(listener: str, host: str) -> Maker:
 
 def maker_of(principal: KafkaPrincipal) -> Maker:
     """Return the maker that a principal is, where nothing is known of where it comes from."""
-    return NOBODY if is_anonymous(principal) else NOBODY.of_user(principal.name)
+    return NO_MAKER if is_anonymous(principal) else NO_MAKER.of_user(principal.name)
 
 
 def is_anonymous(principal: KafkaPrincipal) -> bool:

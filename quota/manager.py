@@ -14,7 +14,7 @@ from quota.groups.declared_groups import GROUP_TAG, NO_GROUPS, DeclaredGroups
 from quota.groups.group import GroupKey, QuotaGroup, group_key
 from quota.groups.mutation_group import MutationGroup
 from quota.limits import QuotaLimits, Rule, RuleKey, level_of
-from quota.maker import NOBODY, Maker, maker_of
+from quota.maker import NO_MAKER, Maker, maker_of
 from quota.names import is_shortened
 
 INACTIVE_MS: Final = 3_600_000
@@ -246,7 +246,7 @@ class QuotaGroups(Generic[Group]):
         return len(forgotten)
 
     def release(self) -> None:
-        """No scope has this manager any more: its groups count for nobody else."""
+        """No scope has this manager any more: its groups leave the sharing of usage."""
         for group in (*self._groups.values(), *self._overflow.values()):
             group.leave()
 
@@ -312,7 +312,7 @@ class QuotaGroups(Generic[Group]):
         return len(made.keys) < self.groups_per_user_max
 
     def _has_room(self, now_ms: int) -> bool:
-        """Whether anybody may make one more; what was left alone makes room."""
+        """Whether there is room for one more group; idle groups make room."""
         if len(self._groups) >= self.groups_max and now_ms - self._swept_ms >= self.window_ms:
             self._swept_ms = now_ms
             self._forget([key for key, group in self._groups.items() if self._is_idle(group, now_ms)])
@@ -332,7 +332,7 @@ class QuotaGroups(Generic[Group]):
         if len(self._overflow) >= OVERFLOWS_MAX and now_ms - self._overflow_swept_ms >= self.window_ms:
             self._overflow_swept_ms = now_ms
             self._forget_overflow([shared for shared, group in self._overflow.items() if self._is_idle(group, now_ms)])
-        for sharing in (share, place, NOBODY):
+        for sharing in (share, place, NO_MAKER):
             group = self._overflow.get((sharing, bound))
             if group is not None:
                 return group
@@ -356,7 +356,7 @@ class QuotaGroups(Generic[Group]):
         for key in keys:
             self._groups.pop(key).leave()
             self._bounds_due.discard(key)
-            maker = self._maker_of.pop(key, NOBODY)
+            maker = self._maker_of.pop(key, NO_MAKER)
             made = self._made_by.get(maker)
             if made is not None:
                 del made.keys[key]
@@ -368,7 +368,7 @@ class QuotaGroups(Generic[Group]):
     def _forget_overflow(self, unused: Collection[tuple[Maker, float]]) -> None:
         for shared in unused:
             self._overflow.pop(shared).leave()
-            place = self._overflow_place.pop(shared, NOBODY)
+            place = self._overflow_place.pop(shared, NO_MAKER)
             left = self._overflows_at.pop(place, 0) - 1
             if left > 0:
                 self._overflows_at[place] = left
@@ -415,7 +415,7 @@ class QuotaGroups(Generic[Group]):
         return UNLIMITED if limit is None else float(limit)
 
     def _refresh(self, changes: Collection[ClientQuotaEntity]) -> None:
-        """Ask for the limits of groups that may have others: by Kafka's own rule who names nobody else is one group's own affair."""
+        """Ask for the limits of groups that may have new ones: by Kafka's own rule an entity without defaults concerns one group."""
         if (
             self.custom_callback
             or len(changes) * FIND_COST > len(self._groups)

@@ -31,7 +31,7 @@ def draw_neighbours(pairs: list[Pair], load: Load) -> str:
     )
     header = ("neighbour", "victim", "broker", "share of the load", "loud windows", "others", "the victim was")
     rows = ((pair.neighbour, pair.victim, pair.node, f"{pair.share_percent:.0f} %", pair.windows, pair.others, pair.says) for pair in pairs)
-    body = draw_table(header, rows) if pairs else "<p>Nobody was slower or waited more while a neighbour was loud.</p>"
+    body = draw_table(header, rows) if pairs else "<p>No client was slower or waited longer while a neighbour was loud.</p>"
     page.sections.append(Section("Pairs", says, [body]))
     page.foot = "Made by sluice meter neighbours. All times are UTC."
     return draw_page(page)

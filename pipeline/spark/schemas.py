@@ -236,7 +236,7 @@ CHARGEBACK: Final = _table(
     ("inputs", STRING),
     ("date", STRING),
 )
-"""What a tenant owes for a day; `inputs` is the SHA-256 over the manifests' hashes, so that anybody can tell what it was made from."""
+"""What a tenant owes for a day; `inputs` is the SHA-256 over the manifests' hashes, so that it is known what it was made from."""
 
 FOCUS: Final = _table(
     *((name, TIMESTAMP) for name in TIMES),

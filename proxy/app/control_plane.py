@@ -54,7 +54,7 @@ class Relays(Protocol):
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether anybody asks for topics, partitions and leaders."""
+        """Whether a quota callback asks for topics, partitions and leaders."""
 
     def serve(self, admitted: AdmittedConnection) -> None:
         """Take a connection that may be served."""

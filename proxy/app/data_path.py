@@ -125,7 +125,7 @@ class DataPath:
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether anybody asks for topics, partitions and leaders."""
+        """Whether a quota callback asks for topics, partitions and leaders."""
         return self.scopes.wants_cluster
 
     def serve(self, admitted: AdmittedConnection) -> None:

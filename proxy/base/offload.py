@@ -14,7 +14,7 @@ AT_ONCE: Final = 256
 async def offload(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     """Return what `work` returns; it runs in a thread where `size`, the number of things that it looks at, is large.
 
-    It must be pure, or touch nothing that anybody else does meanwhile.
+    It must be pure, or work on objects that no other thread uses meanwhile.
     """
     if size <= AT_ONCE:
         return work(*arguments, **named)

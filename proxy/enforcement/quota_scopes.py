@@ -228,7 +228,7 @@ class QuotaScopes:
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether anybody asks for topics, partitions and leaders."""
+        """Whether a quota callback asks for topics, partitions and leaders."""
         return self._choice.callback_class is not None
 
     @property

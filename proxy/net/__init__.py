@@ -1,1 +1,1 @@
-"""What acts: sockets, timers, back-pressure. Every decision is the session's."""
+"""Sockets, timers and back-pressure. The session takes every decision."""

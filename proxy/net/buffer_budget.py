@@ -1,8 +1,7 @@
-"""The byte budget of the process: who pauses, who goes, and when no new connection is accepted, once all buffers together grow too large.
+"""The byte budget of the process: pauses connections, closes some, and stops accepting once all buffers together grow too large.
 
-Every connection is bounded by itself (`flow.WRITE_HIGH_BYTES` and the limits of the sessions); this bounds their sum. What sessions keep is
-in the account (`proxy.session.buffers`) as soon as it is kept; what transports have not sent is looked at once a second, so a request pays
-nothing for it.
+Every connection has limits of its own (`flow.WRITE_HIGH_BYTES` and those of the session); the budget limits their sum. What sessions keep
+is counted at once (`proxy.session.buffers`). What transports have not sent is counted once a second, so it costs nothing per request.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _Backlog = list[tuple[int, Channel, Connection]]
 class BufferBudget:
     """Adds up what all connections hold, and acts on the sum.
 
-    A side is paused for what the other side has not taken, never for a frame that has to be whole before it may leave: to stop in the
-    middle of one would keep its bytes for ever. A side whose backlog is gone is read again, whatever the sum is.
+    A side is paused for what the other side has not taken. It is never paused for a frame that has to be complete before it may leave,
+    since the frame would then stay incomplete. A side whose backlog is gone is read again, whatever the sum is.
     """
 
     def __init__(self, counters: Counters, bytes_max: int, account: BufferAccount) -> None:

@@ -1,4 +1,4 @@
-"""A client's connection and the broker's connection that belongs to it: their common life."""
+"""A client's connection and its connection to a broker, from the start to the end of both."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLUSH_S = 5.0  # how long a side that is being closed may take what was written 
 
 
 class Owner(Protocol):
-    """Who keeps the connections: the composition root."""
+    """Keeps the connections; the gateway."""
 
     counters: Counters
     timers: ThrottledChannels

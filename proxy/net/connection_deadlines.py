@@ -1,4 +1,4 @@
-"""What only time tells: slow writers, slow readers, idle connections, clients that left while they were not read."""
+"""Deadlines of connections: slow writers, slow readers, idle connections, clients that left while they were not read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Deadlines:
 
 
 class Progress:
-    """What is remembered of one connection between two sweeps."""
+    """The state of one connection between two sweeps."""
 
     __slots__ = ("bytes_in", "frames", "since_ms")
 
@@ -44,7 +44,7 @@ class Progress:
 
 
 class Taking:
-    """What one side has not taken yet of what it was sent, and since when that is the same."""
+    """The bytes that one side has not taken yet, and since when their number is the same."""
 
     __slots__ = ("since_ms", "waiting_bytes")
 
@@ -54,7 +54,7 @@ class Taking:
 
 
 class ConnectionDeadlines:
-    """Looks at every connection once a second; `watch` is asked to tell at once when a client leaves that is not read."""
+    """Checks every connection once a second; `watch` reports at once when a client leaves that is not read."""
 
     def __init__(self, connections: Callable[[], Iterable[Connection]], deadlines: Deadlines, watch: Callable[[Connection], None]) -> None:
         self._connections = connections

@@ -1,4 +1,4 @@
-"""Clients that have closed their side: how long each may be served, and how many of one address are."""
+"""Clients that have closed their side: how long each is served, and how many of one address."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class DepartureStep(NamedTuple):
 
     Attributes:
         wake_at_ms: when to ask again.
-        aborts_client: the client's socket is dropped with the answers that it does not take; its requests go on without it.
-        drops: the connection ends with all that is left.
+        aborts_client: the client's socket is dropped with the responses that it does not read; its requests still go on.
+        drops: the connection ends, and requests that have not gone on are dropped.
     """
 
     wake_at_ms: int
@@ -30,7 +30,7 @@ class DepartureStep(NamedTuple):
 class Departure:
     """One client that has closed its side.
 
-    What it sent before goes on one request at a time, at the pace of its quota. It may still read, or be gone: TCP does not say which.
+    What it sent before goes on one request at a time, at the rate of its quota. TCP does not show whether the client still reads.
 
     Attributes:
         since_ms: when it closed its side.

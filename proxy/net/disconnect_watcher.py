@@ -1,4 +1,4 @@
-"""Clients that leave while they are not read: a paused transport says nothing of it, the kernel does, at once."""
+"""Finds clients that leave while they are not read. A paused transport does not report it; the kernel does, at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ RESET = select.EPOLLERR | select.EPOLLHUP
 
 
 class DisconnectWatcher:
-    """Watches client sockets for FIN and RST beside the event loop, which only looks at those that it reads.
+    """Watches client sockets for FIN and RST beside the event loop, which only watches sockets that it reads.
 
-    A socket that is watched costs nothing until its client leaves; to begin costs one system call, so only those are watched that a quota
-    keeps from being read, whose broker does not take their bytes, or that `ConnectionDeadlines` finds paused.
+    A watched socket costs nothing until its client leaves; the start costs one system call. So only these sockets are watched: those that a
+    quota keeps from being read, those whose broker does not take their bytes, and those that `ConnectionDeadlines` finds paused.
     """
 
     def __init__(self, on_left: Callable[[Connection, bool], None]) -> None:

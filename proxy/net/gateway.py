@@ -1,4 +1,4 @@
-"""Every open connection: connects a client that was admitted with its broker, and keeps both until they end."""
+"""The open connections: each admitted client is connected with its broker, and both are kept until they end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FLUSH_MS = 2_000  # how long closed connections may take their last bytes when t
 
 @dataclass(slots=True)
 class GatewaySettings:
-    """What connections need to know. A reload changes it in place; listeners need a restart."""
+    """Settings of connections. A reload changes them in place; listeners need a restart."""
 
     listeners: tuple[Listener, ...]
     sidecar: bool
@@ -64,7 +64,7 @@ class GatewaySettings:
 
 @dataclass(slots=True)
 class GatewayEvents:
-    """Whom the gateway asks and tells."""
+    """Callbacks of the gateway."""
 
     scope_of: Callable[[Peer], QuotaScope]
     on_topology: Callable[[Topology], None]
@@ -73,7 +73,7 @@ class GatewayEvents:
 
 
 class ClientQuotaApi(Protocol):
-    """Where connections take their requests about quotas."""
+    """Answers requests about quotas."""
 
     async def answer(self, connection: Connection, request: Administered) -> bytes:
         """Return the whole answer to a request.
@@ -85,18 +85,18 @@ class ClientQuotaApi(Protocol):
 
 
 class ConnectionSlots(Protocol):
-    """Who counts connections."""
+    """Counts connections."""
 
     def left(self, listener_name: str, ip_key: IpKey) -> None:
         """A connection that was admitted has ended."""
 
 
 class Gateway:
-    """Connects each client to its broker, keeps the connections.
+    """Connects each client to its broker, and keeps the connections.
 
     Args:
-        listeners: where clients come in, for the addresses that they receive.
-        slots: takes back what an admitted connection was given.
+        listeners: give the addresses that clients receive.
+        slots: takes back the slot of a connection that ended.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Options of the sockets on both sides, and what the kernel knows of a connection that is not being read."""
+"""Socket options of both sides, and what the kernel reports about a connection that is not read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 30, 10, 3
 USER_TIMEOUT_MS = 120_000  # shorter ones abort a live broker whose window is closed
 SMALL_RECEIVE_BYTES = 64 * 1024  # less gives a window below one segment of the loopback interface: its sender then waits 200 ms each time
 USUAL_RECEIVE_BYTES = 208 * 1024  # the kernel's usual ceiling for a size set by hand
-SO_BUF_LOCK, LOCKED_BY_NOBODY = 72, 0  # Linux 5.15; not in the socket module
+SO_BUF_LOCK, UNLOCKED = 72, 0  # Linux 5.15; not in the socket module
 BACKLOG = 1_024
 UINT32 = Struct("=I")
 TCP_INFO_BYTES, UNACKED_AT, LAST_ACK_RECEIVED_AT, MIN_RTT_AT = 152, 24, 56, 148  # struct tcp_info, Linux 4.6; the last one in microseconds
@@ -70,7 +70,7 @@ def restore_receive_buffer(fd: int) -> None:
         fd,
         (socket.SOL_SOCKET, socket.SO_RCVBUF, USUAL_RECEIVE_BYTES),
         (socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, USUAL_RECEIVE_BYTES),
-        (socket.SOL_SOCKET, SO_BUF_LOCK, LOCKED_BY_NOBODY),
+        (socket.SOL_SOCKET, SO_BUF_LOCK, UNLOCKED),
     )
 
 

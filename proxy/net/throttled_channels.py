@@ -1,4 +1,4 @@
-"""Who waits until when: one heap and one loop timer for all connections."""
+"""Wake-up times of connections: one heap and one loop timer for all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAKES_PER_TURN = 500
 
 
 class Waiter(Protocol):
-    """Something that is to be woken at a time."""
+    """An object that is woken at a time."""
 
     wake_at_ms: int
     """When; 0: not at all. Owned by `ThrottledChannels`."""
@@ -23,7 +23,7 @@ class Waiter(Protocol):
 
 
 class ThrottledChannels:
-    """Wakes each waiter at its deadline; the last deadline set for a waiter is the one that counts."""
+    """Wakes each waiter at its deadline; only the last deadline of a waiter counts."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int] = now_ms) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Long work is done in turns of the event loop: a little for one connection, then a little for the next, however much each has."""
+"""Divides long work into turns of the event loop, one step of one connection after the other."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from typing import Final, Generic, Protocol, TypeVar
 from proxy.base.pause_reason import LONG_REQUEST
 
 READS_PER_TURN: Final = 4
-"""A read brings up to 256 KiB that are kept. Everybody else waits for all reads of a turn."""
+"""A read brings up to 256 KiB, which are kept. All other connections wait for the reads of a turn."""
 
 Waiting = TypeVar("Waiting")
 
 
 class Worker(Protocol):
-    """Has a long frame, of the client or of the broker."""
+    """A connection with a long frame of the client or of the broker."""
 
     def go_on(self) -> bool:
         """Take one step with it; return whether more are to come."""
 
 
 class Reader(Protocol):
-    """Has read part of a long request, and reads no more until its turn."""
+    """A connection that has read part of a long request, and reads no more until its turn."""
 
     def resume(self, reasons: int) -> None:
         """Take back reasons to pause."""
 
 
 class Turns(Generic[Waiting]):
-    """Who waits for a turn, in the order in which they came. Between two turns the loop looks at the sockets.
+    """The queue of connections that wait for a turn. Between two turns the loop serves its sockets.
 
     Args:
-        loop: its turns.
-        take: does a little for one of them; returns whether there is more to do.
-        per_turn: how many of them have their turn at once.
+        loop: the event loop.
+        take: does one step for a connection; returns whether there is more to do.
+        per_turn: how many connections are served in one turn.
     """
 
     __slots__ = ("_is_due", "_loop", "_per_turn", "_take", "_waiting")

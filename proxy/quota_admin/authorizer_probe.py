@@ -1,7 +1,7 @@
 """Does the brokers' lock lock? An account without rights tries it, at start and every ten minutes.
 
 Where the brokers say who may change quotas, a broker without an authorizer would authorize every client. No API tells the two apart, so
-somebody who may not is sent to ask.
+Sluice asks as a principal that has no rights.
 """
 
 from __future__ import annotations

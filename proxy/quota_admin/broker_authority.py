@@ -170,7 +170,7 @@ def _twice(alterations: Sequence[Alteration]) -> set[EntityKey]:
 
 
 def _has(connection: Connection, key: int) -> bool:
-    """Whether the broker has an API, as far as anybody heard: then it may still refuse, and that is a no."""
+    """Whether the broker has an API; True while its versions are unknown, since a broker without the API refuses, which counts as no."""
     said_versions = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
     return not said_versions or connection.session.broker_max(key) >= 0
 

@@ -9,7 +9,7 @@ Right = Literal["read", "write"]
 
 
 class Requester(NamedTuple):
-    """Where a request comes from, as far as anybody knows."""
+    """Where a request comes from, as far as it is known."""
 
     principal: str | None
     """Such as "User:alice" or "User:ANONYMOUS"; of a token of the admin port "Token:NAME"; None: unknown."""

@@ -46,8 +46,8 @@ OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "liste
 DENIALS_APART_MS: Final = 1_000
 """Of denials one line in so much time is written down, with how many were not."""
 DENIED: Final = "Cluster authorization failed."
-DENIED_SELF: Final = "Nobody may change quotas of their own; a super principal may."
-DENIED_DEFAULT: Final = "Nobody may change a default that holds for themselves; a super principal may, or who has a quota of their own."
+DENIED_SELF: Final = "A principal may not change its own quotas, unless it is a super principal."
+DENIED_DEFAULT: Final = "A principal may not change a default quota that applies to it, unless it is a super principal."
 
 
 class Kept(Protocol):

@@ -20,7 +20,7 @@ EARLY_BYTES_MAX: Final = 16 * 1024
 """Kept of what a peer sends while its handshake waits for its turn, or before `attach`; with more, its socket is read no further."""
 _RECORD_HEAD_BYTES: Final = 5
 _PLAIN_BYTES: Final = 256 * 1024
-_plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all: copied out before anybody else can read
+_plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all transports: copied out before another one reads
 
 
 class TlsTransport(asyncio.Protocol):

@@ -18,7 +18,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One view of the cluster; equal views compare equal, so who sees no change need not tell anybody."""
+    """One view of the cluster. Equal views compare equal, so an unchanged view is not reported to callbacks."""
 
     cluster_id: str | None
     nodes: tuple[int, ...] = ()

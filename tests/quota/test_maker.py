@@ -3,7 +3,7 @@
 import pytest
 
 from quota.entity import ANONYMOUS, KafkaPrincipal
-from quota.maker import NOBODY, Maker, maker_at, maker_of
+from quota.maker import NO_MAKER, Maker, maker_at, maker_of
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_a_user_has_one_share_wherever_it_comes_from() -> None:
 
 def test_without_an_address_only_users_are_makers() -> None:
     """What asks without saying where it comes from is nobody in particular unless it has a name."""
-    assert maker_of(ANONYMOUS) is NOBODY
+    assert maker_of(ANONYMOUS) is NO_MAKER
     assert maker_of(KafkaPrincipal("User", "bob")) == Maker("bob")
     assert maker_of(KafkaPrincipal("Service", "ANONYMOUS")) == Maker("ANONYMOUS")

@@ -9,7 +9,7 @@ from pipeline.commands.execution.options import SPARK, Common
 from pipeline.tasks import Doer, Job, R, W, do_here
 
 PROGRESS_FROM = 8
-"""So few parts are done before anybody reads a line about them."""
+"""Fewer parts end too soon for a line of progress to be read."""
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ def draw_waits(counts: Mapping[int, int], before: Mapping[int, int] | None = Non
     """
     used = [bucket for bucket in {*counts, *(before or {})} if counts.get(bucket) or (before or {}).get(bucket)]
     if not used:
-        return drawing(40, "Nobody waited", [text(LEFT, 24, "Nobody had to wait.", kind="value")])
+        return drawing(40, "No waits", [text(LEFT, 24, "No request had to wait.", kind="value")])
     buckets = []
     bucket = min(used)
     while bucket <= max(used):

@@ -48,7 +48,7 @@ def charges_of(usage: DataFrame, prices: DataFrame, currency: str, correction: C
 
 
 def _amount() -> Column:
-    """Units times price by size, rounded half up at six places, once: a quotient of decimals is rounded before anybody can round it."""
+    """Units times price by size, rounded half up at six places once: Spark rounds a quotient of decimals, so whole numbers are divided."""
     millionths = (F.col("price").cast("decimal(12,6)") * 1_000_000).cast("decimal(12,0)")
     size = F.col("size").cast("decimal(14,0)")
     product = F.col("units").cast("decimal(20,0)") * millionths

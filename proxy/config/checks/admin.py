@@ -81,10 +81,10 @@ def advice_on_metrics(config: Config) -> list[str]:
     if admin.address is None or admin.address.is_loopback:
         return []
     if admin.metrics_names == "all":
-        return [f'admin: anybody who reaches {admin.address} sees names of clients in /metrics: metrics_names = "all" says so']
+        return [f'admin: every client that reaches {admin.address} sees names of clients in /metrics: metrics_names = "all" says so']
     return [
         f"admin: /metrics names clients on this machine and to holders of a token only: a Prometheus elsewhere that has none sees sums; "
-        f'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where anybody who reaches {admin.address} may '
+        f'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where clients that reach {admin.address} may '
         "see users and client-ids"
     ]
 

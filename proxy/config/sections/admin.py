@@ -62,7 +62,7 @@ class QuotaAdmin(msgspec.Struct, frozen=True, kw_only=True):
     describe_self: bool = False
     """Whether users who logged in may read the quotas that can hold for themselves."""
     deny_self: bool = True
-    """Nobody may change a quota of their own user, or of the default one that holds for them, but for super principals."""
+    """Only super principals may change the quota of their own user, or the default quota that applies to them."""
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):

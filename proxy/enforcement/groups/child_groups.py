@@ -1,7 +1,7 @@
 """Groups that are a part of another one: what counts for them counts for their parents too, and the longest throttle holds.
 
 Each group of a chain has a sensor of its own, with Kafka's arithmetic and its own bound, so each of their verdicts can be worked out from
-its own records. Everything is recorded everywhere before anybody is judged; a mutation that is refused by one is recorded by none.
+its own records. A request is recorded in every group before the verdict; a mutation that one group refuses is recorded by none.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From a listening port to a connection that is let in."""
+"""Listening ports, and the checks before a connection is served."""

@@ -1,4 +1,4 @@
-"""Decides on accepted sockets before anything else exists for them: quotas of connections, who waits, who is held, who is turned away."""
+"""Applies connection quotas to accepted sockets before anything else exists for them: a socket is served, waits, is held or is refused."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class _Waiting(NamedTuple):
 
 
 class ListenerAdmission:
-    """One listener with all its ports. While a connection waits here, none of them accepts: the rest stays in the kernel's queue.
+    """One listener with all its ports. While a connection waits here, no port accepts: later connections stay in the kernel's queue.
 
-    A connection comes through in two steps, because its address may be known later than that it is there:
-    `arrived` judges it by the rates of process and listener, takes a slot and calls `on_passed`; then `admit` judges it by its address.
+    A connection is judged in two steps, because its client's address may only be known after it was accepted. `arrived` applies the
+    rates of process and listener, takes a slot and calls `on_passed`. `admit` then applies the rates and limits of the address.
     A connection that has passed gives its slot back once: by `left` after it was admitted, by `left_unknown` before.
     """
 
@@ -174,12 +174,12 @@ class Admission:
     """Decides on each accepted socket before anything else exists for it.
 
     Attributes:
-        quotas: the arithmetic.
-        per_cluster: addresses are counted over all brokers together; otherwise for each by itself.
-        only_observes: of the connection that is decided on now: rates and limits of addresses are worked out and not acted upon;
-            `max_connections` always is.
-        failed_logins: who may not connect because its logins fail.
-        make_room: closes a connection that is not of the protected listener, whose name it gets; set by who keeps the connections.
+        quotas: compute rates and delays.
+        per_cluster: an address is counted over all brokers together; otherwise for each broker.
+        only_observes: whether the rates and limits of addresses are only measured for the connection that is judged now;
+            `max_connections` always applies.
+        failed_logins: refuses addresses whose logins fail too often.
+        make_room: closes a connection of any listener but the protected one, whose name it gets; set by the owner of the connections.
     """
 
     def __init__(self, quotas: ConnectionQuotas, counters: Counters, policy: Policy, *, per_cluster: bool) -> None:
@@ -243,7 +243,7 @@ class Admission:
         self.listeners[listener_name].left(ip_key)
 
     def slot_freed(self) -> None:
-        """Somebody left, or limits changed: who waits may come."""
+        """A connection ended, or limits changed: waiting clients may be accepted."""
         for one in self.listeners.values():
             one.wake()
 

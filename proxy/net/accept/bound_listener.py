@@ -16,10 +16,10 @@ class BoundListener:
     """One configured listener: its bootstrap port and its ports of brokers.
 
     Attributes:
-        route: where its clients are led.
-        names: of brokers that share the bootstrap port; None: each has a port.
-        ports: of brokers, by node id, as they are bound.
-        acceptors: at these ports; empty where another process accepts.
+        route: the broker listener that its clients reach.
+        names: host names of brokers that share the bootstrap port; None: each broker has a port.
+        ports: bound ports of brokers, by node id.
+        acceptors: one for each port; empty where another process accepts.
     """
 
     __slots__ = ("acceptors", "admission", "advertised_host", "bootstrap_port", "names", "ports", "rewriters", "route", "settings", "tls")

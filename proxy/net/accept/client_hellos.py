@@ -1,4 +1,4 @@
-"""Where connections stay until their client has said, in its first message of TLS, which host it wants."""
+"""Connections that wait for the TLS ClientHello, which names the host that the client wants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GoOn = Callable[[Arrival, str | None], None]
 
 
 class ClientHellos(PreambleReaders):
-    """Reads the hello of each arrival."""
+    """Reads the ClientHello of each accepted connection."""
 
     too_late = CloseReason.TLS_HANDSHAKE_DEADLINE
     what = "hello"
@@ -36,7 +36,7 @@ class ClientHellos(PreambleReaders):
 
 
 class _Hello(PreambleReader):
-    """What comes is taken: half a hello that stayed in the socket would wake us again and again."""
+    """Reads what arrives at once: part of a hello that stayed in the socket would wake the loop again and again."""
 
     __slots__ = ("_go_on", "_reader")
 

@@ -1,4 +1,4 @@
-"""Ports that clients connect to: what is decided about a connection until it may be served."""
+"""The ports that clients connect to, and everything that is decided about a connection before it is served."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class AdmittedConnection(NamedTuple):
     """A connection that may be served.
 
     Attributes:
-        listener: where it came in.
+        listener: the listener that accepted it.
         node_id: the broker whose port that was; None: the bootstrap port.
-        arrival: its socket, and whose it is.
-        ip_key: what it counts as among the connections of its address.
+        arrival: its socket, and the client's address.
+        ip_key: the key under which its address is counted.
     """
 
     listener: BoundListener
@@ -46,13 +46,13 @@ class ClientListeners:
     """Binds the ports, accepts, reads PROXY headers and the host names of TLS hellos, and asks the admission.
 
     Args:
-        listeners: those that are configured.
-        header_ms, hello_ms: how long a PROXY header, and the hello of TLS, may take.
+        listeners: the configured ones.
+        header_ms, hello_ms: time limits of a PROXY header and of a ClientHello.
         may_accept: asked before each accept.
         serve: takes a connection that may be served; it gives the slot back by `Admission.left`.
 
     Attributes:
-        on_bound: called with each listener that has a port more.
+        on_bound: called with each listener that has a new port.
     """
 
     def __init__(

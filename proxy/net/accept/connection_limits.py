@@ -1,4 +1,4 @@
-"""Limits on connections as they are configured, brought to who obeys them: host names looked up, again at every change."""
+"""Applies the configured limits on connections; host names are looked up anew at every change."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ HostLimits = Mapping[str, int]
 class ConnectionLimits:
     """Applies `[connections]`, the listeners' own limits, and the creation rates of the quota source.
 
-    What names an address holds at once. A host name is looked up in a thread, once for each change, and stands for its first address;
-    one that cannot be found is logged, and keeps the address it had.
+    A limit for an address applies at once. A host name is looked up in a thread, once for each change, and stands for its first address.
+    A name that cannot be looked up is logged, and keeps the address that it had.
 
     Args:
-        quotas: who obeys.
-        on_applied: called after each change: a slot may be free now.
+        quotas: the arithmetic that gets the limits.
+        on_applied: called after each change, which may have freed a slot.
     """
 
     def __init__(self, quotas: ConnectionQuotas, on_applied: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Failed logins by address: who guesses passwords is kept out before a login costs the brokers anything."""
+"""Failed logins by address: a client that guesses passwords is refused before its login costs the brokers anything."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MINUTE_MS: Final = 60_000
 class FailedLogins:
     """A token bucket of failed logins for each address; its methods take the time.
 
-    Each failure of an address fills its measure by one, and a minute empties it by `max_per_minute`. While there is no room for a whole
-    further failure its new connections are refused; those that it has stay.
+    Each failure of an address adds one, and a minute takes `max_per_minute` away. While there is no room for one more failure, new
+    connections of the address are refused; open ones stay.
 
     Attributes:
-        max_per_minute: None: no limit but that of the brokers.
-        forgotten: addresses dropped because there were too many.
+        max_per_minute: None: only the brokers limit failures.
+        forgotten: number of addresses dropped because there were too many.
     """
 
     def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:

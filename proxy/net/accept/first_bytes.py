@@ -1,4 +1,4 @@
-"""Where connections wait until they have said something that has to be known first: one socket each, no TLS and no broker yet."""
+"""Connections whose first bytes have to be read before they can be served: one socket each, no TLS and no broker yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Peer = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """A connection that was accepted, and nothing more."""
+    """An accepted connection."""
 
     sock: socket.socket
     peer: Peer
@@ -36,7 +36,7 @@ GoOn = Callable[[Arrival], None]
 
 
 class Owner(Protocol):
-    """Who keeps the books of connections."""
+    """Counts connections."""
 
     counters: Counters
 
@@ -48,10 +48,10 @@ class Owner(Protocol):
 
 
 class PreambleReaders:
-    """Those that wait, within a deadline; when there are too many, who waited longest leaves for the reason `too_late`.
+    """The connections that wait, each with a deadline. Above the limit the one that waited longest is closed as `too_late`.
 
     Attributes:
-        what: what they wait to say, for the log.
+        what: what is waited for, as the log calls it.
     """
 
     too_late: ClassVar[CloseReason]
@@ -88,7 +88,7 @@ class PreambleReaders:
 
 
 class PreambleReader:
-    """One socket. A subclass says in `take` what is read from it, and in `late` what becomes of who says nothing."""
+    """One socket. A subclass reads it in `take`, and decides in `late` about a client that sends nothing."""
 
     __slots__ = ("_loop", "_timer", "arrival", "room")
 

@@ -1,7 +1,7 @@
-"""Sockets of clients that came too fast: kept open, never read, closed when their delay is over.
+"""Sockets of clients that connect too fast: they stay open, are never read, and are closed when their delay is over.
 
-A client that is closed at once comes again at once; one that is held waits. Nothing of it is read, so it costs a descriptor and no more.
-Kafka's own queue yields the latest deadline first, so that under a constant stream nothing is closed for long; here the earliest is.
+A client whose connection is closed at once connects again at once; a client that is held waits. Its socket is not read, so it costs only
+a descriptor. Kafka's queue yields the latest deadline first, so a constant stream delays every close; here the earliest comes first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A listening port: our own accept loop, so that the decision falls before a transport exists."""
+"""A listening port with an accept loop of its own, so that admission decides before a transport exists."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class _ClientSocket(socket.socket):
-    """An accepted socket that knows its kind and family: a look at a socket's own makes a member of an enumeration each time.
+    """An accepted socket with a fixed type and family: the properties of `socket.socket` make a member of an enumeration each time.
 
-    It blocks until somebody says otherwise, as every transport does that takes it over.
+    The socket is blocking until a transport takes it over, which makes it non-blocking.
     """
 
     __slots__ = ()
@@ -46,8 +46,8 @@ OnAccept = Callable[[socket.socket, tuple[str, int]], None]
 class Acceptor:
     """Accepts on one socket and hands each connection to `on_accept`.
 
-    When descriptors run out it stops for a moment instead of spinning; existing connections are not touched.
-    `may_accept` is asked before each accept; while it says no, it is asked again every 0.1 s. `on_exhausted` is called when none is left.
+    When descriptors run out, it calls `on_exhausted` and pauses; existing connections are not affected.
+    `may_accept` is asked before each accept; while it returns False, it is asked again every 0.1 s.
     Between `stop` and `go_on` clients wait in the kernel's queue.
     """
 

@@ -1,4 +1,4 @@
-"""Where long answers are read to."""
+"""The buffer for long responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BUFFER_BYTES: Final = 512 * 1024
 
 
 class AnswerBuffer:
-    """Where long answers are read to: one for all connections of an event loop, since bytes leave in the callback that reads them."""
+    """A buffer for long responses, one for all connections of an event loop, since bytes leave in the callback that reads them."""
 
     __slots__ = ("_view",)
 

@@ -1,8 +1,8 @@
 """The broker's socket. Moves bytes; every decision is the session's.
 
-While answers are long, they are read in few large pieces, into a buffer that all connections share. A read and the write behind it cost
-the kernel some 20 us on loopback, however much they carry, and an event loop's own reads end at 250 kB. A body goes on from where it
-lies; only bytes with the head of an answer among them become an object of their own.
+Long responses are read in few large pieces, into a buffer that all connections share. A read and its write cost the kernel some 20 us on
+loopback, whatever their size, and an event loop reads at most 250 kB at once. A body is written from that buffer; only bytes that contain
+the head of a response become an object of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONG_READ_BYTES: Final = 32 * 1024
 
 
 class BrokerChannel(Channel):
-    """Writes requests, reads answers."""
+    """Writes requests, reads responses."""
 
     __slots__ = ("_attention", "_long_answers", "_responses")
 
@@ -152,7 +152,7 @@ class BrokerChannel(Channel):
 
 
 class LongAnswersChannel(BufferedReader):
-    """Takes the place of the broker's channel from a long answer to the first short one; a read never goes beyond the end of a body."""
+    """Replaces the broker's channel from a long response to the next short one; a read never goes beyond the end of a body."""
 
     __slots__ = ("_buffer", "_client", "_responses")
 

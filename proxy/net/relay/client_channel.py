@@ -1,7 +1,7 @@
 """The client's socket. Moves bytes; every decision is the session's.
 
-While its client logs in, tokens are read into a buffer of ours, which is overwritten when the broker has answered. Elsewhere bytes come
-as objects that cannot be overwritten. What a client sends ahead of an answer, and what is no token, goes that way.
+While a client logs in, tokens are read into a buffer that is overwritten after the broker's response. All other bytes arrive as objects
+that cannot be overwritten: also what a client sends ahead of a response, and what is no token.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BUFFER_BYTES = 4 * 1024
 
 
 class ClientChannel(Channel):
-    """Reads requests, writes answers."""
+    """Reads requests, writes responses."""
 
     __slots__ = ("_attention", "_login", "_requests")
 
@@ -100,7 +100,7 @@ class ClientChannel(Channel):
 
 
 class LoginChannel(BufferedReader):
-    """Takes the place of the client's channel from a handshake that the broker accepted to its verdict."""
+    """Replaces the client's channel from an accepted SaslHandshake to the result of the login."""
 
     __slots__ = ("_buffer", "_have", "_on_its_way", "_requests")
 

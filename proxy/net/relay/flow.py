@@ -20,11 +20,11 @@ TO_BROKER_LOW_BYTES = 32 * 1024
 
 
 class ChannelOwner(Protocol):
-    """The connection that a channel is a side of: it hears what happens to the socket, and decides what follows.
+    """The connection that a channel is a side of: it receives the events of the socket, and decides what follows.
 
     Attributes:
-        session: what was read is given to it first.
-        closing: the connection ends; nothing that is read goes on.
+        session: gets what was read first.
+        closing: the connection ends, and nothing that is read goes on.
     """
 
     session: Session
@@ -66,7 +66,7 @@ class ChannelOwner(Protocol):
 
 
 class Channel(asyncio.Protocol):
-    """One socket of a connection: reading goes on when every reason to pause is gone."""
+    """One socket of a connection. It is read while there is no reason to pause."""
 
     __slots__ = ("_connection", "bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer")
 
@@ -143,7 +143,7 @@ class Channel(asyncio.Protocol):
 
 
 class BufferedReader(asyncio.BufferedProtocol):
-    """Reads into a buffer of ours in the place of a channel, which hears whatever else its socket tells."""
+    """Reads into a buffer in place of a channel, which still gets all other events of the socket."""
 
     __slots__ = ("_channel",)
 

@@ -1,1 +1,1 @@
-"""Connections to brokers, for clients and our own."""
+"""Connections to brokers, for clients and for Sluice itself."""

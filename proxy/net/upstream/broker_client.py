@@ -1,4 +1,4 @@
-"""A connection to a broker for Sluice's own requests, by TLS as configured: no client's bytes pass here."""
+"""A connection to a broker for Sluice's own requests, with TLS as configured; no client's bytes pass here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the brokers keep of quotas, asked with Sluice's own login, if it has one."""
+"""Reads the quotas that the brokers keep, with Sluice's own login if it has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connecting to brokers: one attempt per client connection, names resolved off the loop, a deadline on everything."""
+"""Connects to brokers: one attempt per client connection, names resolved off the loop, a deadline for each attempt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UpstreamUnreachableError(Exception):
 
 
 class Connector:
-    """Opens connections to brokers. One timer looks after all attempts: to set one for each is felt by short connections."""
+    """Opens connections to brokers. One timer serves all attempts, since a timer for each would slow short connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tls: TlsBrokers | None = None) -> None:
         self._loop = loop
@@ -86,7 +86,7 @@ class Connector:
 
 
 class Bootstrap:
-    """The upstream bootstrap addresses: the one that answered last is asked first."""
+    """The upstream bootstrap addresses; the one that responded last is tried first."""
 
     def __init__(self, addresses: Sequence[HostPort]) -> None:
         self.addresses = list(addresses)

@@ -1,4 +1,4 @@
-"""Sluice logs in at a broker itself: for its own questions only, never for a client."""
+"""Logs Sluice in at a broker, for its own requests only, never for a client."""
 
 from __future__ import annotations
 

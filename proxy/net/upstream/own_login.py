@@ -1,4 +1,4 @@
-"""The state of Sluice's own login at the brokers. It is tried seldom after a failure, so that the account is not locked."""
+"""The state of Sluice's own login at the brokers. After a failure it is tried seldom, so that the account is not locked."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asks the brokers who they are: readiness, broker ports bound early, and the cluster for a callback.
+"""Probes the brokers: for readiness, for the ports of brokers, and for the cluster that a callback gets.
 
-Needs no login: where brokers ask for one and there is none, ApiVersions is still answered, and topology comes from the answers that
-pass through.
+It works without a login: where brokers require one and Sluice has none, they still answer ApiVersions, and the topology comes from
+responses to clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where clients are led: to the brokers by one of their listeners, of which each has its own addresses."""
+"""The broker listeners that clients are routed to; each has its own addresses of the brokers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Route:
     """One listener of the brokers.
 
     Attributes:
-        name: `upstream`, or the key of the listener's own.
+        name: `upstream`, or the key of the listener's own section.
         number: 0 is `upstream`.
-        bootstrap: where it is first met.
+        bootstrap: its bootstrap addresses.
         connector: opens connections there.
-        book: where each broker is by this listener.
+        book: the address of each broker at this listener.
     """
 
     __slots__ = ("book", "bootstrap", "connector", "name", "number", "upstream")
@@ -40,10 +40,10 @@ class Route:
 
 
 class Routes:
-    """All of them.
+    """All routes.
 
     Attributes:
-        main: that of `[upstream]`.
+        main: the route of `[upstream]`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, config: Config, tls: TlsContexts) -> None:

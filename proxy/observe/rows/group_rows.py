@@ -1,6 +1,6 @@
 """Groups as plain rows in the order of broker, quota type and tags: what pages show of them, and what one process tells another.
 
-A row has texts as they are shown, long ones cut, so that nobody cuts them twice. It is a struct because many are made.
+A row has texts as they are shown, long ones already cut. It is a struct because there are many rows.
 """
 
 from __future__ import annotations

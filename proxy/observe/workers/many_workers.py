@@ -81,7 +81,7 @@ class ManyWorkers:
     async def pulse(self) -> Pulse:
         """Return the errors of all workers, also of those that ended, and whether one serves; asked for once in `PULSE_SHARED_MS`.
 
-        Whoever reaches the port may ask for it, so a flood of requests must not become one of messages.
+        Every client that reaches the port may ask for it, so a flood of requests must not become a flood of messages to workers.
         """
         async with self._one_pulse:
             now_ms = self.control.now_ms()

@@ -1,6 +1,6 @@
-"""Lines of which each carries the digest of the one before: who changes, adds or takes away one has to change all that follow. Pure.
+"""Lines that each carry the digest of the line before, so a change to one line requires a change to all that follow. Pure.
 
-Anybody who can write the file can write all of it anew; the number and digest of the last line, kept elsewhere, show that.
+A process that can write the file can write all of it anew; the number and digest of the last line, kept elsewhere, show that.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class AuditFile:
         return (found.st_ino, found.st_dev) != (own.st_ino, own.st_dev)
 
     def _reopen(self) -> None:
-        """Somebody put the file away: go on in a new one of its name, with the chain of the old one."""
+        """Open a new file of the same name after the old one was moved away; its lines continue the chain."""
         last, old, size, self.last = self.last, self._file, self._size, START
         try:
             self._open()

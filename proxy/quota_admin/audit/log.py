@@ -1,4 +1,4 @@
-"""The audit log as the loop sees it: lines go out one after the other, in a thread, and are on the disk before anybody goes on."""
+"""The audit log on the event loop: a thread writes lines one by one, and a line is on the disk before its caller continues."""
 
 from __future__ import annotations
 

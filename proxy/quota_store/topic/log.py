@@ -1,8 +1,8 @@
 """The topic as a log with one writer at a time: an aiokafka reader of committed records, and a writer that fences others.
 
-Compare-and-set on a log: all Sluices write with one transactional id. Who takes it over (InitProducerId) ends what the one before had
-under way, and from then on that one's commits fail. So who holds it, has read to the end since, and commits, knows that nobody wrote in
-between.
+Compare-and-set on a log: all Sluices write with one transactional id. A Sluice that takes it over (InitProducerId) ends the transaction
+of the holder before, whose later commits fail. So a holder that has read to the end since, and then commits, knows that no other Sluice
+wrote in between.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Truncated(Exception):
 
 
 class Fenced(Exception):
-    """Somebody else writes: nothing of what was begun was committed."""
+    """Another Sluice writes: nothing of the transaction was committed."""
 
 
 def problem_of(error: BaseException) -> str:

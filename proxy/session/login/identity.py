@@ -148,4 +148,4 @@ def is_loopback(host: str) -> bool:
 
 
 OPEN: Final = IdentityRules()
-"""Everybody is ANONYMOUS until the broker says otherwise."""
+"""Every client is ANONYMOUS until its broker accepts a login."""

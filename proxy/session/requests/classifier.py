@@ -35,12 +35,11 @@ from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
 from quota.groups.declared_groups import NOWHERE, Origin
-from quota.maker import NOBODY as NOBODY_IN_PARTICULAR
-from quota.maker import Maker
+from quota.maker import NO_MAKER, Maker
 from quota.names import kept_name
 
 CLIENT_IDS_MAX = 16
-NOBODY = BrokerHandlerTime()
+UNKNOWN_BROKER_TIMES = BrokerHandlerTime()
 """Stands for the broker until it is known."""
 
 COORDINATOR_KEYS: Final = frozenset(
@@ -89,7 +88,7 @@ class RequestClassifier:
         number: int = 0,
         principal: KafkaPrincipal | None = ANONYMOUS,
         origin: Origin = NOWHERE,
-        here: Maker = NOBODY_IN_PARTICULAR,
+        here: Maker = NO_MAKER,
     ) -> None:
         self._settings = settings
         self.meter = settings.meter
@@ -98,7 +97,7 @@ class RequestClassifier:
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
         self._met: UsageCell | None = None  # where this connection is counted as open
-        self.broker_times = NOBODY
+        self.broker_times = UNKNOWN_BROKER_TIMES
         self.login: Login | None = None
         self.origin = origin
         self.here = here  # the clients of the same listener and address

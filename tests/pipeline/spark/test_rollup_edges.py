@@ -206,7 +206,7 @@ def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tm
     check_page(page)
     assert page.count("client-id c @ east") == page.count("client-id c @ west") > 1
     assert "no client waited" not in page
-    assert "Nobody had to wait" not in page
+    assert "No request had to wait" not in page
     assert page.count("not known at level sample") == page.count("waits are not listed") == 2
     assert "1.250001" in page
     assert [str(row["amount"]) for row in summary_of(tmp_path, RollupResult())["charges"]] == ["1.250001"]

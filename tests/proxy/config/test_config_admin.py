@@ -176,13 +176,13 @@ def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: 
             'address = "0.0.0.0:9644"',
             [
                 "admin: /metrics names clients on this machine and to holders of a token only: a Prometheus elsewhere that has none sees sums; "
-                'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where anybody who reaches 0.0.0.0:9644 '
+                'give it a token of [[admin.tokens]] by [admin.tls], or write metrics_names = "all" where clients that reach 0.0.0.0:9644 '
                 "may see users and client-ids"
             ],
         ),
         (
             'address = "0.0.0.0:9644"\nmetrics_names = "all"',
-            ['admin: anybody who reaches 0.0.0.0:9644 sees names of clients in /metrics: metrics_names = "all" says so'],
+            ['admin: every client that reaches 0.0.0.0:9644 sees names of clients in /metrics: metrics_names = "all" says so'],
         ),
     ],
 )

@@ -6,7 +6,7 @@ from proxy.session.request_context import HEADS_MAX, RequestContext
 from proxy.session.requests.classifier import CLIENT_IDS_MAX, RequestClassifier
 from proxy.session.rewrite import ApiVersionsCut, Rewriter
 from quota.entity import DEFAULT, KafkaPrincipal
-from quota.maker import NOBODY, Maker, maker_at
+from quota.maker import NO_MAKER, Maker, maker_at
 from tests.support.memory.memory_connection import ProxyFixture
 from tests.support.memory.verdicts import produce_of
 
@@ -15,7 +15,7 @@ def door() -> Rewriter:
     return Rewriter(None, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=False)
 
 
-def heads(proxy: ProxyFixture, rewriter: Rewriter, here: Maker = NOBODY) -> RequestClassifier:
+def heads(proxy: ProxyFixture, rewriter: Rewriter, here: Maker = NO_MAKER) -> RequestClassifier:
     """Those of one connection."""
     made = RequestClassifier(proxy.settings, rewriter, here=here)
     made.count_in(proxy.scope)
