@@ -16,7 +16,7 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each worked out again"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
     if verdict.unjudged:
-        yield f"unjudged    {verdict.unjudged:,} more, too close behind decisions that are missing"
+        yield f"unjudged    {verdict.unjudged:,} more, too close behind decisions that are missing, or of buckets that workers share"
     for line in verdict.removed:
         yield f"removed     {line}"
     for quota_type, count in sorted(verdict.counts.items()):

@@ -67,6 +67,7 @@ class DataPath:
         self.config = config
         self.counters = counters
         self.policy = policy
+        self._factories = factories
         self.usages = UsageTable()
         self.session_settings = SessionSettings(policy.base, self.usages, counters, policy)
         self.deadlines = Deadlines()
@@ -98,12 +99,11 @@ class DataPath:
         self._switch_table: Mapping[str, str] | None = None
         self._switch_quotas(config)
 
-    def meter(self, judged: JudgedConnections, shared: SharedUsage | None = None) -> None:
+    def meter(self, judged: JudgedConnections) -> None:
         """Begin to meter, where the configuration says so.
 
         Args:
             judged: what decides on connections.
-            shared: what usage is shared with other workers by.
 
         Raises:
             StartError: the directory cannot be written.
@@ -112,9 +112,17 @@ class DataPath:
             return
         from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
-        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, shared)
+        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, self._shared())
         self.session_settings.meter = self.metering.meter
         self.metering.start(self.config)
+
+    def _shared(self) -> SharedUsage | None:
+        """Return what shares the usage of groups with other workers, if anything does."""
+        if self._factories is PLAIN:
+            return None
+        from proxy.shared_usage.shared_usage import SharedUsage
+
+        return self._factories if isinstance(self._factories, SharedUsage) else None
 
     @property
     def requests(self) -> int:

@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import socket
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from metering_format.places import SEGMENTS, SHARED
 from proxy.base.clock import now_ms, wall_time_s
@@ -33,10 +33,12 @@ from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
 from proxy.metering.topic import TopicSink, check_topic_client
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
-from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import MeteringCounts
 from quota.connections.connection_quotas import ConnectionQuotas
+
+if TYPE_CHECKING:
+    from proxy.shared_usage.shared_usage import SharedUsage
 
 FLUSH_S: Final = 0.25
 STOP_S: Final = 30.0
@@ -104,6 +106,7 @@ class Metering:
             describe.described_groups,
             buffer=self._buffer,
         )
+        self._shared = shared
         if shared is not None:
             shared.on_remote = self.meter.remote
         scopes.on_labelled = self.meter.name_anew
@@ -176,6 +179,8 @@ class Metering:
         if self._timer is not None:
             self._timer.cancel()
         self._take_usage(self._second_ms)
+        if self._shared is not None:
+            self._shared.publish_dirty(now_ms())  # the others know all that is written here
         self.meter.finish(self.writer.hand_over_last)
         loop = asyncio.get_running_loop()
         done = await loop.run_in_executor(None, self.writer.stop, STOP_S)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metering_format.event_kinds import MUTATION
+from metering_format.places import SHARED
 from pipeline.file_set import FileSet
 from pipeline.spark.validation.sql_buckets import check_buckets_in_sql
 from pipeline.spark.written import url_of
@@ -78,7 +79,9 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 
 def cross_check(spark: Any, directory: Path, file_sets: Sequence[FileSet]) -> CrossCheck:
     """Work out every wait of these file sets, which have to be whole runs from their first decision on."""
-    samples, events, groups = (_paths(directory, file_sets, table) for table in ("samples", "events", "dim_group"))
+    alone = [file_set for file_set in file_sets if SHARED not in file_set.manifest.settings]  # of workers a supervisor has the buckets
+    samples, groups = (_paths(directory, file_sets, table) for table in ("samples", "dim_group"))
+    events = _paths(directory, alone, "events")
     cross_check = CrossCheck(0, 0, 0)
     if not samples and not events:
         return cross_check
@@ -86,7 +89,7 @@ def cross_check(spark: Any, directory: Path, file_sets: Sequence[FileSet]) -> Cr
     described = spark.read.parquet(*groups).select(*key, "quota_type", "num_samples", "window_ms", "cap_ms").dropDuplicates(key)
     if samples:
         cross_check = _check_samples(spark, samples, described.where(f"quota_type <> '{MUTATION}'"))
-    if any(MUTATION in file_set.manifest.counts for file_set in file_sets):
+    if any(MUTATION in file_set.manifest.counts for file_set in alone):
         cross_check += check_buckets_in_sql(spark, events, described.where(f"quota_type = '{MUTATION}'"))
     return cross_check
 

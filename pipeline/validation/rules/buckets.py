@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import ASKED, CHARGED, EXCUSED_MS, MUTATION, OF_BUCKETS, REFUSED
 from metering_format.manifest import Manifest, TypeCount
+from metering_format.places import SHARED
 from pipeline.file_set import FileSet
 from pipeline.replay.buckets import COLUMNS, KIND_NAMES, Steps, Worked, steps_of, work_out
 from pipeline.replay.findings import Finding, Findings, Kind
@@ -58,14 +59,16 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
     steps = _steps(file_set)
     if not len(steps):
         return None
+    waits = steps.throttle_ms[steps.throttle_ms > 0]
+    count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
+    if SHARED in file_set.manifest.settings:  # a supervisor holds the buckets of all workers: none knows which balance a step found
+        return JudgedBuckets(0, len(steps), count, np.unique(steps.group_ref), {}, {}, Observed())
     worked, known = work_out(steps), steps.is_known
     _check_steps(steps, worked, known, findings)
     _check_order(steps, known, findings)
     _check_chain(steps, worked, known & _follows(steps, file_set), findings)
     _check_bounds(steps, file_set, findings)
     observed = _check_applied(steps, file_set, findings)
-    waits = steps.throttle_ms[steps.throttle_ms > 0]
-    count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
     groups, ends, rates = (
         np.unique(steps.group_ref),
         _ends(steps, worked),

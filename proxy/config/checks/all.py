@@ -41,8 +41,6 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     groups = [(f"group[{at}]", one) for at, one in enumerate(values.get("groups") or (), 1) if one is not None]
     check_groups(groups, [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)], place)
     metering = values.get("metering")
-    if metering is not None and metering.is_on and values.get("workers", 1) not in (1, None):
-        place.add("workers", "does not go with [metering] yet", "write workers = 1, or leave [metering] out")
     if metering is not None and (metering.names == "keyed") != (metering.key_file is not None):
         if metering.key_file is None:
             place.add("metering.key_file", 'is missing, and names are "keyed"', "name a file with 16 random bytes or more")

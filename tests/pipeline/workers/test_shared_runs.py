@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metering_format.event_kinds import REMOTE, SKIPPED
+from metering_format.event_kinds import CHARGED, REMOTE, SKIPPED
 from metering_format.tables import SHARED_COLUMNS, TABLES
 from pipeline.manifest import file_sha256, find_manifests
 from pipeline.recommend.work import demands_of, plan_demand
@@ -19,6 +19,8 @@ from pipeline.recommend.work import do as measure
 from pipeline.replay.findings import Kind
 from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
+from proxy.meter.meter import BucketStep
 from proxy.shared_usage.segment import Segment
 from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
 from tests.support.metering.metering_workers import Clock, MeteringWorker, Step, play
@@ -255,3 +257,17 @@ def test_a_verdict_tells_how_late_usage_was_known(tmp_path: Path) -> None:
     shared = verdict.as_dict(5)["shared"]
     assert shared["workers"] == 2
     assert shared["highest_ratio"] > 0.5
+
+
+def test_steps_of_a_bucket_that_workers_share_are_not_judged(tmp_path: Path) -> None:
+    """The supervisor holds the bucket, so a worker does not know what others took: its steps count, and are said to be unjudged."""
+    segment, clock = Segment.create(1, 16, NUM_SAMPLES, WINDOW_MS), Clock()
+    worker = MeteringWorker(tmp_path, segment, 0, clock)
+    bucket = EnforcedMutationGroup({"user": "", "client-id": "admin"}, 5.0, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS)
+    for before in (50.0, 12.0):
+        worker.meter.mutation(bucket, BucketStep(CHARGED, 3, before, clock.now_ms, 7.0), 0, 0, clock.now_ms, 1, 19 << 16)
+    worker.stop()
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}
+    assert (verdict.decisions, verdict.unjudged) == (0, 2)
+    assert verdict.counts["ControllerMutation"]["units"] == 6

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metering_format.event_kinds import UNCHECKED, UNRECORD
+from metering_format.event_kinds import MUTATION, UNCHECKED, UNRECORD
 from metering_format.places import SHARED
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from proxy.meter.meter import Meter, Metered, TracingMeter
 from proxy.metering.writer import MeteringWriter, WriterSettings
 from proxy.shared_usage.segment import Segment
@@ -121,9 +121,11 @@ def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str
 
 
 def _describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
-    assert isinstance(group, EnforcedGroup)
+    assert isinstance(group, EnforcedGroup | EnforcedMutationGroup)
     client_id = group.tags["client-id"]
     quota_type = "Request" if client_id == CLIENT_IDS[TIMED] else "Produce"
+    if isinstance(group, EnforcedMutationGroup):
+        quota_type = MUTATION
     about = {"quota_type": quota_type, "scope": "broker", "node_id": 1, "tag_user": "", "tag_client_id": client_id}
-    sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": group.cap_ms, "first_seen_ms": 0}
+    sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": getattr(group, "cap_ms", None), "first_seen_ms": 0}
     return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1}

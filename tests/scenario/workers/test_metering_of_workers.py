@@ -1,0 +1,74 @@
+"""Each worker meters as a run of its own, and what they say of each other fits."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from pipeline.manifest import find_manifests
+from pipeline.validation.local import validate
+from pipeline.validation.text import lines_of
+from tests.support.processes.sluice_process import SluiceProcess
+from tests.support.processes.sluice_workers import BOUND, connected, running, workers_of
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import produce_of_size
+from tests.support.scripted.scripted_sockets import until
+
+REQUESTS = 60
+
+
+def arguments(directory: Path) -> list[str]:
+    """Of a Sluice that meters into a directory."""
+    return ["--metering", str(directory)]
+
+
+async def produce(client: ScriptedClient, size: int = BOUND // 100) -> None:
+    """Produce one request after the other."""
+    for at in range(REQUESTS):
+        await client.ask(produce_of_size(size + at, at))
+
+
+async def test_what_workers_meter_fits(tmp_path: Path) -> None:
+    """Three workers serve clients of one group: every decision is worked out again, with what the worker knew of the others."""
+    directory = tmp_path / "metering"
+    async with ScriptedBroker() as broker, running(broker, tmp_path, workers=3, arguments=arguments(directory)) as sluice:
+        clients = await connected(sluice, 6)
+        await asyncio.gather(*(produce(client) for client in clients))
+        for client in clients:
+            client.close()
+        await asyncio.to_thread(stop, sluice)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+    assert verdict.incomplete == []
+    assert verdict.shared is not None
+    assert verdict.shared.workers == 3
+    assert verdict.shared.remote_records > 0
+    counts = [manifest.counts["Produce"] for manifest in find_manifests(directory) if "Produce" in manifest.counts]
+    assert sum(count.decisions for count in counts) == 6 * REQUESTS
+
+
+async def test_what_a_killed_worker_metered_fits(tmp_path: Path) -> None:
+    """Its first life ends in the middle; a second life and the other worker go on from what it published."""
+    directory = tmp_path / "metering"
+    async with ScriptedBroker() as broker, running(broker, tmp_path, arguments=arguments(directory)) as sluice:
+        clients = await connected(sluice, 2)
+        await asyncio.gather(*(produce(client) for client in clients))
+        await asyncio.sleep(0.5)  # what was decided is in a segment after 250 ms
+        os.kill(workers_of(sluice)[0], signal.SIGKILL)
+        await until(lambda: len(sluice.events("worker_ready")) == 3)
+        clients += await connected(sluice, 2)
+        await asyncio.gather(*(produce(client) for client in clients[1:]))
+        for client in clients:
+            client.close()
+        await asyncio.to_thread(stop, sluice)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+    assert verdict.shared is not None
+    assert verdict.shared.workers == 2
+    assert len(verdict.findings) == 3
+
+
+def stop(sluice: SluiceProcess) -> None:
+    """Let it drain and write all."""
+    sluice.__exit__(None, None, None)
