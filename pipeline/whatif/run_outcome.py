@@ -70,6 +70,9 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
         return outcome
     known = None if events.connection is None else events.connection[at]
     lines = events.group_ref[at] if known is None else known  # unknown connections: each recorded group is one
+    lines = np.where(
+        own, lines, -1 - np.arange(len(lines))
+    )  # other processes' usage is there when it was recorded, whatever clients do here
     decide = sensor_under(events.bound[at] if bound is None else bound, measure, value, checked)
     elsewhere = int(value[~own].sum())
     played = play(ts_ms, value, events.waited_ms[at], lines, decide, checked=checked, is_known=known is not None)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +22,13 @@ from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.meter.meter import BucketStep
+from proxy.metering.commands import forget_command
+from proxy.metering.repair import repair
 from proxy.shared_usage.segment import Segment
+from sluice_cli.meter import with_writers
 from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
-from tests.support.metering.metering_workers import Clock, MeteringWorker, Step, play
+from tests.support.metering.metering_workers import BOUNDS, Clock, MeteringWorker, Step, play
+from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
 PAUSES_MS = st.sampled_from([0, 0, 0, 1, 5, 9, 40, 300, 1_500, 15_000])
 KINDS = st.sampled_from(["record"] * 12 + ["unchecked", "back", "publish", "expire", "rotate"])
@@ -68,6 +73,24 @@ def test_a_demand_is_that_of_one_worker(tmp_path: Path) -> None:
     demands = demands_of(measure(work) for work in plan_demand(tmp_path))
     used = {group.proxy_id: sum(int(units.sum()) for _, units in demand.parts) for group, demand in demands.items()}
     assert used == {f"edge-{number}": sum(700 + 13 * at for at in range(number, 150, 2)) for number in (0, 1)}
+
+
+@pytest.mark.parametrize("mode", ["open", "regroup", "closed"])
+@pytest.mark.parametrize("level", ["packed", "trace"])
+def test_a_what_if_counts_what_each_worker_recorded(tmp_path: Path, mode: str, level: str) -> None:
+    """Usage of the other worker fills the samples, and is nobody's decision here; under the bound that held, waits are those of today."""
+    busy(tmp_path / "in", level)
+    (tmp_path / "q.toml").write_text(f'[[quota]]\nclient-id = "etl"\nproducer_byte_rate = {BOUNDS[0]}\n')
+    asked = ["whatif", "--in", str(tmp_path / "in"), "--quotas", str(tmp_path / "q.toml"), "--mode", mode, "--format", "json"]
+    result = CliRunner().invoke(with_writers(repair, forget_command), asked)
+    groups = {row["proxy_id"]: row for row in json.loads(result.stdout)["scenarios"][0]["groups"]}
+    for manifest in find_manifests(tmp_path / "in"):
+        row, count = groups[manifest.proxy_id], manifest.counts["Produce"]
+        assert (row["decisions"], row["units"], row["throttled_today"]) == (count.decisions, count.units, count.throttled)
+        if mode != "closed":
+            assert (row["throttled"], row["wait_ms"]) == (count.throttled, count.throttle_ms)
+        else:
+            assert 0 < row["sent_percent"] <= 100
 
 
 def test_a_worker_that_is_started_again_goes_on(tmp_path: Path) -> None:
@@ -271,3 +294,34 @@ def test_steps_of_a_bucket_that_workers_share_are_not_judged(tmp_path: Path) -> 
     assert verdict.kinds() == {}
     assert (verdict.decisions, verdict.unjudged) == (0, 2)
     assert verdict.counts["ControllerMutation"]["units"] == 6
+
+
+COMMANDS = ("validate", "whatif", "recommend", "neighbours", "verify-manifests", "inspect", "repair", "forget")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_reads_both_versions(tmp_path: Path, command: str) -> None:
+    """A directory with the runs of workers, and one of a process that shares nothing: nobody is turned away for the version."""
+    source = busy(tmp_path / "in")
+    alone = MeteringWriterFixture(source)
+    alone.writer.start()
+    alone.play(500, 1)
+    for fact in ONE_USAGE:
+        alone.meter.tell(fact)
+    alone.meter.flush()
+    assert alone.writer.stop(30)
+    assert {manifest.schema for manifest in find_manifests(source)} == {1, 2}
+    (tmp_path / "q.toml").write_text('[[quota]]\nclient-id = "etl"\nproducer_byte_rate = 20000\n')
+    arguments = {
+        "whatif": ["--in", str(source), "--quotas", str(tmp_path / "q.toml")],
+        "forget": [str(source), "--user", "orders"],
+        "inspect": [str(next(source.glob("manifests/schema=2/**/*.json")))],
+    }
+    named = [str(source)] if command in ("verify-manifests", "repair") else ["--in", str(source)]
+    result = CliRunner().invoke(with_writers(repair, forget_command), [command, *arguments.get(command, named)])
+    assert result.exit_code == 0, result.output
+
+
+CLIENT = {"client_ref": 0, "principal_type": "User", "principal": "orders", "client_id": "etl", "name_form": "plain"}
+USED = [0, 1, "1", "default", "produce", *[1] * 12]
+ONE_USAGE: list[dict[str, Any]] = [{"client": CLIENT}, {"usage": {"second_ms": WALL_MS, "rows": [USED]}}]
