@@ -82,7 +82,7 @@ class FileSet:
 
 
 def _rows_of(file: pq.ParquetFile, source: pa.NativeFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
-    """Read with one thread: the others have stems of their own to read."""
+    """Read with one thread: the others have file sets of their own to read."""
     if columns is not None:
         columns = [name for name in columns if name in file.schema_arrow.names]
     if after_ms is None:
@@ -190,7 +190,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def runs_of(directory: Path, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:
-    """Group stems by (proxy_id, run_id), each run in decision order."""
+    """Group file sets by (proxy_id, run_id), each run in decision order."""
     return {key: [FileSet(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
 
 

@@ -30,7 +30,7 @@ def is_remote(place: str) -> bool:
 
 
 def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]], dict[str, str]]:
-    """Return all stems by run, and the SHA-256 of each manifest by its path below `place`.
+    """Return all file sets by run, and the SHA-256 of each manifest by its path below `place`.
 
     Raises:
         BadInputError: there is no such directory, or a manifest cannot be read.

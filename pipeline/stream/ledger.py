@@ -29,7 +29,7 @@ def batch_name(batch_id: int) -> str:
     return f"batch={batch_id:012d}"
 
 
-def stems_before(out: Path, batch_id: int) -> set[str]:
+def file_sets_before(out: Path, batch_id: int) -> set[str]:
     """Return the file sets that earlier batches hold."""
     found: set[str] = set()
     for path in (out / BATCHES).glob("*.json"):

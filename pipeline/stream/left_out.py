@@ -8,7 +8,7 @@ from pipeline.errors import IncompleteError
 from pipeline.files import check_readable
 from pipeline.manifest import by_run, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
-from pipeline.stream.ledger import stems_before
+from pipeline.stream.ledger import file_sets_before
 from pipeline.stream.settings import StreamSettings
 from pipeline.text import counted
 
@@ -24,7 +24,7 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
     """
     check_readable(directory / MANIFESTS)
     there = {str(path.relative_to(directory)) for path in manifest_paths(directory)}
-    landed = stems_before(settings.out, 2**62)
+    landed = file_sets_before(settings.out, 2**62)
     began = _began(settings.checkpoint)
     still = [path for path in sorted(there - landed) if (directory / path).stat().st_mtime < began]
     if still:
@@ -34,7 +34,7 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
 
 def landed_so_far(directory: Path, out: Path) -> Completeness:
     """Return what is missing among the file sets of all batches: numbers that none has, and those that a later one names."""
-    paths = [directory / path for path in sorted(stems_before(out, 2**62))]
+    paths = [directory / path for path in sorted(file_sets_before(out, 2**62))]
     manifests = [read_manifest(path) for path in paths if path.is_file()]  # what retention removed since, its ledger names
     return completeness_of(by_run(manifests), removed_runs(directory))
 

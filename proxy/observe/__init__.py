@@ -1,1 +1,1 @@
-"""What operators see: metrics, health, the state of quotas, and a watchdog over the event loop. It only reads."""
+"""Metrics, health, pages about quotas and connections, and the profiler. This package only reads the state of the proxy."""

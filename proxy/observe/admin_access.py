@@ -1,8 +1,8 @@
-"""Who may ask the admin port for what.
+"""Access rules of the admin port.
 
-Health and metrics are open to every client that reaches the port; metrics name clients to this machine and to holders of a token only. All
-else is for holders of a token and, where none is configured, for this machine, to be looked at only. A web page that a browser shows here
-cannot ask in the browser's name: it has no token, its own name is not the port's, and browsers say where a change comes from.
+Health and metrics are open to every client that reaches the port, but metrics name clients only to this machine and to holders of a token.
+All other pages require a token; where none is configured, this machine may read them. A web page in a browser on this machine cannot use
+the port: it has no token, its host name is not that of the port, and browsers send the origin of a change.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SAME_SITE: Final = ("same-origin", "none")
 
 
 class Access:
-    """Judges requests.
+    """Decides whether a request is allowed.
 
     Args:
-        tokens: those that are valid.
-        open_quotas: without tokens, whether what can be looked at may be so from other machines, too.
+        tokens: the valid ones.
+        open_quotas: whether other machines may read pages where no token is configured.
         open_names: whether /metrics names clients in every answer.
         is_local: whether an address is this machine's own.
     """

@@ -1,4 +1,4 @@
-"""Pages of the admin port about quotas as they are kept: describe, explain, alter, switches, and what was done."""
+"""Pages of the admin port about stored quotas: describe, explain, alter, switches, and the audit log."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangesPages:
-    """What the administration answers, as HTTP and JSON."""
+    """Translates between HTTP with JSON and the quota administration."""
 
     def __init__(self, shown: ProxyState | PageSource, administration: Administration, audit: AuditLog, access: Access) -> None:
         self._source = source_of(shown)

@@ -1,6 +1,6 @@
-"""The port for operators: metrics, health, what happens now, and quotas as they are kept, to be looked at and changed.
+"""The HTTP server of the admin port: metrics, health, live quotas and connections, and changes of stored quotas.
 
-Who may ask for what is said in `admin_access`.
+`admin_access` has the access rules.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ _BODY_BYTES_MAX: Final = 1024 * 1024
 
 
 class AdminHttp:
-    """A listener of its own, on the loop that it is started on; pages are made in a thread.
+    """Serves the admin port on the loop that it is started on; pages are made in a thread.
 
     Args:
-        shown: what pages are about: this process, or workers.
-        address: where; port 0 takes any free one.
+        shown: the source of pages: this process, or workers.
+        address: host and port; port 0 takes any free one.
         open_quotas: whether other machines may see /quotas and /connections, where there are no tokens.
         open_names: whether /metrics names clients in every answer, not only to this machine and holders of a token.
-        tokens: who may see more, and change something.
-        changes: makes the pages about quotas as they are kept; None: there are none.
+        tokens: allow to see more, and to change quotas.
+        changes: makes the pages about stored quotas; None: there are none.
         tls: the certificate; None: plain HTTP.
         is_local: whether an address is this machine's own.
     """

@@ -1,4 +1,4 @@
-"""The page /explain: which quota holds for a client, what of it is used now, and who else shares it."""
+"""The page /explain: the quota that applies to a client, its present use, and the clients that share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 
 class NobodyAnswersError(Exception):
-    """No process that relays answers, so nothing is known of the client."""
+    """No worker answers, so nothing is known about the client."""
 
 
 async def explain(

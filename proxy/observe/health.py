@@ -1,4 +1,4 @@
-"""Is the process well enough to be left running?"""
+"""Health of the process: whether it should be restarted."""
 
 from collections import deque
 from typing import Final
@@ -9,7 +9,7 @@ _SAMPLES_MAX: Final = 128
 
 
 class Health:
-    """Judges by how many connections ended by an error of our own within a minute; each such error is a bug."""
+    """Counts connections that ended by an internal error within a minute; each such error is a bug."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES_MAX)

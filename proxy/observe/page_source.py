@@ -1,4 +1,4 @@
-"""Where the pages of the admin port come from: this process, or workers that are asked."""
+"""Sources of the admin port's pages: this process, or workers that are asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.telemetry.status import ReadinessCheck
 
 
 class Pulse(NamedTuple):
-    """What health and readiness are judged by, beyond what is there once."""
+    """Figures of the data path that health and readiness depend on."""
 
     internal_errors: int
     """Since the start, of all processes."""
@@ -26,7 +26,7 @@ class Pulse(NamedTuple):
 
 @runtime_checkable
 class PageSource(Protocol):
-    """What the admin port shows; everything is asked on the loop's thread, and what takes long is done in another."""
+    """The source of the admin port's pages. Its methods are called on the loop's thread; long work is done in another thread."""
 
     control: ControlState
 
@@ -47,7 +47,7 @@ class PageSource(Protocol):
 
 
 class OneProcess:
-    """The `PageSource` of a process that does everything: pages are made of live objects."""
+    """The `PageSource` of a single process: pages are made from live objects."""
 
     def __init__(self, state: ProxyState) -> None:
         self.control: ControlState = state

@@ -1,4 +1,4 @@
-"""Pages in JSON, and what asks for a part of one."""
+"""Pages in JSON, and the parameters that select a part of one."""
 
 import json
 from collections.abc import Mapping

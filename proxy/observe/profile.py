@@ -1,6 +1,6 @@
-"""`sluice run --profile`: where the time of the loop's thread went, stage by stage.
+"""`sluice run --profile`: the time of the loop's thread by stage.
 
-Measured with cProfile, which makes Python calls about twice as expensive as they are: read the shares, not the microseconds.
+cProfile measures it, which makes Python calls about twice as expensive: read the shares, not the microseconds.
 """
 
 from __future__ import annotations

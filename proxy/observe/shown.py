@@ -1,4 +1,4 @@
-"""What pages need to know of groups, managers and clients: live ones have it, and so have those that other processes reported."""
+"""Groups, managers and clients as pages read them: implemented by live objects and by reports of other processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ Urgency = tuple[bool, bool, float]
 
 
 class ShownGroup(Protocol):
-    """A group, and where it belongs."""
+    """A group with its broker and quota type."""
 
     @property
     def broker(self) -> str:
@@ -74,7 +74,7 @@ class ShownManager(Protocol):
 
 
 class ShownUsage(Protocol):
-    """What one user with one client-id did; see `Usage`."""
+    """The usage of one user with one client-id; see `Usage`."""
 
     @property
     def user(self) -> str:

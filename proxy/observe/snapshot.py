@@ -1,4 +1,4 @@
-"""What one look takes along: lists copied on the loop's thread in one step, to be worked on in another."""
+"""A snapshot of the proxy: lists copied in one step on the loop's thread, for work in another thread."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GROUPS_MAX: Final = 50_000
 
 
 class GroupView(NamedTuple):
-    """A live group and where it belongs: a `ShownGroup`. The group is the live object: what is read from it never changes it."""
+    """A live group with its broker and quota type: a `ShownGroup`. Reading from the live group never changes it."""
 
     broker: str
     quota_type: str
@@ -80,7 +80,7 @@ class GroupView(NamedTuple):
 
 
 class ManagerView(NamedTuple):
-    """A manager and where it belongs: a `ShownManager`. The live object, and the groups that it had."""
+    """A live manager with its broker and the groups that it had: a `ShownManager`."""
 
     broker: str
     quota_type: str
@@ -122,7 +122,7 @@ class ManagerView(NamedTuple):
 
 
 class WorkerProcess(NamedTuple):
-    """What a worker takes of the machine, and how late its loop is."""
+    """CPU and memory of a worker, and the lag of its loop."""
 
     cpu_s: float
     resident_bytes: int
@@ -132,7 +132,7 @@ class WorkerProcess(NamedTuple):
 
 
 class WorkerFigures(NamedTuple):
-    """A worker that should run."""
+    """The state of a worker that should run."""
 
     number: int
     is_stale: bool
@@ -143,7 +143,7 @@ class WorkerFigures(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Everything that a page is made of."""
+    """The data of one page."""
 
     mode: str
     scope: str

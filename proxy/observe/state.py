@@ -1,4 +1,4 @@
-"""What the running proxy shows to those who watch it: read by /metrics, /readyz and /quotas, never changed by them."""
+"""The interfaces through which pages read the running proxy; pages never change it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class BrokerQuotas(NamedTuple):
-    """The managers whose sensors belong to one broker, or to all of them: then the label is "cluster"."""
+    """The managers of one broker, or of all brokers together, whose label is "cluster"."""
 
     label: str
     """Node id, or HOST:PORT while it is not known."""
@@ -51,7 +51,7 @@ class BrokerQuotas(NamedTuple):
 
 
 class DataState(Protocol):
-    """What the data path of a process offers to observers. All but `usages` and `counters` are asked on the loop's thread."""
+    """The data path of a process. All members but `usages` and `counters` are read on the loop's thread."""
 
     counters: Counters
     usages: UsageTable
@@ -79,7 +79,7 @@ class DataState(Protocol):
 
 
 class ControlState(Protocol):
-    """What is there once, however many processes relay. All but `counters` are asked on the loop's thread."""
+    """The state that exists once, whatever the number of workers. All members but `counters` are read on the loop's thread."""
 
     counters: Counters
 
@@ -124,4 +124,4 @@ class ControlState(Protocol):
 
 
 class ProxyState(DataState, ControlState, Protocol):
-    """What `App` offers to observers: one process that does everything."""
+    """The state of a single process, as `App` offers it."""

@@ -1,4 +1,4 @@
-"""The tokens of the admin port. A process without an admin port has this file only, and loads no HTTP server."""
+"""The tokens of the admin port. A process without an admin port imports this file, but no HTTP server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Tokens:
-    """The tokens that are valid now, known by their digests alone."""
+    """The valid tokens, stored as digests."""
 
     def __init__(self, configured: Iterable[AdminToken] = ()) -> None:
         """Read them.

@@ -1,1 +1,1 @@
-"""Kafka's quota APIs, answered here: who may, what is asked, what is changed."""
+"""Kafka's quota APIs as Sluice answers them: authorization, reads and changes."""

@@ -1,6 +1,6 @@
-"""Who may read and change quotas: pure, asked before anything else is looked at.
+"""Decides which principals may read and change quotas. Pure; the first check of every request.
 
-A broker wants ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster for it. Sluice asks the same: by default no principal may.
+A broker requires ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster. By default Sluice allows no principal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNKNOWN: Final = "__unknown__"
 
 
 class Rules(NamedTuple):
-    """What the operator says about who may."""
+    """The configured rules."""
 
     authority: Authority = "nobody"
     principals: frozenset[str] = frozenset()
@@ -39,10 +39,10 @@ class Rules(NamedTuple):
 
 
 class Authorizer:
-    """Judges by the rules in force; a reload puts others in their place.
+    """Applies the rules in force; a reload replaces them.
 
     Attributes:
-        rules: those in force.
+        rules: the rules in force.
     """
 
     def __init__(self, rules: Rules | None = None) -> None:

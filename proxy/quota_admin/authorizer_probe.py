@@ -1,4 +1,4 @@
-"""Does the brokers' lock lock? An account without rights tries it, at start and every ten minutes.
+"""Checks that the brokers refuse an account without rights, at the start and every ten minutes.
 
 Where the brokers say who may change quotas, a broker without an authorizer would authorize every client. No API tells the two apart, so
 Sluice asks as a principal that has no rights.
@@ -32,10 +32,10 @@ Ask = Callable[[bytes], Awaitable[bytes]]
 
 
 class AuthorizerProbe:
-    """Takes the brokers' authority away as long as it is not proven. A verdict stands until the next one.
+    """Suspends `authority = "broker"` until brokers have refused the probe. A result holds until the next one.
 
     Attributes:
-        state: of the account, as `/readyz` shows it.
+        state: the state of the account, as `/readyz` shows it.
     """
 
     def __init__(self, authority: BrokerAuthority, ask: Ask) -> None:

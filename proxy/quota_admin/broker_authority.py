@@ -1,7 +1,7 @@
-"""May this client see or change quotas? The broker is asked, on the client's own connection, and only a clear yes is one.
+"""Asks the broker, on the client's own connection, whether the client may see or change quotas.
 
-Who answers in the broker's place takes its own check away, so it is put back: the very changes go to the broker to be judged and not
-made. No answer in time, one that does not read or fits the question badly, or a connection without a login: no.
+Sluice answers in the broker's place, so the broker's own check has to be made explicitly: the same changes go to the broker with
+`validate_only`. Without a login, without a response in time, or with one that does not fit the request, the client may not.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _METADATA_VERSION: Final = 8
 
 
 class Judged(NamedTuple):
-    """What the broker says to alterations.
+    """The broker's answer to alterations.
 
     Attributes:
         allows: whether the client may alter quotas.
-        refused: entities that are not to be changed, with the reason.
-        right: the other alterations; all of them, where the client may not.
+        refused: entities that may not be changed, with the reason.
+        right: the other alterations; all of them where the client may not alter quotas.
     """
 
     allows: bool
@@ -51,7 +51,7 @@ class BrokerAuthority:
     """Asks brokers.
 
     Attributes:
-        on_trust: called each time that it is known anew whether a broker's consent means anything.
+        on_trust: called with each new result of the authorizer probe.
     """
 
     def __init__(self, counts: AdministrationCounts, wait_s: float = WAIT_S) -> None:

@@ -1,6 +1,6 @@
-"""Answers requests about quotas in the broker's place: what the wire says goes to the administration, what that says goes back.
+"""Answers requests about quotas in the broker's place: decodes a request, calls the administration, and encodes its result.
 
-Where the broker is the authority it is asked first, on the asker's own connection: with the asker's rights, and about nothing but them.
+Where the broker is the authority, it is asked first, on the client's own connection and so with the client's rights.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CONFIG_BYTES: Final = 32
 
 
 class QuotaAdministration(Protocol):
-    """Of an `Administration` what the APIs need; it may be another process's."""
+    """The part of `Administration` that the APIs need; it may be in another process."""
 
     @property
     def authority(self) -> Authority:
@@ -73,7 +73,7 @@ class QuotaAdministration(Protocol):
 
 
 class ClientQuotaApi:
-    """Where connections take their requests about quotas."""
+    """Answers the requests about quotas of all connections."""
 
     def __init__(self, administration: QuotaAdministration, authority: BrokerAuthority) -> None:
         self._administration = administration

@@ -1,4 +1,4 @@
-"""How large a request for changes may be; what is larger is refused entry by entry, before anybody looks at what it means."""
+"""Limits of a request for changes; a larger one is refused entry by entry, before its content is checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes of a store's content were made by another program."""
+"""Finds the changes of a store's content that another program made."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ V = TypeVar("V")
 
 
 class Made(NamedTuple):
-    """A change, and what was there before; None: nothing."""
+    """A change, and the value before it; None: there was none."""
 
     change: StoreChange
     old: float | str | None
 
 
 class Observed:
-    """Compares each new content with the one before; what this process is about to change itself is no news."""
+    """Compares each new content with the one before, apart from the changes of this process."""
 
     def __init__(self) -> None:
         self._content: StoreContent | None = None
@@ -43,7 +43,7 @@ class Observed:
 
 
 class Unexpected(NamedTuple):
-    """What to compare."""
+    """The contents to compare."""
 
     before: StoreContent
     after: StoreContent

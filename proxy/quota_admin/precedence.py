@@ -12,7 +12,7 @@ from sluice.client_quota_entity import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 
 class Level(NamedTuple):
-    """An entity that could apply, and the value that it has; None: it has none, the next one is looked at."""
+    """An entity that could apply, with its value; None: it has none, and the next level is checked."""
 
     entity: ClientQuotaEntity
     value: float | None

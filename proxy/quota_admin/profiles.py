@@ -1,4 +1,4 @@
-"""What a request means for what is kept, in the arithmetic of either kind of cluster: pure."""
+"""Computes what a request changes in a store, by the rules of KRaft or of ZooKeeper. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_address(host: str) -> bool:
 
 
 class _Nodes:
-    """Quotas as the nodes that a broker with ZooKeeper would keep them in, changed on the side."""
+    """Quotas as the nodes of a broker with ZooKeeper, changed in a copy."""
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas

@@ -1,4 +1,4 @@
-"""Quotas as configurations of users and clients (KIP-422): what requests name as resources, in the words of the administration."""
+"""Quotas as configurations of users and clients (KIP-422): translates resources of requests for the administration."""
 
 from __future__ import annotations
 

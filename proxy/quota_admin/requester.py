@@ -1,4 +1,4 @@
-"""Who asks for a change or a description, and by which way."""
+"""The client that requests a change or a description, and its way in."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one door to quotas: every way in, by Kafka's APIs or by HTTP, asks here.
+"""Describes and changes quotas, for Kafka's APIs and for HTTP alike.
 
-In this order: may they, is it small enough, what does it mean, write down what is wanted, do it, write down what was done; then the answer.
+The order is: authorization, size limits, validation, an audit line with the request, the change, an audit line with the result, the answer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DENIED_DEFAULT: Final = "A principal may not change a default quota that applies
 
 
 class Kept(Protocol):
-    """Of a store what is needed here."""
+    """The part of a store that is needed here."""
 
     @property
     def content(self) -> StoreContent:
@@ -62,11 +62,11 @@ class Kept(Protocol):
 
 
 class Administration:
-    """Describes and changes what a store keeps.
+    """Describes and changes the quotas of a store.
 
     Attributes:
-        authorizer: says who may.
-        altering: the principal for whom the store is being altered at this moment.
+        authorizer: decides which principals may.
+        altering: the principal whose change is in progress.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which store a configuration asks for."""
+"""Creates the store that the configuration names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store that is configured, followed while it lives, and what of it is in force."""
+"""Follows the configured store, and puts its content in force."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ NOT_READ: Final = SourceStatus("none", 0, 0.0, 0, "quotas are not read yet")
 
 
 class FollowedQuotas:
-    """Stays while stores come and go with the configuration.
+    """Outlives the stores, which a reload may replace.
 
-    Each new content is put in force as a whole, one after the other: a request is judged by all of it or by nothing of it.
+    Each new content is put in force as a whole, one after the other, so a request never meets a part of it.
 
     Args:
         apply_table: puts quotas in place.
@@ -34,8 +34,8 @@ class FollowedQuotas:
 
     Attributes:
         listeners: called with each new content, after it is in force.
-        origin: who made the content that was taken last.
-        on_settled: awaited after each change, before who made it is answered.
+        origin: who made the newest content.
+        on_settled: awaited after each change, before the change is answered.
     """
 
     def __init__(self, apply_table: Callable[[QuotaTable], None], apply_rates: Callable[[Mapping[str, int]], None]) -> None:

@@ -1,4 +1,4 @@
-"""Quotas that the brokers keep and enforce; Sluice learns them by asking, and changes none."""
+"""A store of quotas that the brokers keep and enforce; Sluice reads them, and changes none."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _RATE: Final = "connection_creation_rate"
 
 
 class BrokersSilent(Exception):
-    """The brokers did not say what they keep; `str` is one line with place and remedy."""
+    """The brokers did not return their quotas; `str` is one line with place and remedy."""
 
 
 class Kept(NamedTuple):
-    """What the brokers keep, and at which address they see Sluice, with all its clients."""
+    """The quotas of the brokers, and the address at which they see Sluice with all its clients."""
 
     quotas: Mapping[EntityKey, Mapping[str, float]]
     own_host: str
 
 
 class Brokers(Protocol):
-    """Whom the store asks."""
+    """Asks the brokers."""
 
     async def read(self) -> Kept:
         """Return what they keep; raises `BrokersSilent`."""
@@ -43,7 +43,7 @@ class Brokers(Protocol):
 
 
 class ForwardStore(Held):
-    """Follows the brokers. Switches of enforcement are kept here, as long as the process runs."""
+    """Follows the brokers. Switches of enforcement are kept in memory, while the process runs."""
 
     def __init__(self, brokers: Brokers, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
         super().__init__(on_content)

@@ -1,4 +1,4 @@
-"""From what a store keeps to what is enforced: pure, and as cheap as what changed."""
+"""Derives the enforced quotas from the content of a store. Pure; the cost is that of the changes."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -34,7 +34,7 @@ def empty_table() -> QuotaTable:
 
 
 class InForce(NamedTuple):
-    """What is enforced of some content."""
+    """The quotas that are enforced."""
 
     content: StoreContent
     table: QuotaTable
@@ -81,7 +81,7 @@ def _host(entity: EntityKey) -> str:
 
 
 class _Edit:
-    """What is different from `before`: a type of which nothing changes keeps its very limits."""
+    """The difference from `before`; a quota type without changes keeps its object of limits."""
 
     def __init__(self, before: InForce) -> None:
         self._before = before

@@ -1,4 +1,4 @@
-"""Quotas that are kept nowhere: set while the process runs, gone when it ends."""
+"""A store in memory: its quotas end with the process."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A store that lies elsewhere, and is read and written by a thread: what of it happens on the event loop."""
+"""The event loop's side of a store on other machines, which a thread reads and writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answered = Callable[[Any, Exception | None], None]
 
 
 class StoreState(NamedTuple):
-    """How it stands, as the thread sees it."""
+    """The state of the store, as the thread sees it."""
 
     content: StoreContent
     origin: Origin
@@ -34,7 +34,7 @@ class StoreState(NamedTuple):
 
 
 class Worker(Protocol):
-    """The thread. Nothing here waits for it."""
+    """The thread. The event loop never waits for it."""
 
     def start(self) -> None:
         """Begin."""
@@ -50,12 +50,12 @@ class Worker(Protocol):
 
 
 class RemoteStore:
-    """Keeps what was last good. Belongs to the loop that it is made on.
+    """Keeps the last good content. Belongs to the loop that it is made on.
 
     Args:
-        place: how messages call the store.
+        place: the name of the store in messages.
         on_content: called with each new content, on the loop's thread.
-        snapshot: what was last good, for a start without the store; without it the start waits.
+        snapshot: the last good content, for a start without the store; without a snapshot the start waits.
     """
 
     worker: Worker

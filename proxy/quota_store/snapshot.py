@@ -1,4 +1,4 @@
-"""What was last good, in a quota file of its own: for a start while the store does not answer."""
+"""The last good content in a quota file, for a start while the store does not answer."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ _HEAD: Final = "# Written by Sluice: what its store held last, for a start while
 
 
 class Snapshot:
-    """Keeps content in the file at `path`, in the background and never more often than it can be written."""
+    """Keeps content in the file at `path`, in the background; a new write starts after the last one ended."""
 
     def __init__(self, path: Path, *, wait_s: float = WAIT_S) -> None:
         self.path = path

@@ -17,7 +17,7 @@ MODES: Final = ("enforce", "observe", "off")
 
 
 class StoreContent(NamedTuple):
-    """All that a store keeps. It is immutable; a new one takes its place, and shares what stayed the same."""
+    """The content of a store. It is immutable; a change makes a new one, which shares the unchanged parts."""
 
     quotas: Quotas
     """Values as they are kept, by entity and key; no entity without a value. What is in force may differ: `in_force`."""
@@ -29,7 +29,7 @@ EMPTY: Final = StoreContent(MappingProxyType({}), MappingProxyType({}))
 
 
 class SwitchChange(NamedTuple):
-    """One switch that is to be set, or, with None, to go."""
+    """One switch to be set or, with None, to be removed."""
 
     target: str
     mode: str | None
@@ -49,7 +49,7 @@ class StoreUnavailable(Exception):
     """A change could not be made; `str` is one line with place and remedy.
 
     Attributes:
-        is_certain: nothing was changed. False: the store was lost while it changed, and what became of it shows when it is back.
+        is_certain: nothing was changed. False: the connection was lost during the change, whose result is known when it is back.
     """
 
     def __init__(self, line: str, *, is_certain: bool = True) -> None:
@@ -60,7 +60,7 @@ class StoreUnavailable(Exception):
 class QuotaStore(Protocol):
     """Keeps quotas and switches, for one process or for several.
 
-    Each is made with a function that is called with every new content, on the loop's thread.
+    A store is made with a function that it calls with every new content, on the loop's thread.
     """
 
     @property

@@ -86,7 +86,7 @@ class BrokerEnd:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether a request is worked on for nobody."""
+        """Whether a request is in progress although its client is gone."""
         return bool(self._waiting) and self._sock.peer.closed
 
     def _changed(self) -> None:

@@ -253,14 +253,14 @@ class GreedyClient:
         self._many(step, end, key, frame)
 
     def _name(self, step: Step, end: ClientEnd) -> None:
-        """Ask with a client-id that nobody had before."""
+        """Ask with a client-id that no client had before."""
         for _ in range(min(step.count, COUNT_MAX)):
             self._names += 1
             name = f"{self._names:08}" + "n" * min(step.size, NAME_BYTES_MAX)
             end.send(end.request(ApiKey.METADATA, name, kafka_frames.metadata(0, 9, name)))
 
     def _produce_as_new(self, step: Step, end: ClientEnd) -> None:
-        """Produce with client-ids that nobody had before."""
+        """Produce with client-ids that no client had before."""
         for _ in range(min(step.count, COUNT_MAX)):
             self._names += 1
             self.pipelines |= bool(end.in_flight)

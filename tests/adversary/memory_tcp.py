@@ -1,4 +1,4 @@
-"""TCP in memory: two ends with finite buffers, FIN, RST, half-close, and what a kernel tells of a socket that nobody reads.
+"""TCP in memory: two ends with finite buffers, FIN, RST, half-close, and what a kernel tells of a socket that is not read.
 
 Bytes arrive in the turn after they were sent. A model has no segments, no window scaling and no timers of its own: what matters to a
 proxy is who holds how many bytes, and in which order it hears of bytes, FIN and RST.
@@ -53,7 +53,7 @@ class Kernel:
         """Connect to who listens there; return the caller's end.
 
         Raises:
-            ConnectionRefusedError: nobody does.
+            ConnectionRefusedError: none does.
         """
         listener = self.listeners.get(to_address)
         if listener is None:
@@ -67,7 +67,7 @@ class MemorySocket:
     """One end of a connection as its kernel keeps it.
 
     Attributes:
-        inbox: what the peer sent and nobody here has read; what is beyond `receive_bytes` of it lies in the peer's send buffer.
+        inbox: what the peer sent and no process here has read; what is beyond `receive_bytes` of it lies in the peer's send buffer.
         fin_in: the peer sends no more, behind what is in `inbox`; fin_out: this end does not.
         reset: the connection is broken; what is in `inbox` can still be read.
         closed: this end's program has closed it.
@@ -103,7 +103,7 @@ class MemorySocket:
         """
         if self.reset or self.fin_out or self.closed:
             raise ConnectionResetError(errno.ECONNRESET, "reset")
-        if self.peer.closed:  # nobody is there any more: its kernel says so
+        if self.peer.closed:  # the peer is gone, and its kernel reports it
             self.break_()
             return len(data)
         taken = min(len(data), self.room())
@@ -274,7 +274,7 @@ class MemoryEpoll:
         return found
 
     def close(self) -> None:
-        """Watch nobody."""
+        """Watch nothing."""
 
 
 class MemoryTransport(asyncio.Transport):
@@ -494,7 +494,7 @@ class MemoryAcceptor:
             self._on_accept(sock, sock.peer_name)
 
     def stop(self) -> None:
-        """Accept nobody."""
+        """Accept no connection."""
         self._stopped = True
 
     def go_on(self) -> None:

@@ -106,7 +106,7 @@ def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
 
 
 def _free_of_charge(self: AnswerVerdicts, head: RequestContext, data: bytes, at: int, frame_bytes: int) -> bool:
-    """As it was: the time of messages of a login is nobody's, also where the broker refuses them."""
+    """As it was: the time of messages of a login counts for no client, also where the broker refuses them."""
     return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
 
 
@@ -122,7 +122,7 @@ def _in_full(name: str) -> str:
 
 
 def _one_for_all(_self: Any, sharing: Maker, _place: Maker) -> bool:
-    """As it was: who there is no room for shares a group with everybody else."""
+    """As it was: who there is no room for shares a group with every other client."""
     return not any(sharing)
 
 

@@ -58,7 +58,7 @@ class Circumstances(NamedTuple):
     Attributes:
         mode: of enforcement.
         goal: what is bounded: produced or fetched bytes, the time of requests, the bytes that the proxy keeps, the items that it looks
-            at in one call of its event loop, or how long somebody waits who comes from another address afterwards.
+            at in one call of its event loop, or how long a client waits that comes from another address afterwards.
         bound: bytes per second; percent of a thread for time; bytes that all connections may keep; items.
         each_client_id: each client-id has the quota; otherwise the user has it.
         logs_in: the listener requires a login.

@@ -49,7 +49,7 @@ ESTIMATE = 1.25
 FEW_GROUPS = {"groups_max": 24, "groups_per_user_max": 4}
 """Tables are this small where a client fills them up for others: a program has few steps."""
 NEWCOMER_MS = 20.0
-"""What two small requests of somebody who is far below the bound may wait, with what the broker takes for them."""
+"""What two small requests of a client that is far below the bound may wait, with what the broker takes for them."""
 MUTATION_RATE = 1e9
 """Requests for topics are looked at where there is a quota on them; this one is never reached."""
 
@@ -225,7 +225,7 @@ class ProxyFixture:
         ]
 
     def _unrecorded(self) -> float:
-        """What passed and was not recorded; time is not looked at, since some of it is nobody's."""
+        """What passed and was not recorded; time is not looked at, since some of it counts for no client."""
         if self.circumstances.goal in ("request", "memory", "items", "newcomer"):
             return 0.0
         slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count

@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.now_ns / NS_PER_S
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Nothing is ready (unless `timeout` is 0): tell who waits for that; when nobody does, jump to the next timer."""
+        """Nothing is ready (unless `timeout` is 0): tell who waits for that; when none does, jump to the next timer."""
         if timeout == 0:
             self._turns += 1
             if self._turns > TURNS_MAX:
@@ -70,7 +70,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none: sockets call back by themselves."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in `select`."""
+        """It does not sleep in `select`."""
 
     async def quiet(self) -> None:
         """Wait until nothing can run at the present time."""

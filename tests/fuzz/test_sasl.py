@@ -1,4 +1,4 @@
-"""On any tokens an observer does nothing but watch: nothing is raised, little is allocated, nobody is named in vain."""
+"""On any tokens an observer does nothing but watch: nothing is raised, little is allocated, no user is named in vain."""
 
 import random
 import time

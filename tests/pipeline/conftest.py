@@ -15,7 +15,7 @@ FOR_SMALL_JOBS: Final = {
     "codegen.factoryMode": "NO_CODEGEN",
     "shuffle.partitions": "2",
     "adaptive.enabled": "false",  # a plan of a handful of rows is made once, not anew with a job for each of its shuffles
-    "ui.explainMode": "simple",  # nobody looks at the plans that are drawn for a page that is off
+    "ui.explainMode": "simple",  # plans are drawn for a page that is off
 }
 """How a query is run, not what it says: with or without, the rows are the same."""
 ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")

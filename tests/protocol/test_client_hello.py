@@ -1,4 +1,4 @@
-"""The host name in a TLS client's first message, as OpenSSL writes it and as nobody should."""
+"""The host name in a TLS client's first message, as OpenSSL writes it and as no client should."""
 
 import ssl
 

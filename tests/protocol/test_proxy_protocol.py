@@ -81,7 +81,7 @@ def test_headers_of_the_specification(name: str, step: int | None) -> None:
 
 @pytest.mark.parametrize("name", LOCALS)
 def test_a_balancer_that_asks_for_itself(name: str) -> None:
-    """LOCAL names nobody, whatever else it carries."""
+    """LOCAL names no client, whatever else it carries."""
     data = LOCALS[name]
     assert read(data + b"rest") == (ProxyHeader(None, local=True), len(data))
 
@@ -195,5 +195,5 @@ def test_any_address_in_any_pieces(source: tuple[str, int], version: int, rest: 
 
 @given(family=st.sampled_from([AF_UNSPEC, AF_UNIX]), transport=st.sampled_from([UNSPEC, STREAM, DATAGRAM]), body=st.binary(max_size=250))
 def test_families_without_an_address_of_the_internet(family: int, transport: int, body: bytes) -> None:
-    """They name nobody, which is no error."""
+    """They name no client, which is no error."""
     assert read(v2_raw(PROXY, family, transport, body)) == (NOBODY, 16 + len(body))

@@ -1,4 +1,4 @@
-"""Observers name whom the broker names, or nobody; and nobody before the broker has said yes."""
+"""Observers name whom the broker names, or no user; and no user before the broker has said yes."""
 
 import random
 
@@ -26,7 +26,7 @@ def test_valid_tokens(mechanism: str, token: bytes, name: str, buffer: type[byte
 
 @pytest.mark.parametrize(("mechanism", "token"), tokens.dubious_tokens())
 def test_dubious_tokens(mechanism: str, token: bytes) -> None:
-    """A token that a broker refuses, or that readers may disagree on, names nobody."""
+    """A token that a broker refuses, or that readers may disagree on, names no user."""
     observer = observer_of(mechanism)
     observer.sent(token)
     assert observer.name is None
@@ -70,7 +70,7 @@ def test_success_marks(mechanism: str, steps: list[tuple[bytes, bytes, Progress]
     steps=st.lists(st.tuples(st.binary(max_size=60), st.sampled_from(ANSWERS) | st.binary(max_size=20)), max_size=4),
 )
 def test_no_exchange_raises(mechanism: str, seed: int, steps: list[tuple[bytes, bytes]]) -> None:
-    """Whatever is exchanged, nothing is raised, and a name is a text of at most 1 KiB; a third token names nobody."""
+    """Whatever is exchanged, nothing is raised, and a name is a text of at most 1 KiB; a third token names no user."""
     dice = random.Random(seed)
     observer = observer_of(mechanism)
     first = tokens.mutated(dice.choice(tokens.valid_tokens())[1], dice)

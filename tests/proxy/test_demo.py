@@ -105,7 +105,7 @@ class TestModel:
         assert predict("Request", 1.0, 100.0, 10, 12) == [100.0] * 12
 
     def test_connections_that_come_too_early_do_not_count(self) -> None:
-        """Ten seconds' worth at once, then nobody until that is old, and then the same again."""
+        """Ten seconds' worth at once, then none until that is old, and then the same again."""
         passed = predict("Connection", 10, 1, 50, 22)
         assert passed[:5] == [20.0] * 5
         assert sum(passed[6:11]) == 0

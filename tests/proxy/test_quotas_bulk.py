@@ -110,7 +110,7 @@ async def test_what_is_not_in_the_file_stays_unless_pruned(proxy: ProxyFixture) 
 
 
 async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> None:
-    """One entity that is refused, here by its name's length, and nobody's quota changes."""
+    """One entity that is refused, here by its name's length, and no client's quota changes."""
     proxy.file.write_text(FILE + f'[[quota]]\nuser = "{"x" * 2_000}"\nproducer_byte_rate = 5\n')
     done = await proxy.run("apply", str(proxy.file), "--yes")
     assert done.exit_code == 1

@@ -60,7 +60,7 @@ def test_an_address_has_two_rungs() -> None:
     ],
 )
 def test_what_was_typed_wrong_is_named(arguments: list[str], words: str) -> None:
-    """One line, exit code 2, before anybody is asked."""
+    """One line, exit code 2, before a proxy is asked."""
     result = CliRunner().invoke(quotas, [*arguments, "--bootstrap-server", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert words in result.output

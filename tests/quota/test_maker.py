@@ -31,7 +31,7 @@ def test_a_user_has_one_share_wherever_it_comes_from() -> None:
 
 
 def test_without_an_address_only_users_are_makers() -> None:
-    """What asks without saying where it comes from is nobody in particular unless it has a name."""
+    """A request without an address counts for no particular maker unless it has a user."""
     assert maker_of(ANONYMOUS) is NO_MAKER
     assert maker_of(KafkaPrincipal("User", "bob")) == Maker("bob")
     assert maker_of(KafkaPrincipal("Service", "ANONYMOUS")) == Maker("ANONYMOUS")

@@ -48,7 +48,7 @@ def test_a_removed_quota_leaves_the_manager_enabled() -> None:
 
 
 def test_a_generation_for_each_change() -> None:
-    """Whatever may change somebody's group or bound bumps the generation; a record does not."""
+    """Whatever may change a client's group or bound bumps the generation; a record does not."""
     manager = new_manager()
     seen = [manager.generation]
 
@@ -201,7 +201,7 @@ def test_clients_cannot_make_groups_without_end() -> None:
 
 
 def test_a_user_cannot_make_groups_without_end() -> None:
-    """A user that changes its client-id has so many groups; what comes then shares one, with nobody else. Idle ones make room."""
+    """A user that changes its client-id has so many groups; what comes then shares one, with no other client. Idle ones make room."""
     manager = new_manager(groups_per_user_max=2)
     manager.update_quota(ANY_CLIENT, 10.0)
     for principal in (ALICE, BOB, ANONYMOUS):
@@ -234,12 +234,12 @@ def test_unknown_clients_of_one_address_have_a_users_share() -> None:
     assert one is other
     assert (one.bound, one.tags) == (10.0, {OVERFLOW: "10.0", "listener": "edge", "address": "192.0.2.1"})
     assert manager.group(ANONYMOUS, "etl", 0, THERE).tags == {"user": "", "client-id": "etl"}
-    assert manager.group(ANONYMOUS, "etl", 0, HERE).tags == {"user": "", "client-id": "etl"}, "it was made by somebody else"
+    assert manager.group(ANONYMOUS, "etl", 0, HERE).tags == {"user": "", "client-id": "etl"}, "it was made by another client"
     assert manager.group(ANONYMOUS, "x", 0, maker_at("inside", "192.0.2.1")).tags == {"user": "", "client-id": "x"}
 
 
 def test_what_a_maker_left_alone_makes_room_for_itself_only() -> None:
-    """Its own idle groups are forgotten, once a window at most, and nobody else's."""
+    """Its own idle groups are forgotten, once a window at most, and no other client's."""
     manager = new_manager(groups_per_user_max=2)
     manager.update_quota(ANY_CLIENT, 10.0)
     others = names(manager, THERE, 2)
@@ -251,7 +251,7 @@ def test_what_a_maker_left_alone_makes_room_for_itself_only() -> None:
 
 
 def test_a_full_table_leaves_a_newcomer_its_own_limit() -> None:
-    """However it was filled, whoever comes then shares with its own names alone: 51 users with all that they may have hurt nobody else."""
+    """However it was filled, every new client then shares with its own names alone: 51 users with all their groups affect no other."""
     manager = new_manager(groups_max=20, groups_per_user_max=5)
     manager.update_quota(ANY_CLIENT, 10.0)
     for number in range(6):

@@ -45,7 +45,7 @@ def test_a_mean_of_nothing_is_nan() -> None:
 
 
 def test_looking_before_the_first_value_begins_no_sample() -> None:
-    """The first window of a mean begins with its first value, not when somebody asked for it earlier."""
+    """The first window of a mean begins with its first value, not when it was asked for earlier."""
     average = Avg(2, 30_000)
     assert math.isnan(average.measure(0))
     average.record(1.0, 20_000)
@@ -55,7 +55,7 @@ def test_looking_before_the_first_value_begins_no_sample() -> None:
 
 
 def test_a_bucket_on_a_young_clock_is_empty() -> None:
-    """It starts empty at time 0; whoever has a monotonic clock says when it was last filled."""
+    """It starts empty at time 0; a user of a monotonic clock says when it was last filled."""
     assert TokenBucket(10, 1000, 10.0).measure(100) == 1.0
     assert TokenBucket(10, 1000, 10.0, last_update_ms=-20_000).measure(100) == 100.0
 

@@ -1,4 +1,4 @@
-"""What every report is: one file that is whole, and asks nobody for anything."""
+"""What every report is: one file that is whole, and asks no server for anything."""
 
 import re
 from html.parser import HTMLParser

@@ -1,7 +1,7 @@
 """Free TCP ports for children that get their ports before they start.
 
 Ports come from below the range the kernel hands to outgoing connections, so nothing takes one between the choice and the bind but another
-test run; the random start makes that unlikely. A port that was given lately is not given again: whoever asked for it may not have bound
+test run; the random start makes that unlikely. A port that was given lately is not given again: the caller may not have bound
 it yet.
 """
 
@@ -18,7 +18,7 @@ _given: deque[range] = deque(maxlen=64)
 
 
 def free_port() -> int:
-    """Return one port that nobody listens on at 127.0.0.1."""
+    """Return one port without a listener at 127.0.0.1."""
     return free_port_range(1)
 
 

@@ -114,7 +114,7 @@ class MutedChannel:
         self._session.responses.scan(produced(self._answered, version=PRODUCE_VERSION), now_ms, now_ms * NS_PER_MS)
 
     def _end_throttle(self) -> None:
-        """The clock moves on, and nobody has looked at it yet."""
+        """The clock moves on, and nothing has read it yet."""
         self._proxy.loop.now_ms = max(self._session.throttle.read_off_until_ms, self._proxy.now_ms + THROTTLE_MS)
 
     def _maybe_unmute(self) -> None:

@@ -13,7 +13,7 @@ from pipeline.file_set import check_columns, runs_of
 from pipeline.manifest import check_undamaged, find_manifests, problems_of
 from pipeline.spark.raw import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
-from pipeline.spark.validation.validate import judge_stems, works_of
+from pipeline.spark.validation.validate import judge_file_sets, works_of
 from pipeline.spark.written import url_of, write_rows
 from pipeline.stream.ledger import batch_name
 from pipeline.stream.result import Written
@@ -63,7 +63,7 @@ def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> lis
     works = works_of(runs_of(directory, find_manifests(directory)))
     ours = {position: work for position, work in works.items() if work[-1].stem in wanted}
     judged = {
-        position: msgspec.json.decode(encoded, type=FileSetVerdict) for position, encoded in judge_stems(spark, directory, ours).items()
+        position: msgspec.json.decode(encoded, type=FileSetVerdict) for position, encoded in judge_file_sets(spark, directory, ours).items()
     }
     blamed = {one.stem: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
     check_undamaged(directory, list(blamed.values()))

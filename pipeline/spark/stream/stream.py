@@ -20,7 +20,7 @@ from pipeline.spark.stream.landed import write_batch
 from pipeline.spark.stream.topic_source import NAME, TopicSource
 from pipeline.spark.written import url_of
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from pipeline.stream.ledger import claim, divergences_so_far, put_marker, stems_before
+from pipeline.stream.ledger import claim, divergences_so_far, file_sets_before, put_marker
 from pipeline.stream.left_out import check_none_left_out, landed_so_far
 from pipeline.stream.result import StreamResult
 from pipeline.stream.settings import StreamSettings, check_settings, topic_of
@@ -117,7 +117,7 @@ class Stream:
         return {path: assemble(self._directory, path, parts) for path, parts in sorted(found.items())}
 
     def _process(self, file_sets: Mapping[str, Manifest], batch_id: int) -> None:
-        known = stems_before(self._settings.out, batch_id)
+        known = file_sets_before(self._settings.out, batch_id)
         fresh = {path: manifest for path, manifest in file_sets.items() if path not in known}
         written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
         put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written)

@@ -26,7 +26,7 @@ from pipeline.validation.verdict import Verdict, merge
 from pipeline.validation.workers import add_shared
 
 TASKS_PER_CORE: Final = 2
-STEMS_MAX: Final = 4
+FILE_SETS_MAX: Final = 4
 """Of one task."""
 
 Works = Mapping[int, Sequence[Manifest]]
@@ -62,15 +62,15 @@ def validate(
 
 
 def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]], *, paced: bool = False) -> Verdict:
-    """Judge stems whose files every machine of the session finds under the same path."""
+    """Judge file sets whose files every machine of the session finds under the same path."""
     works = works_of(runs)
-    judged = _judged(runs, works, judge_stems(spark, directory, works, paced=paced))
+    judged = _judged(runs, works, judge_file_sets(spark, directory, works, paced=paced))
     verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
     add_shared(verdict, runs)
     return verdict
 
 
-def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
+def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
     """Return the encoded verdict of each file set; no shuffle. The largest are judged first, so that none is left alone at the end.
 
     Between two tasks a worker waits for the driver, a tenth of the time of a small file set: so a task has some file sets where there are
@@ -84,13 +84,13 @@ def judge_stems(spark: Any, directory: Path, works: Works, *, paced: bool = Fals
 
 
 def tasks_for(file_sets: int, cores: int) -> int:
-    """Return how many tasks judge so many stems: two for each core or more, as many for each, so that none works on alone."""
-    count = max(TASKS_PER_CORE * cores, -(-file_sets // STEMS_MAX))
+    """Return how many tasks judge so many file sets: two for each core or more, as many for each, so that none works on alone."""
+    count = max(TASKS_PER_CORE * cores, -(-file_sets // FILE_SETS_MAX))
     return max(1, min(file_sets, -(-count // cores) * cores))
 
 
 def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
-    """Judge stems on any file system of Hadoop's; with `every_byte` each task first compares its files with their manifest.
+    """Judge file sets on any file system of Hadoop's; with `every_byte` each task first compares its files with their manifest.
 
     Raises:
         BadInputError, IncompleteError: as `validate`.

@@ -1,6 +1,6 @@
-"""Families that name clients: the busiest have series of their own, within a budget; the rest is `__other__`.
+"""Families with names of clients: the busiest have series of their own, within a budget; the others are `__other__`.
 
-Who may not see names gets the same families with every client as `__other__`, and no limit or rate of a group.
+A reader that may not see names gets the same families with every client as `__other__`, and no limit or rate of a group.
 """
 
 import heapq
@@ -26,7 +26,7 @@ _UNITS_PER_SECOND: Final = {_THROTTLE_MS: 1_000, _REQUEST_NS: 1_000_000_000}
 
 
 class ClientFamilies:
-    """Makes the families of one scrape after another, and remembers between them who was folded."""
+    """Makes the families of one scrape after another, and keeps between them which clients were folded."""
 
     def __init__(self) -> None:
         self._fold: Fold[tuple[str, str]] = Fold(_without_rule)

@@ -1,4 +1,4 @@
-"""The page /metrics: plain integers of the data path, rendered outside the loop, never more than 2,000 series."""
+"""The page /metrics: integers of the data path, rendered outside the loop, at most 2,000 series."""
 
 import importlib.metadata
 import threading

@@ -1,4 +1,4 @@
-"""Short ways to build what prometheus-client renders: a family with all its samples."""
+"""Builds metric families with all their samples for prometheus-client."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

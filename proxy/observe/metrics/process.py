@@ -1,4 +1,4 @@
-"""Families about the process as a whole: at most a few series each, none named by a client."""
+"""Families about the process as a whole: a few series each, without names of clients."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Families about quotas as a whole: what the managers of all brokers and the operator's callback have been through."""
+"""Families about quotas as a whole: the managers of all brokers, and the operator's callback."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Which clients get series of their own: the busiest; all others are one series, `__other__`, that never falls back.
+"""Selects the clients with series of their own: the busiest. The others are one series, `__other__`, which never falls.
 
-Clients choose their ids, so the number of series is ours to bound, not theirs.
+Clients choose their ids, so Sluice has to limit the number of series.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ def label(text: str) -> str:
 
 
 class Fold(Generic[Owner]):
-    """Adds up the counters of those without series of their own.
+    """Adds up the counters of clients without series of their own.
 
-    A client that grows large enough for its own series takes its history along, and one that shrinks brings only what
-    is new: without these corrections `__other__` would fall, which Prometheus takes for a restart.
+    A client that gets a series of its own takes its history along, and one that loses it adds only what is new. Without these
+    corrections `__other__` would fall, which Prometheus reads as a restart.
     """
 
     def __init__(self, other_labels: Callable[[Labels], Labels]) -> None:

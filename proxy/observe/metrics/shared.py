@@ -1,4 +1,4 @@
-"""The page /metrics as requests get it. What renders it is loaded with the first request: who is not scraped does without."""
+"""Serves /metrics from a page that all requests share. The renderer is loaded with the first request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SHARED_MS: Final = 1_000
 
 
 class SharedMetrics:
-    """One page is rendered a second for who sees names, and one for who does not.
+    """Renders one page a second with names, and one without.
 
-    A flood of requests costs the event loop no more than handing out the bytes that are there.
+    Further requests in that second get the same bytes, so a flood of requests costs the event loop little.
     """
 
     def __init__(self, source: PageSource, lag: LoopLag) -> None:

@@ -1,1 +1,1 @@
-"""Groups, connections and clients as plain rows, which one process can tell another, and the JSON pages made of them."""
+"""Groups, connections and clients as plain rows, which one process can send to another, and the JSON pages made from them."""

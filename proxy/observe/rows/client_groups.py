@@ -1,6 +1,6 @@
-"""What one process knows of the groups that a client counts for, and who shares them: its part of /explain.
+"""The part of /explain from one process: the groups that a client counts for, and the clients that share them.
 
-It is found on the loop's thread, since a callback is asked there only, and in slices: who is connected is looked at a few at a time.
+It is collected on the loop's thread, since a callback may only be called there, and in slices of a few connections each.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ SLICE: Final = 200
 
 
 class ClientQuestion(msgspec.Struct, frozen=True, tag=True):
-    """Who is asked about.
+    """The client of a request to /explain.
 
     Attributes:
-        user: None: who did not log in.
-        listener, address: where the client comes in, for switches and declared groups that look at that.
+        user: None: the client did not log in.
+        listener, address: those of the connection, for switches and declared groups that depend on them.
     """
 
     user: str | None
@@ -50,11 +50,11 @@ class ClientQuestion(msgspec.Struct, frozen=True, tag=True):
 
 
 class SharedGroup(msgspec.Struct, frozen=True, array_like=True):
-    """A live group of the client, and who shares it.
+    """A live group of the client, and the clients that share it.
 
     Attributes:
-        connections: those that count for it.
-        clients: how many different ones these are of.
+        connections: how many count for it.
+        clients: how many different clients have these connections.
         named: the first of them, at most 1,000: principal, client-id and connections.
     """
 
@@ -65,13 +65,13 @@ class SharedGroup(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClientAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """What a process answers.
+    """The answer of one process.
 
     Attributes:
-        switch: the one that holds for the client; None: the configuration's mode does.
-        declared_group: the one that it is in.
-        chains: for each type that is limited so, what it counts for, by Kafka's name of the type.
-        callback: the operator's class.
+        switch: the one that applies to the client; None: the configuration's mode does.
+        declared_group: the one that the client is in.
+        chains: the groups that the client counts for, by Kafka's name of the quota type.
+        callback: name of the operator's class.
     """
 
     switch: str | None
@@ -123,7 +123,7 @@ def _merged(groups: list[SharedGroup]) -> SharedGroup:
 
 
 class _Live:
-    """A live group of the client that is asked about, and who shares it."""
+    """A live group of the client, and the clients that share it."""
 
     def __init__(self, view: GroupView, quota_type: ClientQuotaType) -> None:
         self.view = view

@@ -1,4 +1,4 @@
-"""The pages of /connections: connections in the order of their numbers, with long texts cut."""
+"""The pages of /connections: connections by number, with long texts cut."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Groups as plain rows in the order of broker, quota type and tags: what pages show of them, and what one process tells another.
+"""Groups as plain rows in the order of broker, quota type and tags: as pages show them, and as one process sends them to another.
 
 A row has texts as they are shown, long ones already cut. It is a struct because there are many rows.
 """
@@ -32,11 +32,11 @@ VerdictRow = tuple[int, Number, Number, Number, int, int]
 
 
 class CursorError(Exception):
-    """What was given as the place to go on at is none."""
+    """The cursor of a request is not valid."""
 
 
 class Cursor(NamedTuple):
-    """Behind which group a page begins."""
+    """The group after which a page begins."""
 
     broker: str
     type_at: int
@@ -64,13 +64,13 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         type_at: the quota type, as a place in `TYPES`.
-        order: what groups of one type are sorted and told apart by.
+        order: the sort key of the group, unique within its type.
         observed: units per second.
-        measures_all: whether that is the use at all processes; otherwise at the one that made the row.
-        recorded_total: units since the start, those that this process recorded itself.
-        balance: of a token bucket; None: it is none.
-        parent: the tags of the group that it is a part of.
-        verdicts: the last ones, oldest first.
+        measures_all: whether `observed` is the use in all processes, or only in the one that made the row.
+        recorded_total: units that this process recorded itself since its start.
+        balance: of a token bucket; None: the group has none.
+        parent: the tags of its parent group.
+        verdicts: the newest ones, oldest first.
     """
 
     broker: str
@@ -119,7 +119,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowsPage(msgspec.Struct, frozen=True, array_like=True):
-    """Rows in their order, and how many groups follow."""
+    """Rows in order, and the number of groups after them."""
 
     rows: list[GroupRow]
     left_out: int

@@ -1,7 +1,7 @@
 """The pages of /quotas: live groups with their rule, their bound and their last verdicts, exact to the bit.
 
-Groups stand in the order of broker, quota type and tags, so that a page goes on where the one before it ended, however many groups came
-and went in between. Whole pages are made in a thread.
+Groups are in the order of broker, quota type and tags, so a page continues where the last one ended, also when groups were added or
+removed in between. Pages are made in a thread.
 """
 
 import json

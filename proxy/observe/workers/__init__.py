@@ -1,1 +1,1 @@
-"""Pages made of what several workers report."""
+"""Pages made from the reports of several workers."""

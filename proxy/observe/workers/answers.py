@@ -1,4 +1,4 @@
-"""What a worker answers to the process with the admin port."""
+"""A worker's answers to the process with the admin port."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from proxy.telemetry.loop_lag import LoopLag
 
 
 class WorkerAnswers:
-    """Answers for one worker, on its loop; what takes long is done in a thread."""
+    """Answers on the loop of one worker; long work is done in a thread."""
 
     def __init__(self, state: DataState, lag: LoopLag) -> None:
         self._state = state

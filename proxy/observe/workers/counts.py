@@ -1,4 +1,4 @@
-"""`Counters` of several processes as one. `HOW` says of each number what becomes of it; a test holds it against the class."""
+"""Merges the `Counters` of several processes. `HOW` has the rule for each number; a test compares it with the class."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _GET: Final = {name: attrgetter(name) for name, how in HOW.items() if how != "ow
 
 
 class Counts(msgspec.Struct):
-    """Counters as they are told. `numbers` is by name in `HOW`; `latencies` by API key; a throttle histogram is buckets and sum in ms."""
+    """The counters of a worker. `numbers` is by name in `HOW`; `latencies` by API key; a throttle histogram is buckets and sum in ms."""
 
     numbers: dict[str, dict[Key, int | float]] = {}
     latencies: dict[int, list[int]] = {}

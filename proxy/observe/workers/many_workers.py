@@ -1,4 +1,4 @@
-"""The pages of a Sluice of several workers: each is asked, and their answers are merged."""
+"""The pages of a Sluice with several workers: each worker is asked, and the answers are merged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ManyWorkers:
     """A `PageSource`.
 
     Args:
-        control: what is there once; its counters are added to those of workers.
+        control: the state that exists once; its counters are added to those of the workers.
         ask: asks all workers that should run, and waits a second at most.
     """
 

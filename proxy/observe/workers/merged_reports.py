@@ -1,11 +1,11 @@
-"""Reports of workers as one snapshot, whose totals never fall: what a worker did that has ended stays counted.
+"""Merges the reports of workers into one snapshot. Totals never fall: the counts of a worker that ended stay.
 
-| What | Becomes |
+| Figure | Merged value |
 |---|---|
 | counters, histograms, traffic, calls of the callback, stalls | the sum, with those of workers that ended |
-| numbers of things that are there now | the sum over those that live; see `counts.HOW` for the few that are a largest or smallest one |
-| groups | equal ones are one; `merged_row` says how |
-| clients | equal ones are one, counters added; the first 10,000 are counted one by one, those after them together |
+| numbers of present things | the sum over live workers; a few are the largest or smallest one, see `counts.HOW` |
+| groups | groups with equal tags are one, as `merged_row` merges them |
+| clients | equal clients are one, with their counters added; the first 10,000 are counted one by one, those after them together |
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients did at all workers, as one table."""
+"""Merges the usage of clients at all workers into one table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Who = tuple[str, str]
 
 
 class UsageSum:
-    """What one client did at several workers: a `ShownUsage`."""
+    """The usage of one client at several workers: a `ShownUsage`."""
 
     __slots__ = (
         "client_id",
@@ -51,7 +51,7 @@ class UsageSum:
 
 
 class MergedUsages:
-    """Counts the first 10,000 clients one by one, and those after them together. Who is counted so stays so: no number falls."""
+    """Counts the first 10,000 clients one by one, and those after them together. Such a client stays so: no number falls."""
 
     def __init__(self, usages_max: int = USAGES_MAX) -> None:
         self._usages_max = usages_max

@@ -1,4 +1,4 @@
-"""What the process with the admin port asks workers, and what they answer. Bytes on the way are those of `packing`."""
+"""The queries of the process with the admin port to workers, and the answers; `packing` encodes them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WorkerQuery = MetricsQuery | QuotasQuery | ConnectionsQuery | ClientQuestion | P
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """One of the queries, on its way."""
+    """A message with one of the queries."""
 
     query: WorkerQuery
 

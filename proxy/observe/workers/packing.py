@@ -1,4 +1,4 @@
-"""Messages between processes as bytes: MessagePack, also of texts that are not valid Unicode, as clients may send them."""
+"""Encodes messages between processes as MessagePack, including texts that are not valid Unicode, which clients may send."""
 
 from __future__ import annotations
 

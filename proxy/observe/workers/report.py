@@ -1,6 +1,6 @@
-"""What a worker tells of itself for /metrics: everything that the page can show, and no more.
+"""The report of a worker for /metrics.
 
-Its size has a bound: 10,000 clients with their counters, the 2,000 most urgent groups, and numbers.
+Its size is limited: 10,000 clients with their counters, the 2,000 most urgent groups, and numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
-    """What one user with one client-id did: a `ShownUsage`."""
+    """The usage of one user with one client-id: a `ShownUsage`."""
 
     user: str
     client_id: str
@@ -66,7 +66,7 @@ class ManagerRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """How a worker stands.
+    """The state of a worker.
 
     Attributes:
         incarnation: another one in each process.
@@ -85,7 +85,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReportParts:
-    """What a report is made of: taken on the loop's thread in one step, made a report in another."""
+    """The parts of a report, copied in one step on the loop's thread; another thread makes the report."""
 
     def __init__(self, state: DataState, lag: LoopLag, incarnation: int) -> None:
         self._incarnation = incarnation

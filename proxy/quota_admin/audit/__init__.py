@@ -1,1 +1,1 @@
-"""Every change of a quota, in a chain of digests."""
+"""The audit log: every change of a quota, in a chain of digests."""

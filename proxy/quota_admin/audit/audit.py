@@ -1,4 +1,4 @@
-"""What is written down about changes, before they are answered."""
+"""The interface of the audit log; a line is written before a change is answered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AuditUnavailable(Exception):
 
 
 class AuditTrail(Protocol):
-    """Keeps lines, each with the digest of the one before."""
+    """Keeps lines, each with the digest of the line before."""
 
     async def append(self, events: Sequence[Event]) -> int:
         """Write lines, and return the number of the first when they are on the disk.

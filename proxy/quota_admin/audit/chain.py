@@ -17,7 +17,7 @@ PROBLEMS_MAX: Final = 20
 
 
 class Link(NamedTuple):
-    """Where a chain ends: the number of its last line and the SHA-256 of its bytes."""
+    """The end of a chain: the number of its last line and the SHA-256 of its bytes."""
 
     seq: int
     sha256: str
@@ -52,7 +52,7 @@ def read_line(line: bytes) -> dict[str, Any] | None:
 
 
 class Verdict(NamedTuple):
-    """What a check of a chain found."""
+    """The result of a check of a chain."""
 
     lines: int
     first_seq: int

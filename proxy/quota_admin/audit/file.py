@@ -1,4 +1,4 @@
-"""The file of the audit log: opened, mended, written and synced. Blocking; `AuditLog` calls it from a thread."""
+"""Opens, repairs, writes and syncs the file of the audit log. Blocking; `AuditLog` calls it from a thread."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OPEN_TO_OTHERS: Final = 0o027
 
 
 class AuditFile:
-    """One file, held open, locked, and only ever added to.
+    """One file that is kept open and locked; lines are only appended.
 
     Attributes:
-        last: where its chain ends.
-        mended: what was found broken when it was opened, as an event to be written down; None: nothing.
+        last: the end of its chain.
+        mended: what was broken when it was opened, as an event for the log; None: nothing.
     """
 
     def __init__(self, path: Path) -> None:

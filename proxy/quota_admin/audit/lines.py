@@ -1,4 +1,4 @@
-"""What was wanted and what was done, as the audit log has it: pure."""
+"""Lines of the audit log for requested and completed changes. Pure."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class _Keeper(Protocol):
-    """Where lines are kept; blocking."""
+    """Keeps lines; blocking."""
 
     last: Link
 
@@ -62,11 +62,11 @@ class _Memory:
 
 
 class AuditLog:
-    """Keeps what was done in a file; without one in memory, as far back as there is room.
+    """Keeps changes in a file; without a file, the newest ones in memory.
 
     Attributes:
-        lines: how many were written.
-        error: why the last one could not be, or None.
+        lines: number of lines written.
+        error: why the last line could not be written, or None.
     """
 
     def __init__(self, path: Path | None, *, wall_time_s: Callable[[], float]) -> None:

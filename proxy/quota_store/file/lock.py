@@ -1,4 +1,4 @@
-"""One process alters a file at a time. The lock file stays beside it, and names the content that was last written by a Sluice."""
+"""A lock by which one process alters a file at a time. The lock file stays, and names the content that a Sluice wrote last."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ def last_commit(path: Path) -> bytes | None:
 
 
 class FileLock:
-    """Holds the lock of the file at `path` from the beginning; waits for it in the thread of the caller.
+    """Takes the lock of the file at `path` when it is made; waits for it in the thread of the caller.
 
     Raises:
         StoreUnavailable: another process holds it for 5 s, or no lock file can be made there.

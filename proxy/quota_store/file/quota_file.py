@@ -1,4 +1,4 @@
-"""The text of `quotas.toml` as content of a store: pure, all problems at once."""
+"""Parses the text of `quotas.toml` as content of a store. Pure; reports all problems at once."""
 
 import math
 from collections.abc import Mapping

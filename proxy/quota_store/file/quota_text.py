@@ -1,7 +1,7 @@
-"""The text of `quotas.toml` while it is altered: what does not change stays as it was typed, comments and order included.
+"""Alters the text of `quotas.toml`. Entries that do not change stay as they were typed, with comments and order.
 
-tomlkit keeps all of that too, and takes too long for thousands of entries. So a file is cut at the headers of its entries, and only those
-that change are touched: line by line where each line is plain, by tomlkit where not. A file that cannot be cut so (`quota = [{...}]`) goes
+tomlkit keeps all of that too, but takes too long for thousands of entries. So a file is cut at the headers of its entries, and only
+changed entries are edited: line by line where each line is plain, else by tomlkit. A file that cannot be cut so (`quota = [{...}]`) goes
 through tomlkit as a whole.
 """
 

@@ -1,4 +1,4 @@
-"""Quotas in a file that people edit and Sluice alters: read whole, checked whole, put in place whole or not at all; and written so."""
+"""A store in a file that operators edit and Sluice alters. The file is read, checked, applied and written as a whole or not at all."""
 
 import asyncio
 import hashlib
@@ -34,21 +34,21 @@ ALTER_TRIES_MAX: Final = 40
 
 
 class _Seen(NamedTuple):
-    """What a poll compares. Kubernetes swaps symlinks, so path and time alone do not tell one file from another."""
+    """The values that a poll compares. Kubernetes swaps symlinks, so path and time alone do not identify a file."""
 
     stat: tuple[int, int, int]
     digest: bytes
 
 
 class _Reading(NamedTuple):
-    """What one look at the file found. `content` is None when its bytes are those already in place."""
+    """The result of one read of the file. `content` is None when its bytes are those already applied."""
 
     seen: _Seen
     content: StoreContent | None
 
 
 class _Commit(NamedTuple):
-    """What an alteration came to: the answer, and the file as it is then."""
+    """The result of an alteration: the answer, and the file after it."""
 
     answer: Any
     seen: _Seen
@@ -70,16 +70,16 @@ def read_quota_file(path: Path, *, any_sign: bool = False) -> StoreContent:
 
 
 class FileStore(Held):
-    """Keeps what the file last held rightly, and hands on each new content.
+    """Keeps the last valid content of the file, and passes on each new content.
 
     Whatever happens to the file, the last good content stays; `status` says since when, and why. Other processes may alter the same file.
 
     Args:
-        path: of the file, which must be there.
+        path: of the file, which must exist.
         on_content: called with each new content.
         any_sign: values of 0 and below may be set (the ZooKeeper profile).
         altering: clients may alter quotas: then a file that group or world may write is refused at the start.
-        pause: waited for between two looks at a file that changed.
+        pause: awaited between two reads of a file that changed.
     """
 
     def __init__(

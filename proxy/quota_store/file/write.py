@@ -1,4 +1,4 @@
-"""A file replaced as a whole: who looks sees the old one or the new one, also after a power cut."""
+"""Replaces a file as a whole: readers see the old one or the new one, also after a power cut."""
 
 import contextlib
 import os

@@ -1,1 +1,1 @@
-"""Quotas in a compacted topic."""
+"""The store in a compacted topic."""

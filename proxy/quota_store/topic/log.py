@@ -44,7 +44,7 @@ Settings = Callable[[], dict[str, Any]]
 
 
 class Record(NamedTuple):
-    """A record that is committed."""
+    """A committed record."""
 
     offset: int
     key: bytes | None
@@ -54,11 +54,11 @@ class Record(NamedTuple):
 
 
 class TopicProblem(Exception):
-    """The topic cannot be used as it is; the text says what is wrong and what to do."""
+    """The topic cannot be used; the text has the problem and the remedy."""
 
 
 class Truncated(Exception):
-    """Records that were read are gone, other than by compaction."""
+    """Records that were read are missing, other than by compaction."""
 
 
 class Fenced(Exception):
@@ -116,7 +116,7 @@ async def _cleanup_policy(admin: AIOKafkaAdminClient, topic: str) -> str | None:
 
 
 class TopicReader:
-    """Reads what is committed, in the order of the log."""
+    """Reads committed records in the order of the log."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._partition = TopicPartition(topic, 0)

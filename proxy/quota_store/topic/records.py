@@ -1,4 +1,4 @@
-"""Records of the topic store, and the content that they give. The last record of a key counts; one without a value removes it.
+"""Records of the topic store, and the content that they make. The last record of a key counts; one without a value removes the key.
 
 Keys:   {"entity":{"client-id":null,"user":"alice"},"key":"producer_byte_rate"}  or  {"switch":"all"}; null is the default entity.
 Values: {"version":1,"value":1048576.0}  or  {"version":1,"mode":"observe"}; infinity is the text "Infinity".
@@ -22,11 +22,11 @@ _SHAPES: Final = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
 class BadRecord(Exception):
-    """A record that no Sluice wrote; the text says what is wrong, and not what stands there."""
+    """A record that no Sluice wrote; the text has the problem, but not the content."""
 
 
 class Place(NamedTuple):
-    """What a record is about: a value of an entity, or a switch."""
+    """The subject of a record: a value of an entity, or a switch."""
 
     entity: EntityKey
     key: str
@@ -98,10 +98,10 @@ def _decoded(data: bytes | None, what: str) -> dict[str, Any]:
 
 
 class TopicState:
-    """What records come to, in their order. Where the latest makes no sense, the last good one counts.
+    """The content that records make in their order. Where the newest record is not valid, the last good one counts.
 
     Args:
-        good: what was known before, for records whose good predecessors are compacted away.
+        good: the content known before, for records whose good predecessors are compacted away.
         merged: whether all of that holds until a record says otherwise.
     """
 

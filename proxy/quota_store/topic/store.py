@@ -1,4 +1,4 @@
-"""Quotas in a compacted topic of the cluster behind: for clusters without ZooKeeper, shared by any number of Sluices."""
+"""A store in a compacted topic of the cluster, for clusters without ZooKeeper; any number of Sluices share it."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ from proxy.quota_store.topic.worker import TopicWorker
 
 
 class TopicStore(RemoteStore):
-    """Keeps what the topic last said, and follows it on a thread of its own.
+    """Keeps the newest content of the topic, and follows it on a thread of its own.
 
     Args:
-        settings: how brokers are reached, not through Sluice.
+        settings: of connections to the brokers, which do not go through Sluice.
         topic: its name.
         on_content: called with each new content, on the loop's thread.
-        create: a topic that is missing is created.
-        replication_factor: then; None: 3, or as many as there are brokers.
-        snapshot: what was last good, for a start without brokers; without it the start waits for them.
+        create: a missing topic is created.
+        replication_factor: of a created topic; None: 3, or the number of brokers where it is lower.
+        snapshot: the last good content, for a start without brokers; without a snapshot the start waits.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The thread, with a loop of its own, that reads the topic and writes to it."""
+"""The thread with an event loop of its own that reads and writes the topic."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ _FAILURES: Final = (KafkaError, OSError, TimeoutError, CredentialsError)
 
 
 class TopicWorker:
-    """Reads for ever, writes when asked.
+    """Reads until it is stopped, and writes on request.
 
     Args:
-        settings: how brokers are reached.
-        place: how messages call the topic.
+        settings: of connections to the brokers.
+        place: the name of the topic in messages.
         tell: called with each new state, on the thread.
     """
 

@@ -80,7 +80,7 @@ def names_in(error: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 def test_it_is_held_to_its_quota(mode: str, kraft: KafkaCluster, tmp_path: Path) -> None:
-    """Twice what may pass at once takes as long as the quota says; nothing is lost, nothing comes twice, and nobody is cut off."""
+    """Twice what may pass at once takes as long as the quota says; nothing is lost, nothing comes twice, and no client is cut off."""
     topic = new_topic(kraft.bootstrap, f"node-throttled-{mode}")
     quotas = write_quotas(tmp_path / "quotas.toml", [{"client-id": CLIENT_ID, "producer_byte_rate": RATE}])
     with SluiceProcess(kraft.bootstrap, quotas=quotas, enforcement=mode, name=f"sluice-node-{mode}") as sluice:

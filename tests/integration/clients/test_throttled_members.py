@@ -102,7 +102,7 @@ def members_of(admin: AdminClient, groups: list[Group]) -> dict[str, set[str]]:
 
 
 def test_members_stay_members(kraft: KafkaCluster, tools: JavaTools, folder: Path) -> None:
-    """While verdicts of more than the session timeout fall, for more than two of these, nobody is given up and nothing rebalances."""
+    """While verdicts of more than the session timeout fall, for more than two of these, no member is given up and nothing rebalances."""
     with ExitStack() as stack:
         sluices = {mode: stack.enter_context(start(kraft.bootstrap, mode, folder)) for mode in MODES}
         groups = []

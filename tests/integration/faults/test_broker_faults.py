@@ -137,7 +137,7 @@ def test_a02_a_stopped_broker_stops_only_its_own_clients(pair_route: Route) -> N
     for topic, ledger, producer in zip(led, ledgers, (here, there), strict=True):
         producer.finish()
         _nothing_is_lost(pair_route, topic, ledger, producer, partitions=1)
-    assert _closes(pair_route.sluice) == before, "nobody was disconnected"
+    assert _closes(pair_route.sluice) == before, "no client was disconnected"
 
 
 @pytest.mark.kafka

@@ -28,7 +28,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic() -> str:
-    """A topic that nobody used before."""
+    """A topic that was not used before."""
     return f"topic-faults-{next(_numbers)}"
 
 
@@ -40,7 +40,7 @@ async def place(kraft: KafkaCluster, topic: str) -> AsyncIterator[Place]:
 
 
 async def write(kraft: KafkaCluster, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
-    """Write what somebody else may write."""
+    """Write as another program would."""
     async with AIOKafkaProducer(bootstrap_servers=kraft.bootstrap) as producer:
         for key, value in records:
             await producer.send_and_wait(topic, value, key=key, partition=0)
@@ -107,7 +107,7 @@ async def make_topic(kraft: KafkaCluster, topic: str, partitions: int, policy: s
 
 
 async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The quotas that were read last hold and changes are refused, until somebody takes the topic as it is."""
+    """The quotas that were read last hold and changes are refused, until an operator accepts the topic as it is."""
     monkeypatch.setattr("proxy.quota_store.topic.worker.SHORTER_TRIES", 1)
     monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 0.2)
     monkeypatch.setattr("proxy.quota_store.topic.worker.RETRY_S", 0.2)

@@ -76,7 +76,7 @@ async def free_loop() -> AsyncIterator[Iterator[int]]:
 
 
 async def test_b1_a_start_without_zookeeper_waits_for_it(tmp_path: Path) -> None:
-    """Nobody gets in meanwhile, the state says why, and the loop is free; with a snapshot the start takes that. Then ZooKeeper comes."""
+    """No client is accepted meanwhile, the state says why, and the loop is free; a start with a snapshot uses it. Then ZooKeeper comes."""
     with contextlib.ExitStack() as stack:
         server = ZookeeperServer("zookeeper-late")
         stack.callback(server.kill)
@@ -108,7 +108,7 @@ async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) ->
     with ZookeeperServer("zookeeper-lost") as server:
         async with opened_place(zookeeper_place(server.address)) as place:
             nodes = await asyncio.to_thread(Nodes, server.address)
-            for name in ("alice", "bob"):  # before anybody follows: a notification of them would still be looked at below
+            for name in ("alice", "bob"):  # before a store follows: a notification of them would still be looked at below
                 nodes.write(f"/config/users/{name}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
             opened = await place.open()
             nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # and no client is notified
@@ -139,7 +139,7 @@ async def until(good: Callable[[], bool]) -> None:
 
 
 async def test_b2_a_zookeeper_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the connection and is silent: a change ends with nobody knowing whether it was made; the loop is free meanwhile."""
+    """It takes the connection and is silent: a change ends without knowing whether it was made; the loop is free meanwhile."""
     monkeypatch.setattr("proxy.quota_store.zookeeper.client.CALL_S", 0.5)
     with ZookeeperServer("zookeeper-frozen") as server:
         async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:
@@ -279,7 +279,7 @@ class Wedged(ZookeeperClient):
 
 
 async def test_b12_a_wedged_client_is_replaced(connect: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One that brings nothing is left behind; the next one works, and what the first one holds up is nobody's business."""
+    """One that brings nothing is left behind; the next one works, and the first one delays no other request."""
     ended, made = threading.Event(), itertools.count()
 
     def make_client(on_connected: Callable[[bool], None]) -> ZookeeperClient:

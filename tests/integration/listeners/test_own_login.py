@@ -1,4 +1,4 @@
-"""Sluice's own logins at a real broker: topology before any client came, topics of its own, and a no that hurts nobody."""
+"""Sluice's own logins at a real broker: topology before any client came, topics of its own, and a refusal that affects no client."""
 
 import asyncio
 import json

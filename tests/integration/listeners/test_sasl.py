@@ -136,7 +136,7 @@ def test_every_client_is_who_it_logged_in_as(
 
 
 def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path) -> None:
-    """The broker's own refusal reaches each client, by every mechanism; nobody is named, and failures are counted."""
+    """The broker's own refusal reaches each client, by every mechanism; no user is named, and failures are counted."""
     topic = new_topic(sasl_kafka.bootstrap, "refused")
     before = produced_by_user(sluice)
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -151,7 +151,7 @@ def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: K
 def test_e01_sessions_are_renewed_under_load_and_throttle(
     client: str, mechanism: str, mode: str, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path
 ) -> None:
-    """With sessions of 2 s, a producer at ten times its quota logs in again and again: nobody is cut off, no byte counts for another."""
+    """With sessions of 2 s, a producer at ten times its quota logs in again and again: none is closed, no byte counts for another user."""
     seconds = 12
     user = USERS[mechanism]
     quotas = write_quotas(tmp_path / "quotas.toml", [{"user": user, "producer_byte_rate": 200_000}])

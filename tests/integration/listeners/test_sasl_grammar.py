@@ -50,7 +50,7 @@ def agrees(mechanism: str, ours: str | None, theirs: str | None) -> bool:
 
 @pytest.mark.parametrize("version", [KRAFT, ZOOKEEPER])
 def test_observers_agree_with_the_broker(version: str, tmp_path: Path) -> None:
-    """Valid tokens name whom Kafka names; a changed one never names anybody else, nor anybody where the grammar refuses it."""
+    """Valid tokens name whom Kafka names; a changed one never names any other user, nor any user where the grammar refuses it."""
     valid = [
         case for case in tokens.valid_tokens() if version == KRAFT or not (case[0] == "OAUTHBEARER" and DIGITS_OF_URLS.search(case[1]))
     ]

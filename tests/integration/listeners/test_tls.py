@@ -88,7 +88,7 @@ def sluice(kraft: KafkaCluster, credentials: Credentials) -> Iterator[SluiceProc
 
 
 def alices_groups(sluice: SluiceProcess) -> list[dict[str, Any]]:
-    """What was decided about what alice produced; whoever is there is alice."""
+    """What was decided about what alice produced; every client there is alice."""
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"]
     assert {group["tags"]["user"] for group in groups} == {"alice"}, groups
     return groups

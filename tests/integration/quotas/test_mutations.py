@@ -176,7 +176,7 @@ def _read_frame(sock: socket.socket) -> bytes:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    """A Kafka 4.3.1 whose topics get four partitions when nobody says how many."""
+    """A Kafka 4.3.1 whose topics get four partitions when the request does not say how many."""
     with KafkaCluster(KRAFT, settings={"num.partitions": 4}, name="kafka-mutations") as kafka:
         yield kafka
 

@@ -1,4 +1,4 @@
-"""`authority = "broker"` and `store = "forward"` before a Kafka 4.3.1 with ACLs: who may at the broker, may here, and nobody else."""
+"""`authority = "broker"` and `store = "forward"` before a Kafka 4.3.1 with ACLs: Sluice allows whom the broker allows."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -139,7 +139,7 @@ def test_who_may_at_the_broker_may_here(locked: KafkaCluster, start: Callable[[s
 
 
 def test_a_canary_that_may_takes_the_brokers_word_away(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
-    """An account that should have no rights has them: nobody may any more, and the log says why."""
+    """An account that should have no rights has them: no principal may any more, and the log says why."""
     with start(locked.sasl_bootstrap, f"{BY_BROKER}[canary]\nACCOUNT alice\n", "sluice-canary-may") as sluice:
         until_true(lambda: sluice.events("quota_authority_unproven"), "the finding")
         assert "may change quotas" in sluice.events("quota_authority_unproven")[0]["problem"]

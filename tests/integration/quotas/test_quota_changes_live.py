@@ -1,4 +1,4 @@
-"""A quota is changed by kafka-configs while clients run: in force when the command has ended, and nobody is disconnected."""
+"""A quota is changed by kafka-configs while clients run: in force when the command has ended, and no client is disconnected."""
 
 import threading
 from collections.abc import Iterator

@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(params=["file", "zookeeper", "topic"])
 def settings(request: pytest.FixtureRequest, kraft: KafkaCluster, tmp_path: Path) -> str:
-    """The lines below [quotas] of a store that nobody used before."""
+    """The lines below [quotas] of a store that was not used before."""
     match request.param:
         case "file":
             (tmp_path / "quotas.toml").write_text("# ours\n")

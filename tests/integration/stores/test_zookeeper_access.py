@@ -84,7 +84,7 @@ async def test_a_chroot_that_is_not_there(guarded: Guarded) -> None:
 
 
 async def test_a_wrong_password(guarded: Guarded) -> None:
-    """Is reported in one line with place and remedy, and without a word of the secret; nobody is taken for let in."""
+    """Is reported in one line with place and remedy, and without a word of the secret; no failed login counts as accepted."""
     access = guarded.access(said="guessed")
     problem = await problem_of(zookeeper_place(f"{guarded.server.secure_address}/one", access=access), "SASL: ")
     assert "check quotas.auth_file" in problem

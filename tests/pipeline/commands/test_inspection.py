@@ -49,7 +49,7 @@ def test_what_is_wrong_with_files_is_reported_in_both_forms(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", [["inspect", "manifests/a.json"], ["verify-manifests", "."], ["validate", "--in", "."]])
 def test_nested_without_end_is_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
-    """JSON that is deeper than anybody reads is one line and exit code 2."""
+    """JSON that is deeper than the limit is one line and exit code 2."""
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests" / "a.json").write_text("[" * 100_000)
     monkeypatch.chdir(tmp_path)

@@ -32,8 +32,8 @@ def accepted(path: Path) -> bool:
 
 
 def test_what_is_recommended_goes_round(tmp_path: Path) -> None:
-    """`recommend` writes a file that the proxy accepts and `whatif` takes back; with the maximum as base nobody would have waited."""
-    source = write_scene(tmp_path / "in", 60, clients=CAST, stem_s=20)
+    """`recommend` writes a file that the proxy accepts and `whatif` takes back; with the maximum as base no client would have waited."""
+    source = write_scene(tmp_path / "in", 60, clients=CAST, file_set_s=20)
     proposal = tmp_path / "quotas.toml"
     reported = invoke("recommend", "--in", source, "--percentile", 100, "--headroom", 1.5, "--out", proposal)
     assert reported.exit_code == 0
@@ -54,7 +54,7 @@ def test_confidence_says_when_demand_is_hidden(tmp_path: Path) -> None:
 
 
 def test_in_observe_demand_is_not_hidden(tmp_path: Path) -> None:
-    """Where nobody was made to wait, what is recorded is what was wanted, however often somebody would have waited."""
+    """Where no client was made to wait, what is recorded is what was wanted, however often a client would have waited."""
 
     def observed(tables: dict[str, list[dict[str, Any]]]) -> None:
         for row in tables["samples"]:

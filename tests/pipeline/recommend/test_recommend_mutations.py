@@ -108,7 +108,7 @@ asked = st.lists(
 
 @given(asked)
 def test_no_lower_rate_would_do(reported: list[Reported]) -> None:
-    """At the highest of these rates nobody waits and nothing is owed at the end; a thousandth below it somebody does, or something is."""
+    """At the highest of these rates no client waits and nothing is owed at the end; a thousandth below it one of the two is not so."""
     needed, at_end = rates(reported)
     highest = max(*needed, at_end)
     waited, left = play(reported, highest * (1 + 1e-9) + 1e-12)
@@ -160,7 +160,7 @@ def test_the_hull_leaves_nothing_out(reported: list[Reported]) -> None:
     ],
 )
 def test_what_is_refused_counts_when_it_is_made(waits: int, applied: int, made: list[int], highest: float, held_up: int) -> None:
-    """A refused request counts when it is let through, so it never counts twice; where nobody is held up that is at once."""
+    """A refused request counts when it is let through, so it never counts twice; where no client is held up that is at once."""
     steps = steps_of([(0, CHARGED, 66), (0, REFUSED, 50)], waits=waits, applied=applied)
     assert made_by(steps).tolist() == made
     asks = asks_of(steps, SPAN_MS, START_MS)
@@ -206,7 +206,7 @@ BURST = [(60_000, CHARGED, 10), *[(0, CHARGED, 10)] * 21]
 
 
 def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:
-    """220 mutations in a second, every minute, need 19.1 a second and not 220: nobody waits then, and at less somebody does."""
+    """220 mutations in a second, every minute, need 19.1 a second and not 220: no client waits then, and at less a client does."""
     source = write_buckets(tmp_path / "in", Buckets([AMPLE]), [batch(BURST * 4), batch(BURST * 3), batch([*BURST, (10_000, CHARGED, 1)])])
     written = tmp_path / "quotas.toml"
     [proposal], [expected] = proposals("--in", source, "--percentile", 100, "--headroom", 1, "--out", written)
@@ -329,7 +329,7 @@ def test_what_the_proxy_metered_goes_round(tmp_path: Path, level: str) -> None:
 
 
 def test_who_has_no_quota_is_not_metered(tmp_path: Path) -> None:
-    """So nothing is proposed for such a client; a quota that nobody reaches makes the record."""
+    """So nothing is proposed for such a client; a quota that is not reached makes the record."""
     with MeteredFixture(tmp_path) as proxy:
         talk = Talk(proxy, TopicModel())
         talk.says(create(1, {"unmetered": 8}, client_id="etl"))

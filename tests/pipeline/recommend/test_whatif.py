@@ -57,7 +57,7 @@ CLIENT = {"client_ref": 0, "principal_type": "User", "principal": "orders", "cli
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A minute in three file sets; every client has one connection and waits when it is throttled."""
-    return write_scene(tmp_path_factory.mktemp("scene"), 60, clients=CAST, stem_s=20)
+    return write_scene(tmp_path_factory.mktemp("scene"), 60, clients=CAST, file_set_s=20)
 
 
 def outcomes(directory: Path, text: str, mode: str) -> Outcomes:
@@ -83,7 +83,7 @@ def recorded_events(directory: Path, refs: set[int]) -> list[tuple[int, int]]:
     return sorted(events, key=lambda event: event[0])
 
 
-def stem_rows(directory: Path, table: str) -> list[dict[str, Any]]:
+def file_set_rows(directory: Path, table: str) -> list[dict[str, Any]]:
     """What the first file set says in a table."""
     rows: list[dict[str, Any]] = pq.read_table(min((directory / table).rglob("*.parquet")), partitioning=None).to_pylist()
     return rows
@@ -114,11 +114,11 @@ def test_the_same_quotas_give_the_recorded_waits(scene: Path, mode: str) -> None
 def test_connections_are_known_at_level_trace(tmp_path: Path) -> None:
     """Played again connection by connection, three that share a quota wait as they did; without knowing them they would not."""
     cast = [Client("orders", "checkout", "produce", 60_000.0, 9_000, 45, 3)]
-    traced = write_scene(tmp_path / "trace", 40, clients=cast, stem_s=15, trace=True)
+    traced = write_scene(tmp_path / "trace", 40, clients=cast, file_set_s=15, trace=True)
     [outcome] = outcomes(traced, AS_IT_WAS.replace("40000", "60000"), "closed").values()
     assert outcome.knows_connections
     assert outcome.waits == outcome.recorded
-    packed = write_scene(tmp_path / "packed", 40, clients=cast, stem_s=15)
+    packed = write_scene(tmp_path / "packed", 40, clients=cast, file_set_s=15)
     [outcome] = outcomes(packed, AS_IT_WAS.replace("40000", "60000"), "closed").values()
     assert not outcome.knows_connections
 
@@ -126,7 +126,7 @@ def test_connections_are_known_at_level_trace(tmp_path: Path) -> None:
 def test_what_was_in_flight_came_whatever_was_waited(tmp_path: Path) -> None:
     """Answers to requests that were sent before a wait began come during it: played again, they are where they were."""
     cast = [Client("orders", "checkout", "produce", 60_000.0, 4_000, 45, 2, in_flight=4)]
-    traced = write_scene(tmp_path, 40, clients=cast, stem_s=15, trace=True)
+    traced = write_scene(tmp_path, 40, clients=cast, file_set_s=15, trace=True)
     [outcome] = outcomes(traced, AS_IT_WAS.replace("40000", "60000"), "closed").values()
     assert (outcome.waits, outcome.units_sent) == (outcome.recorded, outcome.units_offered)
     assert outcome.waits.number > 100
@@ -159,7 +159,7 @@ def test_a_row_without_decisions_is_named(tmp_path: Path, mode: str) -> None:
 
 
 def test_the_rest_of_an_answer_does_not_wait(tmp_path: Path) -> None:
-    """Without connections too: what nobody judged came with the answer before it, and who waits goes on after the wait."""
+    """Without connections too: what no quota judged came with the answer before it, and who waits goes on after the wait."""
     write_directory(tmp_path, [list(rest_of_answers(20.0))], {0: Sensor(0, 20.0, request=True, cap_ms=1_000)})
     add_table(tmp_path, "dim_client", [CLIENT])
     for bound in (20.0, 25.0):
@@ -185,7 +185,7 @@ def test_a_bound_that_is_kept_is_the_one_of_its_time(tmp_path: Path) -> None:
             now_ms += group.record(4_000.0, now_ms) + 90
     write_directory(tmp_path, batches, {0: Sensor(0, bounds[0])}, bound_changes=[(1, 0, bounds[1])])
     add_table(tmp_path, "dim_client", [CLIENT])
-    of_callback = {**stem_rows(tmp_path, "dim_group")[0], "tags": '{"tenant":"x"}'}
+    of_callback = {**file_set_rows(tmp_path, "dim_group")[0], "tags": '{"tenant":"x"}'}
     add_table(tmp_path, "dim_group", [of_callback])
     for mode in ("open", "regroup", "closed"):
         [outcome] = outcomes(tmp_path, AS_IT_WAS, mode).values()
@@ -234,7 +234,7 @@ def test_who_was_forgotten_is_not_one_with_the_next(tmp_path: Path, mode: str) -
         for row in tables["dim_group"]:
             row.update(tag_user=FORGOTTEN, tag_client_id="")
 
-    source = write_scene(tmp_path, 30, clients=CAST[:2], stem_s=20, mutate=forgotten)
+    source = write_scene(tmp_path, 30, clients=CAST[:2], file_set_s=20, mutate=forgotten)
     [outcome] = outcomes(source, '[[quota]]\nuser = "<default>"\nproducer_byte_rate = 35000\n', mode).values()
     apart = [oracle(recorded_events(source, {ref}), 35_000.0) for ref in (0, 1)]
     assert outcome.waits == Waits.total(apart)
@@ -311,7 +311,7 @@ def test_who_asks_before_setting_quotas_gets_the_same_answer(scene: Path) -> Non
     }
     found = {group.group: group for group in foresight.foresee(scene, entities, since_s)}
     expected = outcomes(scene, BY_USER, "regroup")
-    assert found["user orders"].throttled > 0, "a quota for whom nobody had one yet"
+    assert found["user orders"].throttled > 0, "a quota for a client that had none"
     assert sum(group.throttled for group in found.values()) == sum(outcome.waits.number for outcome in expected.values()) > 0
     assert sum(group.throttled_today for group in found.values()) == sum(outcome.recorded.number for outcome in expected.values()) > 0
     decisions = [sum(group.throttled_today for group in foresight.foresee(scene, entities, since_s + later)) for later in (0, 25, 45)]

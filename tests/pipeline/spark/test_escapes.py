@@ -1,4 +1,4 @@
-"""Signs that somebody tries to get round a quota."""
+"""Signs that a client tries to get round a quota."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ DAY = "2026-11-21"
 @pytest.fixture
 def scene(tmp_path: Path) -> Path:
     """Four file sets: two of one hour, two of the next."""
-    return write_scene(tmp_path / "in", 40, clients=CAST, start_ms=START_MS + 3_580_000, stem_s=10)
+    return write_scene(tmp_path / "in", 40, clients=CAST, start_ms=START_MS + 3_580_000, file_set_s=10)
 
 
 def hold_back(source: Path, *numbers: int) -> dict[int, tuple[Path, bytes]]:

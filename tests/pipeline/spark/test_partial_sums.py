@@ -16,7 +16,7 @@ Sums = dict[tuple[int, int], list[float]]
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in three file sets, cut in the middle of minutes."""
-    return write_scene(tmp_path_factory.mktemp("scene"), 100, stem_s=40)
+    return write_scene(tmp_path_factory.mktemp("scene"), 100, file_set_s=40)
 
 
 def files(directory: Path) -> list[Path]:

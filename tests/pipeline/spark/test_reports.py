@@ -69,7 +69,7 @@ def test_who_waits_while_another_is_loud_is_reported_where_one_quota_holds_both(
 
 
 def test_who_has_no_name_is_nobodys_neighbour(tmp_path: Path) -> None:
-    """Without names all clients look like one: that is said, rather than that nobody made another wait."""
+    """Without names all clients look like one: that is said, rather than that no client made another wait."""
     source = write_scene(tmp_path, 120, clients=CAST, mutate=slow_when_loud)
     for path in (source / "manifests").rglob("*.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"names": "none"}))

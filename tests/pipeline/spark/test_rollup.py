@@ -559,7 +559,7 @@ def test_a_wrong_price_file_is_refused(tmp_path: Path, text: str, message: str) 
 
 def test_only_what_is_lost_lowers_the_coverage(tmp_path: Path) -> None:
     """A file set that is missing between others counts as lost in the hour that follows; earlier days and what retention removed do not."""
-    write_scene(tmp_path, 40, clients=CAST, start_ms=START_MS + 3_580_000, stem_s=5)
+    write_scene(tmp_path, 40, clients=CAST, start_ms=START_MS + 3_580_000, file_set_s=5)
     inputs = find_inputs(tmp_path)
     run = (inputs[0].manifest.proxy_id, inputs[0].manifest.run_id)
     whole = coverage_by_hour(inputs[-2:], {}, {}, lost_between(inputs, {}))
@@ -650,7 +650,7 @@ def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
 
 
 def test_who_is_forgotten_was_charged_all_the_same(tmp_path: Path) -> None:
-    """A file set in which somebody was forgotten, even twice, is the one that was rolled up: an open hour is built again without the
+    """A file set in which a client was forgotten, even twice, is the one that was rolled up: an open hour is built again without the
     name, of a closed day it is not late, and nothing is missing.
     """
     source = two_hours(tmp_path)

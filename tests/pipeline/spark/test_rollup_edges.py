@@ -120,7 +120,7 @@ def test_a_long_sample_is_spread_over_all_its_seconds(spark: Any, tmp_path: Any)
 
 
 def test_a_group_belongs_to_the_tenant_of_its_clients(spark: Any, tmp_path: Any) -> None:
-    """A last line for everybody else does not take groups away from the tenant that all their clients have in common, and no name,
+    """A last line for every other client does not take groups away from the tenant that all their clients have in common, and no name,
     with a line break in it or not, is outside of every line.
     """
     from pipeline.rollup.tenants import read_tenants
@@ -177,7 +177,7 @@ def test_a_name_cannot_break_a_line() -> None:
 
 
 def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
-    """One group of a proxy, as metered at level `sample`: throttled, and nobody knows when."""
+    """One group of a proxy, as metered at level `sample`: throttled at unknown times."""
     group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": proxy_id}
     reported = {
         "quota_type": "Produce",
@@ -194,7 +194,7 @@ def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
 
 
 def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tmp_path: Path) -> None:
-    """Two proxies have a group of the same name each; at level `sample` nothing says when a client waited, which is not that nobody did;
+    """Two proxies have a group of the same name each; at level `sample` nothing says when a client waited, which is not that no client did;
     amounts are added up, those of adjustments too.
     """
     for proxy_id in ("east", "west"):

@@ -17,7 +17,7 @@ from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
 from pipeline.spark.failures import HEAP, death_of, death_reported, error_of, reported_in_one_line, stopped
 from pipeline.spark.validation.sql_form import cross_check
-from pipeline.spark.validation.validate import STEMS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
+from pipeline.spark.validation.validate import FILE_SETS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import CrossCheck
 from tests.pipeline.support.spark_jvm import QUICK_JVM
@@ -276,11 +276,11 @@ def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_
 @pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("file_sets", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
 def test_every_core_gets_as_many_tasks(file_sets: int, cores: int) -> None:
-    """Where there are stems enough: a task more on one core is time in which the others have nothing to do."""
+    """Where there are file sets enough: a task more on one core is time in which the others have nothing to do."""
     tasks = tasks_for(file_sets, cores)
     if file_sets >= TASKS_PER_CORE * cores:
         assert tasks >= TASKS_PER_CORE * cores
         assert tasks % cores == 0 or tasks == file_sets
-        assert -(-file_sets // tasks) <= STEMS_MAX
+        assert -(-file_sets // tasks) <= FILE_SETS_MAX
     else:
         assert tasks == max(file_sets, 1)

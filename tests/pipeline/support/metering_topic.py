@@ -1,4 +1,4 @@
-"""A metering directory as messages of a topic, as whoever publishes one sends them."""
+"""A metering directory as messages of a topic, as a publisher sends them."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -57,7 +57,7 @@ def some_throttled(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_a_verdict_names_what_it_judged(tmp_path: Path) -> None:
     """A file set that the proxy finishes meanwhile is not in the verdict, and neither is its manifest's hash."""
-    source = write_scene(tmp_path, 30, clients=[Client("orders", "checkout", "produce", 40_000.0, 9_000, 45)], stem_s=20)
+    source = write_scene(tmp_path, 30, clients=[Client("orders", "checkout", "produce", 40_000.0, 9_000, 45)], file_set_s=20)
     late = max((source / "manifests").rglob("*.json"))
     late.rename(source / "late")
     verdict = validate(source, lambda _stem: (source / "late").rename(late))

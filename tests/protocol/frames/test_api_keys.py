@@ -63,7 +63,7 @@ def test_maxima_leave_out_what_is_refused() -> None:
 
 
 def test_keys_to_drop() -> None:
-    """Hidden keys always go; keys that nobody knows go unless they pass."""
+    """Hidden keys always go; unknown keys go unless they pass."""
     strict, lenient = keys_to_drop(unknown_apis_pass=False), keys_to_drop(unknown_apis_pass=True)
     assert all(key in strict and key in lenient for key in HIDDEN_KEYS)
     assert 10_000 in strict

@@ -106,7 +106,7 @@ def test_fetch_requests(api: ApiVersion) -> None:
     @given(body=bodies(layout))
     def check(body: Any) -> None:
         if body.get("ClusterId", "") is None:
-            del body["ClusterId"]  # null is what its absence says; nobody writes it, and kio does not read it
+            del body["ClusterId"]  # null is what its absence says; it is not written, and kio does not read it
         frame = request_frame(api, layout_codec.encode(layout, body))
         head = read_request_head(frame, 0, len(frame) - 4)
         assert head is not None

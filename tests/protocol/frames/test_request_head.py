@@ -59,7 +59,7 @@ def test_a_frame_too_small_for_a_header_is_refused(size: int) -> None:
 
 
 def test_a_client_id_longer_than_the_frame_is_refused_at_once() -> None:
-    """Nobody waits for bytes that the frame does not have."""
+    """The reader does not wait for bytes that the frame does not have."""
     frame = struct.pack(">ihhih", 40, 3, 1, 7, 1000)
     with pytest.raises(BadHeaderError):
         read_request_head(frame, 0, 40)

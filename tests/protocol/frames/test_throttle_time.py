@@ -44,7 +44,7 @@ def test_a_first_field_is_found_before_it_arrives() -> None:
     ],
 )
 def test_a_whole_frame_without_its_field_is_refused(key: ApiKey, version: int, body: bytes) -> None:
-    """Nobody waits for bytes that the frame does not have."""
+    """The reader does not wait for bytes that the frame does not have."""
     with pytest.raises(BadResponseError):
         throttle_at(API_VERSIONS[key << 16 | version], struct.pack(">ii", 4 + len(body), 7) + body)
 

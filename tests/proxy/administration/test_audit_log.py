@@ -40,7 +40,7 @@ async def written(path: Path, *names: str) -> None:
 
 
 async def test_lines_are_on_the_disk_when_append_returns(path: Path) -> None:
-    """One line of JSON each, with number, time and the digest of the one before; for nobody else to read."""
+    """One line of JSON each, with number, time and the digest of the one before; no other user may read it."""
     log = open_log(path)
     assert await log.append([{"event": "a"}, {"event": "b"}]) == 1
     assert await log.append([{"event": "c"}]) == 3
@@ -214,7 +214,7 @@ async def test_many_writers_at_once_make_one_chain(path: Path) -> None:
 
 
 def test_one_changed_letter_is_found(path: Path) -> None:
-    """By whoever verifies the file."""
+    """By a verification of the file."""
     asyncio.run(written(path, "a", "b", "c"))
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"B"'))
     assert verify(lines_of(path)).problems == [

@@ -18,7 +18,7 @@ def asker(principal: str | None, way: Way = "kafka", right: Right | None = None)
 @pytest.mark.parametrize("principal", [ALICE, ADMIN, ANONYMOUS, UNKNOWN, None])
 @pytest.mark.parametrize("broker_allows", [None, False, True])
 def test_by_default_nobody_may(principal: str | None, broker_allows: bool | None) -> None:
-    """Whoever they are, and whatever a broker says."""
+    """Whatever their user is, and whatever a broker says."""
     authorizer = Authorizer()
     assert not authorizer.may_alter(asker(principal), broker_allows)
     assert not authorizer.may_describe(asker(principal), broker_allows)
@@ -43,7 +43,7 @@ def test_by_default_nobody_may(principal: str | None, broker_allows: bool | None
     ],
 )
 def test_with_a_list_those_on_it_may(principal: str | None, alters: bool, describes: bool) -> None:
-    """Their names letter by letter; a broker's yes adds nobody."""
+    """Their names letter by letter; a broker's yes adds no principal."""
     authorizer = Authorizer(LISTED)
     for broker_allows in (None, True):
         assert authorizer.may_alter(asker(principal), broker_allows) == alters
@@ -51,7 +51,7 @@ def test_with_a_list_those_on_it_may(principal: str | None, alters: bool, descri
 
 
 def test_who_is_unknown_is_on_no_list() -> None:
-    """Also where somebody wrote down the name that stands for them."""
+    """Also where the configuration lists the name that stands for them."""
     authorizer = Authorizer(Rules("list", frozenset({UNKNOWN}), describe_principals=frozenset({UNKNOWN})))
     assert not authorizer.may_alter(asker(UNKNOWN))
     assert not authorizer.may_describe(asker(UNKNOWN))
@@ -68,13 +68,13 @@ def test_where_the_broker_says_only_its_yes_counts(principal: str | None) -> Non
 
 
 def test_a_broker_cannot_speak_for_who_never_logged_in() -> None:
-    """A broker without an authorizer says yes to everybody."""
+    """A broker without an authorizer says yes to every principal."""
     assert not Authorizer(Rules("broker")).may_alter(asker(ANONYMOUS), True)
 
 
 @pytest.mark.parametrize(("right", "alters", "describes"), [(None, False, False), ("read", False, True), ("write", True, True)])
 def test_a_token_of_the_admin_port_gives_its_right(right: Right | None, alters: bool, describes: bool) -> None:
-    """Whoever may by Kafka; a name on the list gives nothing there."""
+    """Principals that may in Kafka; a name on the list gives nothing there."""
     for rules in (Rules(), LISTED):
         authorizer = Authorizer(rules)
         assert authorizer.may_alter(asker(ADMIN, "http", right), True) == alters
@@ -163,7 +163,7 @@ def test_a_quota_of_ones_own_hides_the_default_of_its_key_alone() -> None:
 
 @pytest.mark.parametrize(("principal", "denied"), [(OWNER, False), (ANONYMOUS, False), (None, True), (UNKNOWN, True)])
 def test_for_whom_defaults_hold(principal: str | None, denied: bool) -> None:
-    """Super principals may. Who did not log in is nobody in particular; who is unknown could be any user."""
+    """Super principals may. Who did not log in is no particular user; an unknown principal could be any user."""
     assert denies_default(principal, DEFAULT_USER, []) == denied
     assert not denies_default(principal, DEFAULT_USER, [], rules=LISTED._replace(deny_self=False))
 
@@ -176,7 +176,7 @@ def test_the_admin_port_has_no_user() -> None:
 
 @pytest.mark.parametrize(("principal", "may"), [(ALICE, True), (ANONYMOUS, False), (UNKNOWN, False), (None, False)])
 def test_who_logged_in_may_see_their_own_where_that_is_set(principal: str | None, may: bool) -> None:
-    """Whoever may see the rest."""
+    """Principals that may see the rest."""
     assert Authorizer(Rules(describe_self=True)).may_describe_own(asker(principal)) == may
 
 

@@ -176,7 +176,7 @@ async def test_too_many_entries_are_refused_together(proxy: ProxyFixture) -> Non
 
 
 async def test_host_names_are_not_looked_up(proxy: ProxyFixture) -> None:
-    """Nobody makes Sluice ask a name server."""
+    """No request makes Sluice ask a name server."""
     local = Alteration([("ip", "localhost")], [Op("connection_creation_rate", 5.0, False)])
     (result,) = await proxy.administration.alter(ADMIN, [local], validate_only=False)
     assert (result.error_code, result.error_message) == (42, "localhost is not a valid IP or resolvable host.")
@@ -217,7 +217,7 @@ async def test_a_store_that_is_gone_is_an_error_to_try_again(proxy: ProxyFixture
 
 
 async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixture) -> None:
-    """As from outside: nobody here knows who it was; what was changed here is not reported twice."""
+    """As from outside, by an unknown principal; what was changed here is not reported twice."""
     await proxy.set(ADMIN, "bob", 5.0)
     outside = StoreContent({USER_BOB: {RATE: 7.0}, entity_key([("ip", None)]): {"connection_creation_rate": 3.0}}, {"all": "observe"})
     proxy.store.content = outside
@@ -253,7 +253,7 @@ async def test_changes_of_many_are_written_down_in_their_order(proxy: ProxyFixtu
 
 
 async def test_what_another_wrote_in_between_is_distinguished(proxy: ProxyFixture) -> None:
-    """A content that brings both a change of our own and somebody else's."""
+    """A content that brings both a change of our own and one of another program."""
 
     class Busy(LostStore):
         async def alter(self, decide: Decide[T]) -> T:

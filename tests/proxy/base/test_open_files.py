@@ -34,7 +34,7 @@ def test_the_soft_limit_is_raised_as_far_as_needed(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_default_fits_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody asked for a number, a small limit of the system makes it smaller."""
+    """Where no number is configured, a small limit of the system makes it smaller."""
     System(monkeypatch, 1_024, 20_000)
     assert fit_open_files(config_with(10_000)).connections.max_connections == 9_488
 

@@ -544,7 +544,7 @@ def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) ->
     ],
 )
 def test_a_login_is_required_where_sasl_is_declared(protocol: Any, require_sasl: bool | None, expected: bool) -> None:
-    """With TLS or without; whoever declares it may leave it to the brokers all the same."""
+    """With TLS or without; the operator may leave it to the brokers all the same."""
     listener = Listener(address=HostPort("127.0.0.1", 1), protocol=protocol, require_sasl=require_sasl)
     assert listener.requires_login is expected
 

@@ -104,7 +104,7 @@ def test_anonymous_may_where_nobody_else_comes(tmp_path: Path) -> None:
 
 
 def test_anonymous_inside_tls_is_warned_of(tmp_path: Path) -> None:
-    """Every client that reaches the port is it, but nobody can change what a client sends on its way."""
+    """Every client that reaches the port is it, but no client can change what a client sends on its way."""
     own = Authority(tmp_path).issue("server")
     config = load(tmp_path, anonymous(f'[listener.tls]\ncertificate = "{own.certificate}"\nkey = "{own.key}"'))
     assert any("is User:ANONYMOUS and may change quotas" in line for line in advice_on(config))
@@ -155,7 +155,7 @@ def test_tokens_do_not_cross_a_network_in_the_clear(tmp_path: Path, token: Path)
 
 @pytest.mark.parametrize(("mode", "loose"), [(0o600, False), (0o644, False), (0o660, True), (0o646, True)])
 def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: int, loose: bool) -> None:
-    """Where somebody may, the configuration is refused that its group or everybody may write."""
+    """Where clients may change quotas, the configuration is refused that its group or all users may write."""
     (tmp_path / "sluice.toml").touch()
     (tmp_path / "sluice.toml").chmod(mode)
     load(tmp_path, LOCAL)

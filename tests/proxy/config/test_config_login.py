@@ -24,7 +24,7 @@ def text_of(credentials: str = "", canary: str = "", *, bootstrap: str = "kafka:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a password and a token that nobody else may read."""
+    """A folder with a password and a token that no other user may read."""
     for name, secret in (("password", CANARY + "\n"), ("token", f"e30.{CANARY}.x")):
         write(tmp_path / name, secret.encode())
     return tmp_path
@@ -120,7 +120,7 @@ def test_files_that_hold_no_secret(folder: Path, secret: bytes, mode: int, probl
 
 
 def test_passwords_may_cross_loopback(folder: Path) -> None:
-    """Nobody else reads there."""
+    """No other user reads there."""
     config = load(folder, text_of('mechanism = "PLAIN"\nusername = "sluice"\n' + FILE, bootstrap="127.0.0.1:9092"))
     assert config.upstream.credentials
 

@@ -75,7 +75,7 @@ def test_plaintext_with_tls_is_a_contradiction(folder: Path) -> None:
 
 
 def test_a_key_log_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever can read such a file can read every connection."""
+    """A user that can read such a file can read every connection."""
     monkeypatch.setenv("SSLKEYLOGFILE", "keys")
     (line,) = complaints(folder, HEAD + LISTENER + OWN)
     assert line.startswith("SSLKEYLOGFILE: is set in the environment")

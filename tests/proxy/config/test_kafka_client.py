@@ -14,7 +14,7 @@ from proxy.config.sections.login import Credentials
 from proxy.config.sections.tls import UpstreamTls
 from tests.support.tls.certificates import Authority
 
-SECRET = "canary-77b1"  # noqa: S105 - of nobody
+SECRET = "canary-77b1"  # noqa: S105 - no real secret
 BROKERS = (HostPort("127.0.0.1", 9092), HostPort("::1", 9093))
 
 
@@ -60,7 +60,7 @@ def test_the_name_in_certificates_is_the_configured_one(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_is_gone_is_named(tmp_path: Path) -> None:
-    """Whoever wanted to connect hears which file it is."""
+    """The connection that failed reports which file it is."""
     credentials = Credentials(mechanism="PLAIN", username="sluice", password_file=tmp_path / "absent")
     with pytest.raises(CredentialsError, match=r"password_file: .*absent cannot be read"):
         kafka_client_settings(Upstream(bootstrap=BROKERS, credentials=credentials))

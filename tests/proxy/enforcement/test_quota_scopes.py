@@ -85,7 +85,7 @@ def test_a_scope_learns_its_node_id() -> None:
 
 
 def test_a_broker_that_moved_keeps_its_sensors() -> None:
-    """They go with the node id; whoever gets its old address begins anew."""
+    """They go with the node id; a broker that gets its old address begins anew."""
     proxy = scopes()
     proxy.learn(1, X)
     sensors = proxy.of(X)
@@ -259,7 +259,7 @@ def test_a_callback_for_each_scope(made: list[Noted]) -> None:
 
 
 class ByFirstLetter(DefaultQuotaCallback):
-    """Everybody whose client-id begins alike shares a limit of the settings, of every type."""
+    """Every client whose client-id begins alike shares a limit of the settings, of every type."""
 
     def configure(self, configs: Any) -> None:
         self.limits = {ClientQuotaType(name): limit for name, limit in configs["limits"].items()}

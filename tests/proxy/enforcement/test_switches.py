@@ -121,7 +121,7 @@ def test_the_winner_is_the_first_level_that_fits(levels: set[str], user: str, cl
 
 
 def test_who_is_not_meant() -> None:
-    """A switch holds for nobody else: another listener, user, client-id or address."""
+    """A switch holds for no other client: another listener, user, client-id or address."""
     switches = Switches({"listener:edge": "off", "entity:user=a": "off", "entity:client-id=c": "off", "entity:ip=192.0.2.7": "off"})
     assert switches.of_client("inside", "b", "d") is None
     assert switches.of_address("inside", "192.0.2.8") is None
@@ -129,7 +129,7 @@ def test_who_is_not_meant() -> None:
 
 
 def test_a_client_named_default_is_not_the_default() -> None:
-    """The default entity is not a name: `%3Cdefault%3E` is one client, `<default>` is everybody without a switch of their own."""
+    """The default entity is not a name: `%3Cdefault%3E` is one client, `<default>` is every client without a switch of its own."""
     switches = Switches({"entity:client-id=%3Cdefault%3E": "off", "entity:client-id=<default>": "observe"})
     assert switches.of_client("edge", "a", DEFAULT) is SwitchMode.OFF
     assert switches.of_client("edge", "a", "c") is SwitchMode.OBSERVE
@@ -145,7 +145,7 @@ def test_addresses() -> None:
 
 
 def test_rubbish_in_the_store_is_left_out() -> None:
-    """What is no switch is named and holds for nobody; the others hold."""
+    """What is no switch is named and holds for no client; the others hold."""
     switches = Switches({"all": "observe", "entity:user": "off", "listener:edge": "maybe"})
     assert switches.of_all is SwitchMode.OBSERVE
     assert dict(switches.table) == {"all": SwitchMode.OBSERVE}

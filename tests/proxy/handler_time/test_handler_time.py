@@ -62,7 +62,7 @@ def test_the_way_to_the_broker_is_nobodys_work() -> None:
 
 
 def test_who_takes_longer_than_usual_waited() -> None:
-    """One in ten is as fast as it gets; what the others take beyond that is queues, and nobody's work."""
+    """One in ten is as fast as it gets; what the others take beyond that is time in queues, not work."""
     line = Line()
     for _ in range(200):
         line.ask(took_ns=200 * US)
@@ -106,7 +106,7 @@ def test_answers_of_one_read_are_charged_no_more_than_the_time_before_it(reads: 
 
 
 def test_who_stood_behind_others_is_charged_from_their_end_on() -> None:
-    """Of two sent at once the second is charged what passed since the first, and all of it: the way there and back is nobody's then."""
+    """Of two sent at once the second is charged what passed since the first, and all of it: then the round trip counts for no client."""
     line = Line()
     line.ask_often(500, took_ns=MS)
     line.now_ns += 10 * MS
@@ -129,7 +129,7 @@ def test_each_answer_of_one_read_is_charged_what_such_requests_cost() -> None:
 
 
 def test_an_answer_that_was_not_read_teaches_nothing() -> None:
-    """While this side pauses nobody knows when answers came: they are charged what such requests cost."""
+    """While this side pauses it is unknown when answers came: they are charged what such requests cost."""
     line = Line()
     usual = line.ask_often(500, took_ns=300 * US)
     line.times.pause()
@@ -223,7 +223,7 @@ def test_what_a_busy_time_taught_is_forgotten() -> None:
 
 
 def test_logging_in_is_distinguished_and_every_api_has_its_classes() -> None:
-    """SASL is done by network threads unless it is refused; an API that nobody knows is one that may wait."""
+    """SASL is done by network threads unless it is refused; an unknown API is one that may wait."""
     assert {key for key in ApiKey if work_of(key).of_login} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
     assert VERSIONS_BEFORE_LOGIN.of_login
     assert VERSIONS_BEFORE_LOGIN.key == work_of(ApiKey.API_VERSIONS).key

@@ -26,7 +26,7 @@ class Broker:
 
 
 async def test_a_no_proves_the_lock() -> None:
-    """Nobody is trusted before it; the change it asks for is one that is not to be made."""
+    """No broker is trusted before it; the change it asks for is one that is not to be made."""
     counts, broker = AdministrationCounts(), Broker()
     watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     assert (counts.authority_is_trusted, watch.state) == (False, "untried")

@@ -34,7 +34,7 @@ def test_so_many_at_once_and_so_many_a_minute() -> None:
 
 
 def test_without_a_limit_nothing_is_kept() -> None:
-    """Brokers judge alone; a limit that is taken away lets everybody in at once."""
+    """Brokers judge alone; without a limit every client is accepted at once."""
     failed = FailedLogins()
     failed.note(MALLORY, 0)
     assert len(failed) == 0
@@ -62,7 +62,7 @@ def test_addresses_without_end_take_no_more_room() -> None:
 
 @given(limit=st.integers(1, 50), gaps=st.lists(st.integers(0, 20_000), max_size=200))
 def test_no_more_than_the_burst_and_the_rate(limit: int, gaps: list[int]) -> None:
-    """Whoever tries whenever it may: failures never exceed the limit at once plus the limit for each minute."""
+    """A client tries whenever it may: failures never exceed the limit at once plus the limit for each minute."""
     failed, now, failures = limited(limit), 0, 0
     for gap in gaps:
         now += gap

@@ -97,7 +97,7 @@ class ProxyFixture:
         return connection
 
     def look(self, now_ms: int = 0) -> tuple[int, bool]:
-        """Look once; return the pressure and whether anybody is accepted."""
+        """Look once; return the pressure and whether any client is accepted."""
         open_ones = [connection for connection in self.connections if not connection.closing]
         self.budget.look(open_ones, [connection for connection in self.connections if connection.closing], now_ms)
         return self.counters.memory_pressure, self.budget.accepting

@@ -94,7 +94,7 @@ async def test_brokers_that_take_no_such_login(password: Path, code: int, proble
 
 
 async def test_an_answer_that_cannot_be_read_is_no_refusal(password: Path) -> None:
-    """It goes to whoever keeps the connection."""
+    """It goes to the owner of the connection."""
 
     class Babbler(Broker):
         async def ask(self, frame: bytes) -> bytes:

@@ -75,7 +75,7 @@ def test_everybody_wakes_on_time_whatever_the_others_do(plans: list[tuple[int, l
 
 
 def test_a_herd_is_woken_in_portions() -> None:
-    """No more than a fixed number per turn of the loop, and nobody is forgotten."""
+    """No more than a fixed number per turn of the loop, and no client is forgotten."""
     timers, loop = channels()
     herd = [Sleeper() for _ in range(WAKES_PER_TURN * 2 + 1)]
     for sleeper in herd:

@@ -65,7 +65,7 @@ async def test_where_there_are_tokens_they_say_who_may(port: Port, token: str | 
 
 
 async def test_without_tokens_this_machine_may_look_and_nobody_may_change(tmp_path: Path) -> None:
-    """Whoever has an account here is not an administrator."""
+    """A user with an account here is not an administrator."""
     async with Port(tmp_path, tokens=False) as port:
         assert await statuses(port, None) == ({200}, {200}, {403})
         assert await statuses(port, WRITER) == ({200}, {200}, {403})

@@ -173,7 +173,7 @@ async def test_quotas_come_in_pages(client: Client) -> None:
 
 
 async def test_pages_go_on_while_groups_come_and_go(client: Client) -> None:
-    """A group that stays from the first page to the last is shown once, whoever left before it or came since."""
+    """A group that stays from the first page to the last is shown once, whichever groups left before it or came since."""
     groups = client.state.produce.groups()
     for at in range(100):
         client.state.produce.add(client_id=f"stays-{at}")
@@ -223,7 +223,7 @@ def connection(number: int, **differing: Any) -> ConnectionInfo:
 
 
 async def test_connections_come_in_pages(client: Client) -> None:
-    """A thousand stand on a page at most; the next one goes on behind the last number, whoever left since."""
+    """A thousand stand on a page at most; the next one goes on behind the last number, whichever connections ended since."""
     client.state.connection_infos = [connection(number) for number in range(1, 2_401)]
     page = await client.json("/connections")
     assert (page["open"], len(page["connections"]), page["next"]) == (4, CONNECTIONS_SHOWN_MAX, CONNECTIONS_SHOWN_MAX)
@@ -248,7 +248,7 @@ async def test_pages_are_made_off_the_loop(client: Client, monkeypatch: pytest.M
 
 
 async def test_connections_show_listeners_and_the_busiest_addresses(client: Client) -> None:
-    """Rates, delays and counts are numbers; what nobody waited for is null."""
+    """Rates, delays and counts are numbers; what caused no wait is null."""
     page = await client.json("/connections")
     assert page["held"] == client.state.admission().held
     (listener,) = page["listeners"]

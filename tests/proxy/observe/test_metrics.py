@@ -80,7 +80,7 @@ def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> No
 
 
 def test_groups_that_had_to_be_shared_are_counted_by_type() -> None:
-    """All brokers together, and zero where nobody had to."""
+    """All brokers together, and zero where there were none."""
     state = busy_state()
     state.request.groups_max = 1
     state.request.update_quota(ClientQuotaEntity(None, DEFAULT), 10.0)
@@ -137,7 +137,7 @@ def test_latencies_have_a_histogram_by_api() -> None:
 
 
 def test_no_client_can_fill_a_page_with_apis() -> None:
-    """The first 40 have a histogram each, the others share one, and so do those that nobody knows."""
+    """The first 40 have a histogram each, the others share one, and so do unknown APIs."""
     latencies = ApiLatencies()
     rows = [latencies.of(key, known=True) for key in range(90)]
     assert rows[0] is latencies.of(0, known=True) is not rows[1]
@@ -240,7 +240,7 @@ def test_other_never_falls_while_clients_come_and_go() -> None:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100), st.booleans()), max_size=6), max_size=12))
 def test_fold_is_monotone(turns: list[list[tuple[int, int, bool]]]) -> None:
-    """Whoever is shown or folded in whichever turn: no series of `__other__` falls."""
+    """Whichever client is shown or folded in whichever turn: no series of `__other__` falls."""
     fold: Fold[int] = Fold(lambda labels: labels)
     totals = dict.fromkeys(range(6), 0)
     last: dict[Labels, int] = {}
@@ -337,7 +337,7 @@ def test_without_names_nothing_is_called_by_what_clients_chose() -> None:
 
 
 def test_without_names_the_sums_are_the_same() -> None:
-    """What clients did together is under `__other__`; all that names nobody is as it was."""
+    """What clients did together is under `__other__`; everything that names no client is as it was."""
     state, names = named_state(), ("user", "client_id", "quota_entity")
 
     def sums(*, with_names: bool) -> dict[tuple[object, ...], float]:

@@ -80,7 +80,7 @@ async def test_a_file_that_is_written_in_place_is_waited_for(watched: Watched, p
 
 
 async def test_a_file_that_never_rests_is_taken_as_it_is(watched: Watched, path: Path) -> None:
-    """In the end one of its states is put in place; nobody is waited for forever."""
+    """In the end one of its states is put in place, and no look lasts forever."""
     path.write_text(quota("alice", 11))
     watched.meanwhile = [quota("alice", rate) for rate in range(12, 200)]
     assert await watched.source.poll()

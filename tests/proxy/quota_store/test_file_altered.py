@@ -230,7 +230,7 @@ async def test_an_edit_by_hand_that_came_before_is_taken_first(proxy: ProxyFixtu
 
 
 async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(proxy: ProxyFixture, path: Path) -> None:
-    """Whoever decides sees the newer content."""
+    """The decision sees the newer content."""
     asked: list[float] = []
 
     def raise_by_one(content: StoreContent) -> tuple[float, Sequence[StoreChange]]:
@@ -285,7 +285,7 @@ async def test_what_cannot_be_written_changes_nothing(proxy: ProxyFixture, path:
 
 
 async def test_the_zookeeper_profile_keeps_zero_and_below(path: Path) -> None:
-    """What Kafka with ZooKeeper stores is stored, and read again by whoever starts with that profile, and by nobody else."""
+    """What Kafka with ZooKeeper stores is stored, and read again only by a Sluice with that profile."""
     proxy = ProxyFixture(path, any_sign=True)
     await proxy.store.start()
     await proxy.set(ALICE, PRODUCE, 0.0)
@@ -351,7 +351,7 @@ asyncio.run(count())
 
 
 def test_b11_several_processes_lose_no_update(path: Path) -> None:
-    """Three processes count in one value, each reading before it writes, while somebody edits by hand elsewhere in the file."""
+    """Three processes count in one value, each reading before it writes, while an operator edits by hand elsewhere in the file."""
     writers = [subprocess.Popen([sys.executable, "-c", COUNTING, str(path), "60"], cwd=ROOT) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     content = read_quota_text(path.read_bytes(), "q")

@@ -51,7 +51,7 @@ def test_a_bound_of_zero_or_below_is_never_enforced_as_written(low: float) -> No
 
 
 def test_an_address_may_have_none() -> None:
-    """0 connections per second are nobody, as Kafka has it; below zero is nonsense."""
+    """0 connections per second admit no client, as Kafka has it; below zero is nonsense."""
     held = in_force(content(((("ip", "10.0.0.1"),), CONNECTIONS, 0.0), ((("ip", "10.0.0.2"),), CONNECTIONS, -1.0)))
     assert held.connection_rates == {"10.0.0.1": 0, "10.0.0.2": 1}
 
@@ -81,7 +81,7 @@ def test_step_by_step_is_as_all_at_once(batches: list[list[Change]]) -> None:
 
 @given(st.lists(ENTITIES.flatmap(_change), max_size=4), st.lists(ENTITIES.flatmap(_change), max_size=4))
 def test_the_entities_that_are_different(one: list[Change], two: list[Change]) -> None:
-    """Those with other values, and those that came or went; not those that somebody only wrote again."""
+    """Those with other values, and those that came or went; not those that were only written again."""
     before, after = changed(EMPTY, one).quotas, changed(EMPTY, two).quotas
     expected = {entity for entity in {*before, *after} if before.get(entity) != after.get(entity)}
     assert sorted(different_entities(before, after), key=str) == sorted(expected, key=str)

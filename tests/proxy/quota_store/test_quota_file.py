@@ -98,7 +98,7 @@ def test_every_key_of_kafka_may_stand_alone() -> None:
 
 
 def test_an_empty_file_sets_no_quota() -> None:
-    """Nothing written is no problem: nobody is limited."""
+    """An empty file is valid: no client is limited."""
     assert read_quotas(b"", "q").table == empty_table() == {PRODUCE: {}, FETCH: {}, REQUEST: {}, MUTATION: {}}
 
 

@@ -86,7 +86,7 @@ def test_doubles_are_read_as_java_writes_them(text: str, value: float) -> None:
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", "-1e999", "x", "", "1.5.5", "--1", "1,5"])
 def test_b4_a_double_that_is_none_is_wrong(text: str) -> None:
-    """NaN limits nobody, and what is too large was not meant."""
+    """NaN limits no client, and what is too large was not meant."""
     assert read_values({PERCENT: text}, ALICE).values == {}
 
 

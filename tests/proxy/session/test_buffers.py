@@ -96,7 +96,7 @@ def test_who_holds_most_itself_is_notified_when_it_looks() -> None:
 
 
 def test_who_keeps_something_beyond_its_end_still_counts() -> None:
-    """A request that is answered here goes on when its client is gone: its bytes are counted, and nobody else goes twice for it."""
+    """A request that is answered here goes on when its client is gone: its bytes are counted, and no other client goes twice for it."""
     account = BufferAccount(LIMIT)
     ended = account.open("10.0.0.66")
     ended.keep(500_000)

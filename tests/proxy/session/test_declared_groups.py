@@ -41,7 +41,7 @@ def announced(proxy: ProxyFixture, peer: Peer, size: int, number: int, client_id
 
 
 def test_members_share_a_budget() -> None:
-    """Two client-ids on two connections, one budget; a client of no group is nobody's."""
+    """Two client-ids on two connections, one budget; a client of no group counts for none."""
     with ProxyFixture() as proxy:
         proxy.declare(ACME)
         one, other, stranger = proxy.connect(), proxy.connect(), proxy.connect()

@@ -90,7 +90,7 @@ def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
 
 
 def test_a_request_that_keeps_a_membership_is_excused(tmp_path: Path) -> None:
-    """Its request time is measured and its wait is shorter than the verdict; the files say so and nobody calls it a violation."""
+    """Its request time is measured and its wait is shorter than the verdict; the files say so, and it is no violation."""
     with MeteredFixture(tmp_path, request=1e-6, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
         peer = proxy.connect()
         peer.sends(plain(1))

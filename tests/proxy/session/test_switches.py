@@ -1,4 +1,4 @@
-"""Switches of enforcement in force on living connections: from the next request on, nobody is disconnected."""
+"""Switches of enforcement in force on living connections: from the next request on, no client is disconnected."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def is_held(peer: Peer, number: int, **options: Any) -> bool:
 
 @pytest.mark.parametrize("target", OBSERVED)
 def test_observed_by_any_target(proxy: ProxyFixture, target: str) -> None:
-    """A switch to `observe`, whatever it is for: the verdict is worked out, and nobody waits."""
+    """A switch to `observe`, whatever it is for: the verdict is worked out, and no client waits."""
     proxy.switch({target: "observe"})
     assert not is_held(proxy.connect(rules=EDGE), 1)
     (group,) = proxy.scope.produce.groups()
@@ -48,7 +48,7 @@ def test_off_by_any_target(proxy: ProxyFixture, target: str) -> None:
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
 def test_others_are_enforced(proxy: ProxyFixture, mode: str) -> None:
-    """A switch is for nobody else: other listeners, client-ids and users wait for their verdicts."""
+    """A switch is for no other client: other listeners, client-ids and users wait for their verdicts."""
     proxy.switch({"listener:edge": mode, "entity:client-id=web": mode, "entity:user=alice": mode})
     assert not is_held(proxy.connect(rules=EDGE), 1)
     assert is_held(proxy.connect(rules=INSIDE), 1)
@@ -95,7 +95,7 @@ def test_enforce_keeps_the_configured_way() -> None:
 @pytest.mark.parametrize("mode", ["observe", "off"])
 @pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
 def test_who_waits_goes_on_at_once(proxy: ProxyFixture, before: Mode, mode: str) -> None:
-    """What is held leaves, who is not read is read, the pipeline goes on; whoever has no switch waits on."""
+    """What is held leaves, who is not read is read, the pipeline goes on; a client without a switch waits on."""
     proxy.enforcement.mode = before
     proxy.set_quota(produce=BOUND, client_id="web")
     peer, other = proxy.connect(), proxy.connect()
@@ -170,7 +170,7 @@ def test_an_exempt_principal_is_never_throttled(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize(("mode", "expected"), [("enforce", [("b", QUOTA_EXCEEDED)]), ("observe", [("b", 0)]), ("off", [("b", 0)])])
 def test_topics(mode: str, expected: list[tuple[str, int]]) -> None:
-    """Over its budget of mutations a client is refused topics where that is enforced; where it is off nobody even looks."""
+    """Over its budget of mutations a client is refused topics where that is enforced; where it is off it is not even parsed."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1.0)
         model, peer = TopicModel(), proxy.connect()
@@ -179,7 +179,7 @@ def test_topics(mode: str, expected: list[tuple[str, int]]) -> None:
         proxy.switch({"all": mode})
         assert errors(peer, model, create(2, {"b": 5})) == expected
         (group,) = proxy.scope.mutation.groups()
-        assert round(group.tokens(proxy.now_ms)) == -9, "a topic that is refused, or would be, is charged to nobody"
+        assert round(group.tokens(proxy.now_ms)) == -9, "a topic that is refused, or would be, is charged to no client"
         assert group.throttle_count == (0 if mode == "off" else 1)
 
 

@@ -17,7 +17,7 @@ def test_one_maker_fills_no_more_than_half_of_the_table() -> None:
 
 
 def test_a_full_table_is_full_for_everybody() -> None:
-    """There is no more than its bound, whoever asks; and names that are in it stay."""
+    """There is no more than its bound; and names that are in it stay."""
     usages = UsageTable(usages_max=2)
     known = [usages.get("alice", "a"), usages.get("bob", "b")]
     assert usages.get("carol", "c") is usages.other

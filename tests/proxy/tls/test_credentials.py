@@ -18,7 +18,7 @@ DAY_S = 86_400
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """Somebody who signs."""
+    """An authority that signs."""
     return Authority(tmp_path)
 
 

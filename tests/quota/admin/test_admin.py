@@ -28,7 +28,7 @@ def never(_host: str) -> bool:
 
 @pytest.mark.parametrize("key", ["producer_byte_rate", "request_percentage"])
 def test_nan_is_refused_where_brokers_keep_it(key: str) -> None:
-    """A bound that is no number limits nobody: a difference from Kafka, on purpose, in both profiles."""
+    """A bound that is no number limits no client: a difference from Kafka, on purpose, in both profiles."""
     alteration = Alteration(list(ALICE), [Op(key, math.nan, remove=False)])
     results, changes = alter_kraft([alteration], {}, never)
     tree = ZnodeTree()

@@ -35,7 +35,7 @@ def test_the_most_specific_entity_wins(level: int) -> None:
 
 
 def test_the_ninth_level() -> None:
-    """Without any entity's quota the static default limits each client-id, and nobody without one."""
+    """Without any entity's quota the static default limits each client-id, and no client without one."""
     callback = DefaultQuotaCallback(static_default=9.0)
     tags = callback.quota_metric_tags(PRODUCE, ALICE, "etl")
     assert (tags, callback.quota_limit(PRODUCE, tags)) == ({"user": "", "client-id": "etl"}, 9.0)

@@ -76,7 +76,7 @@ def test_a_tenant_has_budgets_of_every_type() -> None:
 
 
 def orders_cluster(*leaders: int | None) -> Cluster:
-    """Return a cluster with a partition of the team for each leader, and one of somebody else."""
+    """Return a cluster with a partition of the team for each leader, and one of another team."""
     partitions = [PartitionInfo("orders.new", number, leader) for number, leader in enumerate(leaders)]
     return Cluster("c", (1, 2), (*partitions, PartitionInfo("logs", 0, 1)))
 

@@ -123,7 +123,7 @@ def test_none_is_an_honest_answer() -> None:
 
 
 def test_a_limit_is_asked_for_again() -> None:
-    """A second after a fault the callback is asked again, and its answer counts, without anybody changing anything."""
+    """A second after a fault the callback is asked again, and its answer counts, without any change."""
     guarded = Guarded()
     guarded.faulty.acts["quota_limit"] = raising(ValueError("not yet"))
     assert guarded.bound("etl") == UNLIMITED  # Kafka's rule, with no quota stored

@@ -263,7 +263,7 @@ def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
 
 
 def test_rates_that_are_switched_off_count_nothing() -> None:
-    """Nobody comes too fast, nothing is recorded; a slot is needed all the same."""
+    """No client comes too fast, nothing is recorded; a slot is needed all the same."""
     quotas = proxy()
     quotas.update_process(3, 1)
     update_rate(quotas.ips, None, 1)

@@ -190,7 +190,7 @@ async def test_a02_a_silent_broker_holds_nobody_else_up() -> None:
 
 
 async def test_a02_a_broker_whose_machine_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection ends when nothing was acknowledged for too long, with a reason; the limits are short here, and nobody speaks."""
+    """A connection ends when nothing was acknowledged for too long, with a reason; the limits are short here, and nothing is sent."""
     monkeypatch.setattr(connection_deadlines, "ASK_KERNEL_AFTER_MS", 0)
     async with ScriptedBroker(silent) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()

@@ -59,7 +59,7 @@ async def test_a03_refused() -> None:
 
 
 async def test_a03_black_hole() -> None:
-    """A connect that nobody answers ends after `upstream_connect_ms`; others are served meanwhile by other brokers."""
+    """A connect that is not answered ends after `upstream_connect_ms`; others are served meanwhile by other brokers."""
     hole = socket.socket()
     hole.bind((HOST, 0))
     hole.listen(0)
@@ -136,7 +136,7 @@ async def test_a04_a_broker_at_a_new_address() -> None:
 
 
 async def test_a04_a_restart_at_the_same_address() -> None:
-    """While it is down clients are closed, afterwards served, without anybody's doing."""
+    """While it is down clients are closed, afterwards served, without any action."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         assert correlation_id_of(await client.ask(produce_request(1))) == 1
@@ -182,7 +182,7 @@ async def test_a05_no_broker_at_the_start() -> None:
 
 
 async def test_a05_the_first_that_can_be_reached_is_taken() -> None:
-    """Bootstrap addresses that are down cost nobody more than an attempt."""
+    """Bootstrap addresses that are down cost no client more than an attempt."""
     async with ScriptedBroker() as broker:
         dead = [HostPort(HOST, free_port()) for _ in range(2)]
         upstream = Upstream(bootstrap=(*dead, HostPort(HOST, broker.port)))

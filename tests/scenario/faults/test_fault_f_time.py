@@ -39,7 +39,7 @@ async def without_sasl(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def with_sasl(connection: BrokerConnection, asked: Request) -> None:
-    """A broker that lets everybody in."""
+    """A broker that lets every client in."""
     if asked.key == HANDSHAKE:
         await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
     elif asked.key == AUTHENTICATE:
@@ -49,7 +49,7 @@ async def with_sasl(connection: BrokerConnection, asked: Request) -> None:
 
 
 def join(correlation_id: int, session_timeout_ms: int) -> bytes:
-    """Return as much of a JoinGroup v1 as anybody reads here."""
+    """Return the part of a JoinGroup v1 that is read here."""
     return request_of(api_of(ApiKey.JOIN_GROUP, 1), b"\x00\x01g" + struct.pack(">i", session_timeout_ms), correlation_id)
 
 
@@ -103,7 +103,7 @@ async def test_a_refused_login_is_a_request_like_any_other(asked: bytes) -> None
 
 
 async def test_a_refused_login_frees_nobody_else() -> None:
-    """ApiVersions of others are charged as before somebody asked a broker without SASL for a login."""
+    """ApiVersions of others are charged as before a client asked a broker without SASL for a login."""
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         attacker, other = await sluice.client(), await sluice.client()
         await attacker.ask(sasl_frames.handshake("PLAIN"))
@@ -111,7 +111,7 @@ async def test_a_refused_login_frees_nobody_else() -> None:
 
 
 async def test_the_way_in_is_free_and_no_further() -> None:
-    """Where the broker has let somebody in, ApiVersions are free before a login, twice on a connection; the login is; nothing else."""
+    """Where the broker has let a client in, ApiVersions are free before a login, twice on a connection; the login is; nothing else."""
     async with ScriptedBroker(with_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         first, honest, flood = [await sluice.client() for _ in range(3)]
         for frame in (sasl_frames.handshake("GSSAPI"), sasl_frames.authenticate(b"x")):

@@ -41,7 +41,7 @@ async def test_g02_held_answers_leave_with_their_true_throttle_time(verdict_ms: 
 
 
 async def test_g02_in_flight_requests_are_answered() -> None:
-    """What the broker still answers is delivered before the connection ends; nobody is accepted any more."""
+    """What the broker still answers is delivered before the connection ends; no client is accepted any more."""
     hold = Hold()
     async with ScriptedBroker(hold) as broker, open_gateway(broker, serves=False) as sluice:
         client = await sluice.client()

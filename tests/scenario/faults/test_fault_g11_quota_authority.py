@@ -125,7 +125,7 @@ NO = (
 
 
 class Broker(ScriptedBroker):
-    """Lets everybody in and answers as configured when it is asked about quotas."""
+    """Lets every principal in and answers as configured when it is asked about quotas."""
 
     def __init__(self) -> None:
         super().__init__(self.act)
@@ -204,7 +204,7 @@ async def test_only_what_the_broker_lets_pass_is_changed() -> None:
 
 
 async def test_who_did_not_log_in_is_not_asked_about() -> None:
-    """The broker would judge nobody, or Sluice itself; also an empty request proves nothing."""
+    """The broker would judge no changes, or those of Sluice itself; also an empty request proves nothing."""
     async with Broker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, BROKER)
         client = await sluice.client()
@@ -215,7 +215,7 @@ async def test_who_did_not_log_in_is_not_asked_about() -> None:
 
 
 async def test_a_broker_without_a_lock_is_trusted_no_more() -> None:
-    """Once an account without rights was let through, nobody is allowed any more, and no broker is asked."""
+    """Once an account without rights was let through, no principal is allowed any more, and no broker is asked."""
     async with Broker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, BROKER)
         keeper.authority.is_trusted = False

@@ -1,4 +1,4 @@
-"""G11: quotas are changed by nobody who may not, by whichever API, however they ask."""
+"""G11: quotas are changed only by principals that may, by whichever API, however they ask."""
 
 import random
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def alterations(number: int, chance: random.Random) -> tuple[bytes, Callable[[by
 
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: rules.authority)
 async def test_no_change_without_right_in_a_thousand_tries(rules: Rules) -> None:
-    """With nobody listed, with others listed, and where the broker says for clients that never logged in: all get 31."""
+    """With no principal listed, with others listed, and where the broker says for clients that never logged in: all get 31."""
     chance = random.Random(SEED)
     async with ScriptedBroker(node_id=1) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, rules)
@@ -62,7 +62,7 @@ async def test_no_change_without_right_in_a_thousand_tries(rules: Rules) -> None
 
 
 async def test_a_reload_gives_and_takes_the_right() -> None:
-    """From the next request on; nobody is disconnected."""
+    """From the next request on; no principal is disconnected."""
     async with ScriptedBroker(node_id=1) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())
         client = await sluice.client()

@@ -84,7 +84,7 @@ async def test_a_header_that_names_nobody(header: bytes, outcome: str) -> None:
 
 
 async def test_others_are_taken_as_they_are() -> None:
-    """Who does not come from a balancer's network needs no header, and names nobody by sending one."""
+    """Who does not come from a balancer's network needs no header, and names no client by sending one."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client()
         assert correlation_id_of(await client.ask(api_versions_request(5))) == 5

@@ -26,7 +26,7 @@ TABLE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 1e9, Client
 
 
 async def says_yes(connection: BrokerConnection, asked: Request) -> None:
-    """Let everybody in."""
+    """Let every user in."""
     if asked.key == 17:
         await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
     elif asked.key == 36:
@@ -36,7 +36,7 @@ async def says_yes(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def says_no(connection: BrokerConnection, asked: Request) -> None:
-    """Let nobody in, as a broker does: an error, and the end."""
+    """Let no user in, as a broker does: an error, and the end."""
     if asked.key == 36:
         await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, error_code=58, message="no"))
         await connection.close()
@@ -136,7 +136,7 @@ async def says_no_late(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def test_e02_a_storm_of_failed_logins() -> None:
-    """Each of 1,000 failed logins, 100 at a time, gets the broker's own error before the end, and names nobody."""
+    """Each of 1,000 failed logins, 100 at a time, gets the broker's own error before the end, and names no user."""
     async with ScriptedBroker(says_no_late) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
 
         async def tries() -> None:
@@ -191,7 +191,7 @@ async def test_e11_megabytes_pass_in_time_for_a_renewal(mode: EnforcementMode) -
 
 
 async def refused(connection: BrokerConnection, asked: Request) -> None:
-    """Let nobody in: an error, or just the end where tokens are bare."""
+    """Let no user in: an error, or just the end where tokens are bare."""
     await (says_no(connection, asked) if asked.key != 17 or asked.version else no_bare_token(connection, asked))
 
 
@@ -256,7 +256,7 @@ async def test_who_does_not_log_in_in_time_is_let_go() -> None:
 
 
 async def test_a_login_that_has_begun_ends_in_time_on_an_open_listener_too() -> None:
-    """Nobody holds a connection by a token that never gets whole; who has begun no login, or has succeeded once, has no such deadline."""
+    """No user holds a connection by a token that never gets whole; who has begun no login, or has succeeded once, has no such deadline."""
     async with ScriptedBroker(says_yes) as broker, open_gateway(broker) as sluice:
         slow = await sluice.client()
         await slow.ask(sasl_frames.handshake("PLAIN"))

@@ -105,7 +105,7 @@ async def test_a_name_that_leads_nowhere_is_refused(proxy: ProxyFixture, name: s
 
 
 async def test_a_client_understands_the_refusal(proxy: ProxyFixture) -> None:
-    """OpenSSL says that nobody has the name."""
+    """OpenSSL reports that the name is unknown."""
     async with in_front_of_two(proxy) as (sluice, _, _):
         with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
             await proxy.connect(sluice.port, name="other.example.org")

@@ -67,7 +67,7 @@ async def test_a_client_by_tls_is_served_and_learns_sluices_ports(proxy: ProxyFi
 
 
 async def test_the_subject_of_a_certificate_is_the_user(proxy: ProxyFixture) -> None:
-    """mTLS: alice's quota holds for whom the authority calls alice, by the mapping rules; nobody else is held."""
+    """mTLS: alice's quota holds for whom the authority calls alice, by the mapping rules; no other client is held."""
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file, principal_mapping_rules="RULE:^CN=(.*)$/$1/L")
     bob = proxy.authority.issue("bob")
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=ALICE, listeners=(listener,), clean=False) as sluice:
@@ -156,7 +156,7 @@ async def test_who_shows_no_certificate_or_a_strange_one_is_refused(proxy: Proxy
 
 
 async def test_a_subject_that_no_rule_fits_is_refused(proxy: ProxyFixture) -> None:
-    """Kafka refuses such a client, and so does Sluice: it must not end up in somebody's quota."""
+    """Kafka refuses such a client, and so does Sluice: it must not count for another client's quota."""
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file, principal_mapping_rules="RULE:^OU=(.*)$/$1/")
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
         await refused(proxy, sluice.port, proxy.alice)
@@ -219,7 +219,7 @@ def rejected(caplog: pytest.LogCaptureFixture) -> list[str]:
 async def test_a_certificate_that_changes_is_taken_over_by_itself(
     proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody has to tell: files are looked at every few seconds. The gauge follows; an expired one is named in the log and passed over."""
+    """No reload is needed: files are looked at every few seconds. The gauge follows; an expired one is named in the log and passed over."""
     monkeypatch.setattr(contexts, "REFRESH_S", 0.05)
     caplog.set_level(logging.INFO)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:

@@ -21,7 +21,7 @@ from tests.support.tls.certificates import Authority
 
 HANG_S = 60
 KERNELS_HOLD_BYTES = 1_000_000
-"""Who sends less can close while nobody reads."""
+"""A client that sends less can close while nothing is read."""
 
 
 class Above(asyncio.Protocol):
@@ -318,7 +318,7 @@ async def test_too_many_that_stall_are_ended(monkeypatch: pytest.MonkeyPatch) ->
     young = [Counted(number, steps) for number in range(9)]
     for one in young:
         queue.ask(one)
-    assert not any(one.is_ended for one in silent), "nobody was silent for a second"
+    assert not any(one.is_ended for one in silent), "no client was silent for a second"
     monkeypatch.setattr(handshakes, "STALLED_S", -1.0)
     queue.ask(silent[0])
     assert [one.number for one in silent if one.is_ended] == [1, 2], "the first went on"

@@ -1,4 +1,4 @@
-"""A start that waits for its store: nobody gets in, /readyz says why, and SIGTERM ends it."""
+"""A start that waits for its store: no client gets in, /readyz says why, and SIGTERM ends it."""
 
 import json
 import signal

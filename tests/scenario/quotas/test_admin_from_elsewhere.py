@@ -12,7 +12,7 @@ from tests.support.patience import until_true
 from tests.support.places import ROOT, log_file
 from tests.support.processes.namespaces import NEAR_ADDRESS, NoNamespacesError, Wire
 
-PORT = 9_644  # nobody else is in the namespace
+PORT = 9_644  # no other client is in the namespace
 OPEN = ("/metrics", "/healthz", "/readyz")
 CLOSED = (
     *("/", "/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify"),
@@ -37,7 +37,7 @@ def wire() -> Iterator[Wire]:
 
 
 def status(wire: Wire, path: str, body: object = None, *, here: bool = False) -> int:
-    """Ask the port from the other machine, or from its own; 0: nobody answers."""
+    """Ask the port from the other machine, or from its own; 0: no answer."""
 
     def ask() -> int:
         connection = http.client.HTTPConnection("127.0.0.1" if here else NEAR_ADDRESS, PORT, timeout=5)

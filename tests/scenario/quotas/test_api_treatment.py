@@ -36,7 +36,7 @@ async def echo(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def test_d17_known_but_unread_apis_pass_and_are_counted() -> None:
-    """A known API that nobody looks into passes as it is, and its requests are counted for the client."""
+    """A known API that Sluice does not parse passes as it is, and its requests are counted for the client."""
     async with ScriptedBroker(echo) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         frame = request(PASSED_UNREAD, 1, bytes(40), 3)

@@ -99,7 +99,7 @@ async def test_looking_changes_no_rate() -> None:
 
 @pytest.mark.parametrize(("asked_for", "shown"), [(0, []), (2, ["127.0.0.4", "127.0.0.3"])])
 async def test_addresses_have_series_only_on_request(asked_for: int, shown: list[str]) -> None:
-    """As many as the operator asks for, the fastest; none by default, since addresses are chosen by whoever comes."""
+    """As many as the operator asks for, the fastest; none by default, since clients choose their addresses."""
     admin = Admin(ip_series=asked_for)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, admin=admin) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: 100})
@@ -221,7 +221,7 @@ async def test_the_rate_of_the_process_holds_for_all_listeners() -> None:
 
 
 async def test_who_leaves_wakes_who_waits_for_a_slot() -> None:
-    """Nobody polls: as soon as a connection ends, the one that waited is let in, and the next one waits."""
+    """Nothing polls: as soon as a connection ends, the one that waited is let in, and the next one waits."""
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=2), serves=False) as sluice:
         inside = await come(sluice, 2)
         outside = [await sluice.client() for _ in range(3)]
@@ -287,7 +287,7 @@ async def test_the_waiting_and_the_held_end_with_the_process() -> None:
 
 
 async def test_only_observing_turns_nobody_away() -> None:
-    """Rates and counts of addresses are worked out and shown; everybody is served."""
+    """Rates and counts of addresses are worked out and shown; every client is served."""
     limits = Connections(max_connections_per_ip=2, max_connection_creation_rate=3)
     async with ScriptedBroker() as broker, open_gateway(broker, mode="observe", quotas=SHORT, connections=limits) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: 1})
@@ -300,7 +300,7 @@ async def test_only_observing_turns_nobody_away() -> None:
 
 
 async def test_a_changed_quota_file_holds_for_the_next_connection(tmp_path: Path) -> None:
-    """A rate of 0 turns away, its removal lets in again, a broken file changes nothing; nobody is disconnected."""
+    """A rate of 0 turns away, its removal lets in again, a broken file changes nothing; no client is disconnected."""
     quotas = tmp_path / "quotas.toml"
     quotas.write_text("")
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(path=quotas, window_num=2), clean=False) as sluice:
@@ -321,7 +321,7 @@ async def test_a_changed_quota_file_holds_for_the_next_connection(tmp_path: Path
 
 
 async def test_a_reload_changes_limits_without_a_disconnect() -> None:
-    """A higher limit lets in who waits, a lower one closes nobody and lets in nobody until enough have left."""
+    """A higher limit lets in who waits, a lower one closes no client and lets in no client until enough have left."""
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=2), serves=False) as sluice:
         inside = await come(sluice, 2)
         outside = await sluice.client()

@@ -1,4 +1,4 @@
-"""Declared groups on a running proxy: a reload changes who shares what, and nobody is disconnected."""
+"""Declared groups on a running proxy: a reload changes who shares what, and no client is disconnected."""
 
 from proxy.base.networks import networks_of
 from proxy.config.sections.groups import Group, GroupBudget, GroupMatch
@@ -19,7 +19,7 @@ def waiting(sluice: RunningGateway) -> bool:
 
 
 async def test_a_reload_changes_groups_under_living_connections() -> None:
-    """Another budget holds with the next request; without groups nobody waits; what a group recorded stays with its name."""
+    """Another budget holds with the next request; without groups no client waits; what a group recorded stays with its name."""
     groups = (Group(name="saas", budget=LARGE), Group(name="all", match=EVERYBODY, parent="saas", budget=LARGE))
     async with ScriptedBroker() as broker, open_gateway(broker, groups=groups) as sluice:
         client = await sluice.client()

@@ -210,7 +210,7 @@ async def test_a_large_request_that_does_not_read_ends_the_connection() -> None:
 
 
 async def test_a_quota_for_a_long_client_id_is_kept_described_and_enforced() -> None:
-    """By its whole name, although groups and pages know the beginning of it and a digest; who begins like it is somebody else."""
+    """By its whole name, although groups and pages know the beginning of it and a digest; a name that begins alike is another user."""
     name = "tenant-" + "x" * 293
     entity = (("client-id", name),)
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:

@@ -104,4 +104,4 @@ async def test_what_is_charged_can_be_seen() -> None:
         assert sum(request_groups(sluice).values()) == pytest.approx(charged, abs=1e-9)
         times = sluice.connections[0].session.responses.times
         assert times is not None
-        assert times.rtt_ns > 0, "nobody asked the kernel for the round trip"
+        assert times.rtt_ns > 0, "the kernel was not asked for the round trip"

@@ -1,4 +1,4 @@
-"""Switches on a running proxy, with sockets: who waits goes on, who connects too fast comes in, nobody is disconnected."""
+"""Switches on a running proxy, with sockets: who waits goes on, who connects too fast comes in, no client is disconnected."""
 
 from pathlib import Path
 from typing import Any

@@ -42,7 +42,7 @@ async def crowd(sluice: RunningGateway, count: int, data: bytes) -> list[Scripte
 
 
 async def lets_in(connection: BrokerConnection, request: Request) -> None:
-    """Let everybody log in; answer everything else as usual."""
+    """Let every client log in; answer everything else as usual."""
     if request.key == ApiKey.SASL_HANDSHAKE:
         await connection.send(sasl_frames.handshake_answer(request.correlation_id))
     elif request.key == ApiKey.SASL_AUTHENTICATE:

@@ -87,7 +87,7 @@ def few_descriptors(more: int) -> Iterator[None]:
 
 
 async def test_f04_descriptors_run_out() -> None:
-    """Who is connected is served all the same; when there are descriptors again, so is whoever comes."""
+    """Who is connected is served all the same; when there are descriptors again, so is every new client."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         early = await sluice.client()
         assert correlation_id_of(await early.ask(api_versions_request(1))) == 1
@@ -138,7 +138,7 @@ async def test_f04_the_spare_descriptor_is_gone(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_f04_connections_at_their_limit_wait_outside() -> None:
-    """Above max_connections clients wait in the kernel's queue, untouched, until somebody leaves."""
+    """Above max_connections clients wait in the kernel's queue, untouched, until a client leaves."""
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=5)) as sluice:
         inside = [await sluice.client() for _ in range(5)]
         for client in inside:

@@ -96,7 +96,7 @@ async def test_a_short_answer_gives_the_client_its_room_back() -> None:
 
 
 async def test_a_broker_and_a_client_that_leave_in_a_long_answer() -> None:
-    """What the broker sent before is delivered, then the connection ends; a client that leaves takes nobody with it."""
+    """What the broker sent before is delivered, then the connection ends; a client that leaves ends no other connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         await _broker_leaves(broker, sluice)
         leaving, staying = [await sluice.client(receive_bytes=16_384) for _ in range(2)]

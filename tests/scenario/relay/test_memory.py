@@ -1,4 +1,4 @@
-"""A process at its byte budget: nobody new comes in, who is there goes on, and it recovers by itself."""
+"""A process at its byte budget: no new client is accepted, open connections go on, and it recovers by itself."""
 
 import asyncio
 

@@ -137,7 +137,7 @@ async def test_d15_acks_0_is_muted_on_a_violation() -> None:
 
 
 async def test_d15_a_produce_that_cannot_be_read_closes() -> None:
-    """Without its acks nobody knows whether an answer comes: the connection ends instead of guessing."""
+    """Without its acks it is unknown whether an answer comes: the connection ends instead of guessing."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         for body in (b"", b"\x00", struct.pack(">h", 20_000) + b"x"):
             client = await sluice.client()

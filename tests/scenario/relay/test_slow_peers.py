@@ -49,7 +49,7 @@ async def ask_and_not_read(sluice: RunningGateway, count: int) -> list[ScriptedC
 
 
 async def test_d05_slow_readers_hold_no_more_than_the_high_water_mark() -> None:
-    """An answer that nobody takes stays at the broker; whoever reads at last gets every byte of it."""
+    """An answer that no client takes stays at the broker; a client that reads at last gets every byte of it."""
     count = 4
     async with ScriptedBroker(records=bytes(ANSWER_BYTES)) as broker, open_gateway(broker) as sluice:
         clients = await ask_and_not_read(sluice, count)

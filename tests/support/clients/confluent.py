@@ -109,7 +109,7 @@ def _batch(consumer: Consumer, count: int) -> list[Message]:
     """Return what comes without a pause, message by message.
 
     `Consumer.consume` takes many at once, and takes what has become outdated meanwhile out of its batch again. Seen once, on a busy
-    machine: a position at the end of 2,000 stored records, 54 of which nobody had been given.
+    machine: a position at the end of 2,000 stored records, 54 of which no client had been given.
     """
     messages: list[Message] = []
     while len(messages) < count and (message := consumer.poll(0.2)) is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def end_clients_left() -> None:
-    """End every client that nobody refers to any more.
+    """End every client that nothing refers to any more.
 
     A client ends when its object does. One that is part of a cycle of references waits for the collector, and an App in the same process
     freezes such cycles: then they wait for ever.

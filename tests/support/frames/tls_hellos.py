@@ -5,7 +5,7 @@ import ssl
 
 
 def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
-    """What OpenSSL sends first to a host of this name; None: to nobody in particular."""
+    """What OpenSSL sends first to a host of this name; None: to no particular host."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -24,7 +24,7 @@ def create_topic(
 
 
 def set_client_quota(tools: JavaTools, bootstrap: str, client_id: str | None, **bounds: float) -> None:
-    """Give a client-id (None: whoever has no quota of its own) its native quota on the broker itself, with kafka-configs."""
+    """Give a client-id (None: clients without a quota of their own) its native quota on the broker itself, with kafka-configs."""
     values = ",".join(f"{name}={value}" for name, value in bounds.items())
     entity = ("--entity-type", "clients", *(("--entity-default",) if client_id is None else ("--entity-name", client_id)))
     tools.run(CONFIG_COMMAND, "--bootstrap-server", bootstrap, "--alter", *entity, "--add-config", values)

@@ -25,7 +25,7 @@ class ZookeeperServer:
 
     Args:
         secure: also speaks TLS, with this certificate (PEM, key in the same file), at `secure_port`; clients show one of this authority.
-        users: who may log in by SASL, with their passwords; nobody else gets a session then.
+        users: who may log in by SASL, with their passwords; no other user gets a session then.
     """
 
     def __init__(self, name: str = "zookeeper", *, secure: tuple[Path, Path] | None = None, users: Mapping[str, str] | None = None) -> None:

@@ -20,7 +20,7 @@ class Fetcher:
 
 
 class FetchLoad:
-    """Moves time and lets everybody do their part every `step_ms`.
+    """Moves time and runs every participant every `step_ms`.
 
     Args:
         house: where they connect.

@@ -136,7 +136,7 @@ class MemoryTransport:
             self._hand_over(self._unread.pop(0))
 
     def _hand_over(self, data: bytes) -> None:
-        """Give bytes to whoever reads now, as an event loop does."""
+        """Give bytes to the present reader, as an event loop does."""
         if isinstance(self._channel, asyncio.BufferedProtocol):
             room = self._channel.get_buffer(-1)
             taken = min(len(room), len(data))

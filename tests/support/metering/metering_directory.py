@@ -27,7 +27,7 @@ def write_directory(
     bound_changes: Sequence[tuple[int, int, float]] = (),
     count_before_mutation: bool = True,
 ) -> Path:
-    """Write one run, a stem for each batch of events; return the directory.
+    """Write one run, a file set for each batch of events; return the directory.
 
     Args:
         bound_changes: (batch, group, bound): before that batch.
@@ -83,14 +83,14 @@ def write_file_set(
     part: int = 0,
     **fields: Any,
 ) -> str:
-    """Write the files and the manifest of one stem; return its name."""
+    """Write the files and the manifest of one file set; return its name."""
     partition = Path(f"proxy={PROXY_ID}", f"date={hour[0]}", f"hour={hour[1]}")
-    stem = f"{RUN_ID}-{first_seq:016d}" + (f".{part:04d}" if part else "")
+    file_set = f"{RUN_ID}-{first_seq:016d}" + (f".{part:04d}" if part else "")
     files = []
     for name, rows in tables.items():
         if not rows:
             continue
-        path = directory / name / "schema=1" / partition / f"{stem}.parquet"
+        path = directory / name / "schema=1" / partition / f"{file_set}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]).drop_columns(SHARED_COLUMNS.get(name, ())), path)
         reported = {"rows": len(rows), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
@@ -114,10 +114,10 @@ def write_file_set(
         "counts": counts,
         **fields,
     }
-    path = directory / "manifests" / "schema=1" / partition / f"{stem}.json"
+    path = directory / "manifests" / "schema=1" / partition / f"{file_set}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(manifest))
-    return stem
+    return file_set
 
 
 def counts_of(rows: list[dict[str, Any]], sensors: dict[int, Sensor]) -> dict[str, dict[str, int]]:

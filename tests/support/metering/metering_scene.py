@@ -99,17 +99,17 @@ def write_scene(
     seconds: int = 120,
     *,
     clients: Sequence[Client] | None = None,
-    stem_s: int = 300,
+    file_set_s: int = 300,
     seed: int = 7,
     start_ms: int = START_MS,
     mutate: Callable[[dict[str, list[dict[str, Any]]]], None] = lambda _tables: None,
     trace: bool = False,
 ) -> Path:
-    """Write one run of `seconds`; every `stem_s`, and at each full hour, a new file set; return the directory.
+    """Write one run of `seconds`; every `file_set_s`, and at each full hour, a new file set; return the directory.
 
     Args:
         trace: write level `trace`: every decision with its connection.
-        mutate: may change the rows of each stem before they are written; the manifest says what was really there.
+        mutate: may change the rows of each file set before they are written; the manifest says what was really there.
     """
     dice = random.Random(seed)
     clients = cast() if clients is None else list(clients)
@@ -129,7 +129,7 @@ def write_scene(
     last_ms = start_ms
     while due:
         now_ms, connection, ref, in_flight = heapq.heappop(due)
-        closes = now_ms >= end_ms or now_ms // (stem_s * 1_000) != first_ms // (stem_s * 1_000)
+        closes = now_ms >= end_ms or now_ms // (file_set_s * 1_000) != first_ms // (file_set_s * 1_000)
         if closes and seq > first:
             previous = _write(directory, facts, sensors, meter, (first, seq - 1, first_ms, last_ms), previous, now_ms >= end_ms, mutate)
             meter, first, first_ms = Meter(), seq, now_ms

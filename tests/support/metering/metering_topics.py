@@ -15,7 +15,7 @@ from metering_format.event_kinds import REFUSED
 from tests.support.metering.metering_buckets import START_MS, Buckets, write_buckets
 
 MINUTES = 30
-STEM_MS = 10 * 60_000
+FILE_SET_MS = 10 * 60_000
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ def write_topics(directory: Path, *, minutes: int = MINUTES, seed: int = 7) -> P
     course = _course(buckets, makers, random.Random(seed))
 
     def batch(buckets: Buckets) -> None:
-        end_ms = min(buckets.now_ms // STEM_MS * STEM_MS + STEM_MS, START_MS + minutes * 60_000)
+        end_ms = min(buckets.now_ms // FILE_SET_MS * FILE_SET_MS + FILE_SET_MS, START_MS + minutes * 60_000)
         while next(course) < end_ms:
             pass
 
-    return write_buckets(directory, buckets, [batch] * -(-minutes * 60_000 // STEM_MS))
+    return write_buckets(directory, buckets, [batch] * -(-minutes * 60_000 // FILE_SET_MS))
 
 
 def _course(buckets: Buckets, makers: list[Maker], dice: random.Random) -> Iterator[int]:

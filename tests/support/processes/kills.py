@@ -165,7 +165,7 @@ def kill_often(upstream: str, topic: str, directory: Path, kills: int, seed: int
 
 
 def _decisions_seen(sluice: SluiceProcess) -> int:
-    """Return how many decisions there are at least: those that were written, or those that made somebody wait."""
+    """Return how many decisions there are at least: those that were written, or those that made a client wait."""
     written = sluice.metric("kafka_sluice_metering_decisions_total")
     return int(max(written, sluice.metric("kafka_quota_throttled_requests_total")))
 

@@ -124,7 +124,7 @@ def topic_place(bootstrap: str, topic: str, **options: Any) -> Place:
 
 
 class Nodes:
-    """A client of ZooKeeper's besides: what stands there, and what somebody else writes."""
+    """A client of ZooKeeper's besides: what stands there, and what another writer puts there."""
 
     def __init__(self, connect: str) -> None:
         self._client = KazooClient(connect)

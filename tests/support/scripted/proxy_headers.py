@@ -16,7 +16,7 @@ def v1_header(source: tuple[str, int], destination: tuple[str, int] = ("127.0.0.
 
 
 def v2_raw(command: int, family: int, transport: int, body: bytes, *, version: int = 2, length: int | None = None) -> bytes:
-    """Any header of version 2, also one that nobody should send; `length` None: what `body` has."""
+    """Any header of version 2, also one that should not be sent; `length` None: what `body` has."""
     head = struct.pack(">BBH", version << 4 | command, family << 4 | transport, len(body) if length is None else length)
     return SIGNATURE + head + body
 

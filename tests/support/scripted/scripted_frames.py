@@ -1,6 +1,6 @@
 """Requests and answers written by hand, so that nothing of the proxy judges itself.
 
-One topic with one partition. What stands where the records stand is any bytes: nobody in between reads them.
+One topic with one partition. What stands where the records stand is any bytes: no code in between reads them.
 """
 
 import struct

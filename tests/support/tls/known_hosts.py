@@ -1,4 +1,4 @@
-"""Host names for a process of our own that no resolver knows: a hosts file in a mount namespace, seen by nobody else."""
+"""Host names for a process of our own that no resolver knows: a hosts file in a mount namespace, seen by no other process."""
 
 import subprocess
 from collections.abc import Mapping

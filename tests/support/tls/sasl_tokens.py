@@ -72,7 +72,7 @@ def valid_tokens() -> list[tuple[str, bytes, str]]:
 
 
 def dubious_tokens() -> list[tuple[str, bytes]]:
-    """Return tokens that a broker refuses, or that not all brokers read alike: nobody is named by them."""
+    """Return tokens that a broker refuses, or that not all brokers read alike: no user is named by them."""
     good = jwt(claims("bob"))
     return [
         *(

@@ -71,7 +71,7 @@ def test_a_faulty_builder_makes_its_clients_unknown(answer: object) -> None:
 
 
 def test_the_example_groups_clients_by_network() -> None:
-    """Without a login the most specific network names the user; a login's own name stands; elsewhere everybody is ANONYMOUS."""
+    """Without a login the most specific network names the user; a login's own name stands; elsewhere the user is ANONYMOUS."""
     builder = NetworkPrincipals()
     builder.configure({"10.2.0.0/16": "web", "10.2.7.0/24": "web-batch"})
     rules = IdentityRules("l", builder=builder)

@@ -1,4 +1,4 @@
-"""Who a connection belongs to: the broker's word, and until then nobody."""
+"""The user of a connection: the one that the broker accepted, and until then none."""
 
 import random
 import struct
@@ -198,7 +198,7 @@ def test_what_is_no_success_names_nobody(proxy: ProxyFixture, mechanism: str, to
     ],
 )
 def test_a_doubt_is_a_bucket_or_the_end(proxy: ProxyFixture, mechanism: str, steps: list[tuple[bytes, bytes]]) -> None:
-    """Whom the broker lets in although nobody can tell who it is counts as unknown, or may not stay."""
+    """A client that the broker accepts although its user is unknown counts as unknown, or is closed."""
     peer = proxy.connect(rules=DECLARED)
     exchange(peer, mechanism, steps)
     assert who(peer) == KafkaPrincipal("User", f"__unknown__/sasl/{mechanism}")
@@ -281,7 +281,7 @@ def test_e07_long_tokens_end_on_their_length(proxy: ProxyFixture, size: int) -> 
 
 
 def test_a_first_token_has_64_kib_and_that_of_a_renewal_512(proxy: ProxyFixture) -> None:
-    """Who has logged in is known; anybody may begin to."""
+    """A client that has logged in has a user; any client may begin a login."""
     open_listener = proxy.connect()
     open_listener.client.arrive(frames.handshake("PLAIN"))
     open_listener.broker.arrive(frames.handshake_answer(1))
@@ -301,7 +301,7 @@ def test_after_the_login_frames_are_as_long_as_ever(proxy: ProxyFixture) -> None
 
 
 def test_mechanisms_that_may_not_pass(proxy: ProxyFixture) -> None:
-    """What the listener does not name ends the connection, and so do bare tokens of a mechanism that nobody can follow."""
+    """What the listener does not name ends the connection, and so do bare tokens of a mechanism that Sluice cannot follow."""
     only_scram = IdentityRules("sasl", requires_login=True, mechanisms=frozenset({"SCRAM-SHA-512"}))
     for rules, frame in ((only_scram, frames.handshake("PLAIN")), (DECLARED, frames.handshake("AWS_MSK_IAM", version=0))):
         peer = proxy.connect(rules=rules)
@@ -416,7 +416,7 @@ def test_e05_a_refused_renewal_changes_nothing(proxy: ProxyFixture, error_code: 
 
 
 def test_connections_of_a_principal_are_limited(proxy: ProxyFixture) -> None:
-    """A principal has no more connections than it may; who ends one may open another. Who only observes refuses nobody."""
+    """A principal has no more connections than it may; who ends one may open another. In mode `observe` no connection is refused."""
     proxy.settings.principals.max_connections = 1
     proxy.settings.principals.overrides = {"User:bob": 2}
     first = proxy.connect()

@@ -213,7 +213,7 @@ def test_the_brokers_default_is_asked_for_once(talk: Talk) -> None:
 
 
 def test_the_default_for_a_client_of_old(talk: Talk) -> None:
-    """An answer of version 4 does not say how many partitions were made: the question goes before, without anybody waiting."""
+    """An answer of version 4 does not say how many partitions were made: the question goes before, without any client waiting."""
     talk.says(api_versions(1, 3))
     talk.asks(CREATE, 4, create(1, {"a": -1}, version=4))
     assert talk.model.asked[1:] == [(CREATE, 5, ["a"]), (CREATE, 4, ["a"])]

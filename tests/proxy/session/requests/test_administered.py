@@ -43,7 +43,7 @@ def peer(proxy: ProxyFixture) -> Peer:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_answered_here(proxy: ProxyFixture, peer: Peer, version: int) -> None:
-    """The broker never sees it; whoever administers is asked once, and what they say is what the client gets."""
+    """The broker never sees it; the administration is asked once, and the client gets its answer."""
     assert peer.sends(asks(7, version)) == []
     assert proxy.administered == [peer.connection]
     request = peer.connection.session.requests.pending.administered
@@ -127,7 +127,7 @@ def test_cut_into_bytes(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_behind_a_held_answer(proxy: ProxyFixture, peer: Peer) -> None:
-    """It is asked when that answer has left, and what it costs nobody waits for twice."""
+    """It is asked when that answer has left, and no client waits twice for its cost."""
     assert peer.sends(produce_for(2_000, 1), asks(2)) == [1]
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
     proxy.wait(1_999)
@@ -165,7 +165,7 @@ def test_who_leaves_before_the_turn_still_has_it(proxy: ProxyFixture, peer: Peer
 
 
 def test_who_is_gone_gets_nothing(proxy: ProxyFixture, peer: Peer) -> None:
-    """The answer for a client that was reset is nobody's."""
+    """The answer for a client that was reset is dropped."""
     peer.sends(asks(1))
     peer.connection.client.connection_lost(ConnectionResetError())
     peer.connection.answer(answers(1))
@@ -210,7 +210,7 @@ def test_too_large_to_be_held(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_a_question_for_it_goes_on_the_clients_own_connection(proxy: ProxyFixture, peer: Peer) -> None:
-    """What the broker says to it reaches nobody but who asked, also when the client's answer has left meanwhile."""
+    """What the broker says to it reaches only the client that asked, also when the client's answer has left meanwhile."""
     session = peer.connection.session
     peer.sends(asks(1), plain(2))
     metadata = API_VERSIONS[3 << 16 | 8]

@@ -47,7 +47,7 @@ def test_another_door_scope_or_principal_is_another_head(proxy: ProxyFixture) ->
 
 
 def test_an_unknown_client_from_another_address_is_another_head(proxy: ProxyFixture) -> None:
-    """Whose share its group is made from differs: nobody is put among those that another address has too many of. A user has one share."""
+    """Whose share its group is made from differs: no group is put among the surplus of another address. A user has one share."""
     rewriter = door()
     here, there, again = (heads(proxy, rewriter, maker_at("edge", host)) for host in ("192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1"))
     assert resolved(here, produce_of(100, 1)) is resolved(again, produce_of(100, 1)) is not resolved(there, produce_of(100, 1))

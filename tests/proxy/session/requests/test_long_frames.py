@@ -344,7 +344,7 @@ def test_a_long_request_for_configurations(proxy: ProxyFixture, watch: StepWatch
 
 
 def test_a_long_request_that_names_a_user_is_read_elsewhere(proxy: ProxyFixture, watch: StepWatch) -> None:
-    """It is taken in unread: whoever answers it reads it."""
+    """It is taken in unread: the code that answers it reads it."""
     proxy.settings.answers_quotas = True
     peer = proxy.connect()
     frame = request(api_of(ApiKey.DESCRIBE_CONFIGS, 4), uvarint(2_001) + b"\3\2t\0\0" * 2_000 + b"\0\0\0", 7)
@@ -361,7 +361,7 @@ def test_a_long_request_that_names_a_user_is_read_elsewhere(proxy: ProxyFixture,
 
 
 def test_heads_that_have_to_be_read_take_a_larger_share_of_a_turn(proxy: ProxyFixture) -> None:
-    """No two alike: after eight of them in one read everybody else has a turn, and all go on in their order."""
+    """No two alike: after eight of them in one read every other client has a turn, and all go on in their order."""
     peer = proxy.connect()
     frames = [plain(number, client_id=f"client-{number}") for number in range(64)]
     assert peer.sends(*frames) == list(range(8))

@@ -1,4 +1,4 @@
-"""Requests that have to be here in whole: their pieces are kept as they come, and whoever sends a long one is read when its turn comes."""
+"""Requests that have to be here in whole: their pieces are kept as they come, and a client that sends a long one is read in its turn."""
 
 import struct
 import tracemalloc
@@ -92,7 +92,7 @@ def test_a_long_request_goes_on_whole(proxy: ProxyFixture) -> None:
 
 
 def test_clients_with_long_requests_are_read_in_turn(proxy: ProxyFixture) -> None:
-    """No turn of the event loop reads more than a few of them, and nobody is read again before all others were."""
+    """No turn of the event loop reads more than a few of them, and no client is read again before all others were."""
     peers = [proxy.connect() for _ in range(3 * READS_PER_TURN)]
     pieces = pieces_of(long_create())[:-1]
     for piece in pieces:
@@ -123,7 +123,7 @@ def test_a_client_that_closes_its_side_in_a_long_request_is_read_no_more(proxy: 
 
 
 def test_a_client_that_leaves_in_a_long_request_takes_no_turn(proxy: ProxyFixture) -> None:
-    """Its end is its end, whoever else waits."""
+    """Its end is its end, whichever connections wait."""
     peers = [proxy.connect() for _ in range(2 * READS_PER_TURN)]
     for peer in peers:
         peer.client.arrive(pieces_of(long_create())[0])

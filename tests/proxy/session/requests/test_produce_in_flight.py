@@ -171,7 +171,7 @@ def test_what_is_in_flight_is_what_the_rule_says(steps: list[tuple[list[int], in
                 peer.answers(answer(one) if size else answered(one))
                 if peer.connection.session.throttle.is_throttled:
                     return
-                proxy.wait(0)  # what the kernel held while nobody read
+                proxy.wait(0)  # what the kernel held while nothing was read
                 assert peer.forwarded() == let_go(proxy, waiting, in_flight)
             proxy.wait(wait_ms)
             assert peer.forwarded() == []

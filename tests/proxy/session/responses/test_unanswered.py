@@ -1,4 +1,4 @@
-"""acks=0: nobody answers, so the mute is all there is; neither is a slot taken nor a byte lost."""
+"""acks=0: no answer, so the mute is all there is; neither is a slot taken nor a byte lost."""
 
 import pytest
 

@@ -56,7 +56,7 @@ def test_a_step_within_quota_does_not_forgive_the_throttle(proxy: ProxyFixture) 
         proxy.wait(1)
         assert peer.forwarded() == [number]
         peer.answers(produced(number, version=PRODUCE_VERSION))
-    assert peer.forwarded() == [5], "the throttle is over: within quota nobody waits"
+    assert peer.forwarded() == [5], "the throttle is over: within quota no client waits"
 
 
 def test_groups_do_not_share_steps(proxy: ProxyFixture) -> None:

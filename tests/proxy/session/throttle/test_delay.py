@@ -118,7 +118,7 @@ def test_a_read_that_slipped_in_is_kept_back(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("pending", [1, 3, 20])
 def test_pending_answers_leave_at_the_same_deadline(proxy: ProxyFixture, pending: int) -> None:
-    """Whoever was in flight when the verdict fell waits for the first one's deadline; nobody starts a second wait."""
+    """Every response in flight when the verdict fell waits for the first one's deadline; none starts a second wait."""
     peer = proxy.connect()
     ids = list(range(1, pending + 2))
     assert pipelined(proxy, peer, produce_for(2_000, 1), *(produce_of(100, number) for number in ids[1:])) == ids
@@ -175,7 +175,7 @@ def test_one_request_at_a_time_while_throttled(proxy: ProxyFixture) -> None:
     proxy.wait(11_900)
     assert peer.forwarded() == [2]
     assert peer.answers(answered(2)) == [1, 2]
-    assert peer.forwarded() == [3], "an answer that nobody judges ends no throttle"
+    assert peer.forwarded() == [3], "an answer that no quota judges ends no throttle"
     assert peer.connection.session.throttle.is_throttled
     proxy.wait(1_000)
     peer.answers(produced(3, version=PRODUCE_VERSION))

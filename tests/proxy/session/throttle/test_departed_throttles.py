@@ -60,7 +60,7 @@ def test_a_member_of_a_group_serves_the_throttles_of_its_parents() -> None:
 
 
 def test_a_group_without_a_quota_has_no_throttles() -> None:
-    """A quota that was removed makes nobody wait for what was left under it."""
+    """A quota that was removed makes no client wait for what was left under it."""
     group = EnforcedMutationGroup({"user": "a"}, 10.0)
     leave_throttle(group, 900, 0)
     group.update_bound(float("1.7976931348623157e308"))

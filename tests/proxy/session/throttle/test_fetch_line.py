@@ -1,4 +1,4 @@
-"""The fetches of a group that wait to go: fair turns, and nobody waits until its client gives up."""
+"""The fetches of a group that wait to go: fair turns, and no fetch waits until its client gives up."""
 
 import pytest
 
@@ -167,7 +167,7 @@ def test_a_small_answer_to_a_lowered_fetch_says_little(proxy: ProxyFixture) -> N
 
 
 def test_who_leaves_gives_its_place_back(proxy: ProxyFixture) -> None:
-    """Connections that end while their fetch waits are in nobody's way, and nothing of them stays."""
+    """Connections that end while their fetch waits are in no other fetch's way, and nothing of them stays."""
     first, *others = full_proxy(proxy, 8)
     line = group_of(proxy).fetch_queue
     assert len(line) == 8

@@ -261,7 +261,7 @@ def test_a_token_that_nobody_asked_for_is_charged(timed: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI", "CUSTOM"])
 def test_a_login_that_never_ends_is_charged(timed: ProxyFixture, mechanism: str) -> None:
-    """So many messages belong to a login; whoever goes on with tokens, which the broker takes, waits for each from there on."""
+    """So many messages belong to a login; a client that goes on with tokens, which the broker takes, waits for each from there on."""
     peer = timed.connect()
     works(timed, peer, handshake(mechanism), handshake_answer(1))
     for number in range(2, MESSAGES_FREE_MAX + 1):
@@ -520,7 +520,7 @@ def test_the_custom_callback_decides_the_group(timed: ProxyFixture) -> None:
 
 
 class OneGroup(ClientQuotaCallback):
-    """Everybody together."""
+    """All clients together."""
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> dict[str, str]:
         return {"all": "of them"}
