@@ -1,1 +1,1 @@
-"""What metering files say: who used what, was every throttle right, what would another quota file do."""
+"""Reads metering files: usage by client, validation of every throttle, the effect of another quota file."""

@@ -1,4 +1,4 @@
-"""Each file set names the one before it in its run: one that is gone is noticed even where it held no decision."""
+"""Checks the chain of file sets: each names the one before it in its run, so a missing one is noticed even without decisions."""
 
 from collections.abc import Container, Iterable, Sequence
 

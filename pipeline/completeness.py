@@ -1,4 +1,4 @@
-"""What a run says of its own completeness, by its manifests: which decisions, and which file sets, are missing."""
+"""Completeness of runs, from their manifests: the decisions and file sets that are missing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from pipeline.text import counted
 
 @dataclass(slots=True)
 class Completeness:
-    """Of one run or of several.
+    """The completeness of one run or of several.
 
     Attributes:
-        taken: decisions, by the numbers of the file sets, that are missing ones included.
+        taken: number of decisions by the numbers of the file sets, including missing ones.
         dropped: those of them that could not be written, or are in no file set.
-        removed: what retention removed, which is no loss, a line each.
-        incomplete: what is known to be missing, a line each.
-        unfinished: of each run that has no final file set, a line.
+        removed: what retention removed, which is no loss; a line each.
+        incomplete: what is known to be missing; a line each.
+        unfinished: a line for each run without a final file set.
     """
 
     taken: int = 0

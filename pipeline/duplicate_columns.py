@@ -1,4 +1,4 @@
-"""Columns of a Parquet file that are, byte for byte, those of another one: they are unpacked once."""
+"""Columns of a Parquet file that equal another one byte for byte; they are unpacked once."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What can be wrong with input. The text is the one line that stderr gets; the command line maps the class to an exit code."""
+"""Errors of input. The text is the one line on stderr; the command line maps the class to an exit code."""
 
 
 class PipelineError(Exception):
@@ -6,8 +6,8 @@ class PipelineError(Exception):
 
 
 class BadInputError(PipelineError):
-    """Not what the command takes: a file of another program or schema version, an option that cannot be (exit 2)."""
+    """Invalid input: a file of another program or schema version, an option with an impossible value (exit 2)."""
 
 
 class IncompleteError(PipelineError):
-    """Data that the manifests promise are not there, or nothing is (exit 3)."""
+    """Data that the manifests promise are missing, or there are no data (exit 3)."""

@@ -1,4 +1,4 @@
-"""One set of metering files on a local disk, table by table."""
+"""Reads one set of metering files on a local disk, table by table."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -24,8 +24,8 @@ class FileSet:
     """The files of one manifest below a metering directory.
 
     Attributes:
-        directory: where the paths of the manifest begin; on another file system it is only for messages.
-        held: the files themselves by those paths, where another file system was read by Spark; None: they are on a local disk.
+        directory: the root of the manifest's paths; on another file system it only appears in messages.
+        held: the content of the files by path, where Spark read them from another file system; None: they are on a local disk.
     """
 
     directory: Path

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Writes files atomically: a file appears as a whole or not at all."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Manifests: what a metering file set holds. Readers trust these for completeness, never a directory listing."""
+"""Manifests list the content of a metering file set. Readers take completeness from manifests, never from a directory listing."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Memory of a process that judges many files: what was freed stays with it, to be used again; and how much there is for a JVM."""
+"""Memory settings: a process that judges many files keeps freed memory for reuse; and the memory available for a JVM."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What retention removed: the proxy's ledger of file sets that are gone on purpose."""
+"""Reads the proxy's list of file sets that retention removed."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Work in parts, each a pure function of files: done one after the other here, or one per task on Spark, with the same result."""
+"""Work in parts, each a pure function of files. They run in this process, or one per task on Spark, with the same result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ class Job(Generic[W, R]):
     """A kind of work.
 
     Attributes:
-        do: does one part; a function of a module, so that a task on another machine finds it.
+        do: does one part; a module-level function, which a task on another machine can import.
         work, result: types that can be written as JSON.
     """
 

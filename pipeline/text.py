@@ -1,4 +1,4 @@
-"""Figures as people read them, and plain tables."""
+"""Formats figures and plain tables for terminals."""
 
 import datetime
 from collections.abc import Iterable, Iterator, Sequence

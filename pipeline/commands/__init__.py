@@ -1,1 +1,1 @@
-"""The commands of `sluice meter`: options in, lines and an exit code out. They import what they need when they run."""
+"""The commands of `sluice meter`. A command imports its modules when it runs."""

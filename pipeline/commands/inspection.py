@@ -1,4 +1,4 @@
-"""What one file holds, without Spark."""
+"""Describes the content of one file, without Spark."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`sluice meter repair`, whose work is that of who writes the files."""
+"""`sluice meter repair`. The proxy's own code does the work."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Repaired(Protocol):
-    """What was done: manifests made, segments that held nothing, temporary files removed, proxies that still write, what failed."""
+    """The result: manifests made, empty segments, temporary files removed, proxies that still write, failures."""
 
     manifests: list[Path]
     empty: int

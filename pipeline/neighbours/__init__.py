@@ -1,1 +1,1 @@
-"""Who is a loud neighbour: whose load makes others slower, or makes them wait. Needs no Spark."""
+"""Finds loud neighbours: clients whose load makes others slower, or makes them wait. Needs no Spark."""

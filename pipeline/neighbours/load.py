@@ -1,4 +1,4 @@
-"""What each client did on each broker, window by window, from the usage rows of all file sets."""
+"""The load of each client on each broker by window, from the usage rows of all file sets."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ Client = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One entry for each place, window and client that did anything in it; sorted by place and window.
+    """One entry for each place, window and client with activity, sorted by place and window.
 
     Attributes:
         place, client: positions in `places` and `clients`.
         window: number of the window since the epoch.
-        load: what `measured` says, in that window.
+        load: in the window, in the unit that `measured` names.
         measured: "broker time", or "bytes" where no time was metered.
     """
 
@@ -58,7 +58,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct):
-    """What one file set gives: a table of sums, as an Arrow stream, whose `place` and `client` are positions in the lists."""
+    """The result for one file set: a table of sums as an Arrow stream, whose `place` and `client` are positions in the lists."""
 
     places: list[Place]
     clients: list[Client]

@@ -1,7 +1,7 @@
-"""Neighbour and victim: a client is loud in a window in which it makes most of a broker's load; what others meet then is compared with
-what they meet otherwise.
+"""Pairs of neighbour and victim. A client is loud in a window in which it makes most of a broker's load; other clients' figures of these
+windows are compared with those of other windows.
 
-Coincidence is not cause: the pairs say where to look. A pair is reported only where both sides of the comparison have several windows.
+A coincidence is no proof of a cause. A pair is reported only where both sides of the comparison have several windows.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 
 class Pair(msgspec.Struct):
-    """One loud client and one that met worse meanwhile.
+    """One loud client, and one that was slower or waited more meanwhile.
 
     Attributes:
         share_percent: of the broker's load that the neighbour makes in its loud windows.
-        windows, others: in which the victim did anything, loud ones and the rest.
+        windows, others: number of loud windows, and of others, in which the victim was active.
         slower: time per request in loud windows against the rest; None when no time was metered.
         throttled_percent, throttled_percent_otherwise: of the victim's requests.
         requests, requests_otherwise: of the victim, in loud windows and in the rest.

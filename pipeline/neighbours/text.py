@@ -1,4 +1,4 @@
-"""Neighbours for people: one screen."""
+"""Formats neighbours for a terminal."""
 
 from collections.abc import Iterator
 

@@ -1,1 +1,1 @@
-"""Quota files as the pipeline uses them: what a group's bound would be, and how a proposal is written. The proxy has its own reader."""
+"""Quota files in the pipeline: the bound of a group, and the text of a proposal. The proxy has its own reader."""

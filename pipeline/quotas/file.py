@@ -1,4 +1,4 @@
-"""A quota file: `quotas.toml` as the proxy takes it. A contract test holds both readers to the same answers."""
+"""Reads `quotas.toml` as the proxy does; a contract test compares both readers."""
 
 import math
 import re
@@ -26,10 +26,10 @@ _FACTORS_OF_TWO: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40
 
 @dataclass(frozen=True, slots=True)
 class QuotaFile:
-    """What a quota file says.
+    """The content of a quota file.
 
     Attributes:
-        name: how reports call it.
+        name: its name in reports.
         callbacks: by quota type name, Kafka's own rule over the entities of the file.
         connection_rates: connections per second of an address, or of `<default>`.
     """

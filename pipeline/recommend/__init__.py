@@ -1,1 +1,1 @@
-"""Which quotas would fit what clients did. Needs no Spark."""
+"""Proposes quotas that fit the recorded demand. Needs no Spark."""

@@ -1,4 +1,4 @@
-"""What each group asked for: units by second, and the rates that a bound has to be compared with."""
+"""The demand of each group: units by second, and the rates to compare with a bound."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,12 +22,12 @@ REQUEST: Final = "Request"
 
 @dataclass(slots=True)
 class Demand(ABC):
-    """Of one group.
+    """The demand of one group.
 
     Attributes:
-        span_s: the time that a bound is multiplied with to say how much is let through at once.
+        span_s: a bound times this time is the amount that passes at once.
         bound: the last in force.
-        throttled_seconds: seconds in which a client had to wait, and not only would have: what was wanted then is not known.
+        throttled_seconds: seconds in which a client really had to wait; the demand in them is unknown.
         parts: seconds in which something was recorded, ascending, and how much.
     """
 

@@ -1,4 +1,4 @@
-"""From what clients did to a bound that fits: percentile of the rates that it is compared with, times headroom, rounded up."""
+"""Computes a bound from the demand: a percentile of the rates to compare with, times headroom, rounded up."""
 
 import math
 from collections.abc import Iterable, Mapping

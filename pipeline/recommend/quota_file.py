@@ -1,4 +1,4 @@
-"""A proposal as the text of a quota file, with the reason beside every number."""
+"""Writes a proposal as a quota file, with the reason for every number."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Recommendations for people: one screen."""
+"""Formats recommendations for a terminal."""
 
 from collections.abc import Iterator, Sequence
 

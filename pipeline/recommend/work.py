@@ -1,4 +1,4 @@
-"""Units of work of a recommendation: of sensors a file set, of token buckets, which forget nothing, a whole run."""
+"""Units of work of a recommendation: one file set for sensors, a whole run for token buckets, which forget nothing."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Every decision of packed samples, worked out again in numpy; needs no Spark and opens no file."""
+"""Recomputes every decision of packed samples in numpy. Needs no Spark and opens no file."""

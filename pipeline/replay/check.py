@@ -1,4 +1,4 @@
-"""Recorded decisions against recomputed ones, in whole-file comparisons."""
+"""Compares recorded decisions with recomputed ones, a whole file at a time."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""One measurement exactly as the ring makes it: doubles, added in the order of events and then of slots."""
+"""Computes one measurement exactly as the ring does: doubles, added in the order of events and then of slots."""
 
 from pipeline.replay.rows import Ints, Rows
 from quota.request_time import PERCENT_PER_NANOSECOND

@@ -1,4 +1,4 @@
-"""What can be wrong with a metered decision, by kind."""
+"""Divergences of metered decisions, by kind."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -31,10 +31,10 @@ class Finding:
     """One divergence.
 
     Attributes:
-        group_ref: whose; `WHOLE_FILE` when it is no single group's.
+        group_ref: of the group; `WHOLE_FILE` when it belongs to no single group.
         seq: number of the first decision concerned.
         ts_ms: when it was taken, wall clock.
-        expected, recorded: what the samples give, and what the file says; text, since kinds differ in what they compare.
+        expected, recorded: the recomputed value, and that of the file; text, since kinds compare different values.
         evidence: the live samples that prove it, one line each.
     """
 

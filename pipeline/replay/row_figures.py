@@ -1,4 +1,4 @@
-"""What each row says of itself, apart from its lists, worked out again from its events."""
+"""Recomputes the figures of each row from its events."""
 
 from collections.abc import Iterator
 

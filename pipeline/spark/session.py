@@ -1,4 +1,4 @@
-"""One Spark session, quiet: on this machine, on a cluster that is named, or the one that `spark-submit` made."""
+"""Makes one Spark session without its log: on this machine, on a named cluster, or that of `spark-submit`."""
 
 import contextlib
 import logging

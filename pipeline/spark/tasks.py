@@ -1,4 +1,4 @@
-"""Work in parts on Spark: one per task, no shuffle; what comes back is added up already, never rows."""
+"""Runs work in parts on Spark: one per task, no shuffle; a task returns sums, never rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does once: it keeps what it imported."""
+"""Set-up of a Python worker of Spark, once: it keeps its imports."""
 
 import functools
 import gc

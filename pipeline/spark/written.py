@@ -1,4 +1,4 @@
-"""Tables that workers write to a path of this machine: rows are counted on both sides, and what is not here does not count.
+"""Checks tables that workers write to a path of this machine: rows are counted on both sides.
 
 A worker writes `file:` to its own disk. Where that is another one than this machine's, the job ends well and the files are not here.
 """

@@ -1,1 +1,1 @@
-"""What a stream lands and remembers; needs no Spark."""
+"""The state and results of a stream. Needs no Spark."""

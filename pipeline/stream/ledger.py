@@ -1,4 +1,4 @@
-"""What a stream has written and found: one marker for each batch, put there last. Rows of a batch without a marker do not count."""
+"""Markers of a stream, one for each batch, written last. Rows of a batch without a marker do not count."""
 
 import json
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ VERDICTS: Final = "verdicts"
 
 
 class _Found(msgspec.Struct):
-    """What a marker says of divergences; `divergences` is None in markers of earlier versions."""
+    """The divergences in a marker; `divergences` is None in markers of earlier versions."""
 
     divergences: int | None = None
     findings: list[Divergence] = []

@@ -1,4 +1,4 @@
-"""Whether a file set is missing: of those that are there the batches hold all, and these name none before them that is not there."""
+"""Finds missing file sets: those that exist and are in no batch, and predecessors that are named and do not exist."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a stream did, batch by batch and in all; for people, and as plain data."""
+"""The result of a stream by batch and in total, as text and as plain data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ FINDINGS_MAX: Final = 50
 
 @dataclass(slots=True)
 class Written:
-    """What a batch put into the tables.
+    """The rows that a batch added to the tables.
 
     Attributes:
         unjudged: decisions too close behind others that are missing.
@@ -29,7 +29,7 @@ class Written:
 
 @dataclass(slots=True)
 class StreamResult:
-    """What one call of the command did.
+    """The result of one call of the command.
 
     Attributes:
         divergences: of all file sets that are landed, in this call or before.

@@ -1,4 +1,4 @@
-"""What a stream is asked for, and whether that can be; needs no Spark."""
+"""The settings of a stream, and their checks. Needs no Spark."""
 
 import socket
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CONNECT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """Where from, where to.
+    """Source and output of a stream.
 
     Attributes:
         source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.

@@ -1,1 +1,1 @@
-"""What another quota file would have done with the decisions that are recorded. Needs no Spark."""
+"""Computes what another quota file would have done with the recorded decisions. Needs no Spark."""

@@ -1,4 +1,4 @@
-"""Before and after, as plain rows: what tables, JSON, CSV and reports are made from."""
+"""Before and after as plain rows, from which tables, JSON, CSV and reports are made."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final

@@ -20,7 +20,7 @@ class Events:
     """One entry per decision, in the order of time; those of one millisecond in the order of their samples.
 
     Attributes:
-        waited_ms: what the client sat out, as recorded.
+        waited_ms: the recorded wait of the client.
         is_own: whether no other process recorded it.
         connection: number of the connection; None when only level `trace` would know.
     """

@@ -1,4 +1,4 @@
-"""Where the figures of a what-if come from: which quota holds for a group, and what was recorded as its own."""
+"""Explains the figures of a what-if: the quota that applies to a group, and the recorded one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""What quotas that are about to be set would have done to what was metered lately: for who asks before setting them."""
+"""Computes what new quotas would have done to recent decisions, before they are set."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _KEYS: Final[Mapping[str, ClientQuotaType]] = {**BYTE_RATES, **NUMBERS}
 
 
 class CannotTellError(Exception):
-    """There is nothing to go by; one line."""
+    """There are no decisions to compute from; the text is one line."""
 
 
 class Foreseen(NamedTuple):
-    """One group under the quotas to come."""
+    """One group under the new quotas."""
 
     group: str
     quota_type: str

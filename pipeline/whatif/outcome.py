@@ -1,4 +1,4 @@
-"""What a quota file would have done, group by group; outcomes of file sets and runs add up."""
+"""The outcome of a quota file by group. Outcomes of file sets and runs add up."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from pipeline.whatif.groups import Group
 
 
 class Waits(msgspec.Struct):
-    """How many decisions had to wait how long, exactly: lengths in ms and their numbers, ascending."""
+    """Exact counts of waits: lengths in ms, ascending, and the number of decisions of each."""
 
     lengths: list[int] = []
     numbers: list[int] = []
@@ -57,7 +57,7 @@ class Waits(msgspec.Struct):
 
 
 class Outcome(msgspec.Struct):
-    """Of one group under one quota file.
+    """The outcome of one group under one quota file.
 
     Attributes:
         bound: the proposed one; None: as recorded.

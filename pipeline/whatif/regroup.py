@@ -1,4 +1,4 @@
-"""Groups that come together share a sensor: its samples begin elsewhere, so they are found again, then replayed exactly."""
+"""Merged groups share a sensor, whose samples begin at other times; they are computed anew, then replayed exactly."""
 
 import numpy as np
 

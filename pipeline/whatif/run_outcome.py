@@ -1,4 +1,4 @@
-"""A whole run at once, for what goes across its file sets: groups that come together, and the closed loop."""
+"""The outcome of a whole run, for merged groups and the closed loop, which cross file sets."""
 
 from collections.abc import Mapping, Sequence
 

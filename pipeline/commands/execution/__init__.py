@@ -1,1 +1,1 @@
-"""What all commands share: options, executors, output and exit codes."""
+"""Shared by all commands: options, executors, output and exit codes."""

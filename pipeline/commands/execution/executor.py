@@ -1,4 +1,4 @@
-"""Where work is done: in this process, or on Spark."""
+"""Executors: work is done in this process, or on Spark."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

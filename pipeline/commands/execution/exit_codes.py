@@ -1,4 +1,4 @@
-"""Exit codes of `sluice meter`, and how what is wrong becomes one line."""
+"""Exit codes of `sluice meter`, and the one-line form of errors."""
 
 import errno
 import functools

@@ -1,6 +1,6 @@
-"""The options that all commands have in common: the engine, the form of the output, and what explains the result.
+"""The options of all commands: the engine, the form of the output, and the explanation of the result.
 
-What a command cannot do it says, with the remedy, instead of "no such option": scripts pass these to whatever they call.
+A command that cannot apply one of them names the remedy, since scripts pass these options to every command.
 """
 
 import functools
@@ -22,14 +22,14 @@ FORMS: Final = ("table", "json", CSV, HTML)
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What was chosen.
+    """The chosen options.
 
     Attributes:
-        engine: `local` or `spark`, one of those that the command has.
-        master: where Spark runs; None: not said.
-        verbose: Spark's own log goes to stderr.
-        form: of what stands on stdout.
-        explain: show how it came about.
+        engine: `local` or `spark`; the command supports it.
+        master: URL of the Spark master; None: not given.
+        verbose: whether Spark's log goes to stderr.
+        form: format of stdout.
+        explain: whether the origin of the result is shown.
     """
 
     engine: str

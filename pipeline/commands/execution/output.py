@@ -1,4 +1,4 @@
-"""What a command found, in the form that was asked for: a table, JSON, CSV or a page."""
+"""Prints the result of a command as a table, JSON, CSV or a page."""
 
 import csv
 import io

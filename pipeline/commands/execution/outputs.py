@@ -1,4 +1,4 @@
-"""Options that name where a command writes: a path of this machine."""
+"""Options with an output path on this machine."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class RefusedOutputError(click.ClickException):
-    """A command cannot write there; shown as one line, as every other error is."""
+    """A command cannot write to the path; shown as one line, like every error."""
 
     exit_code = BAD_INPUT
 
@@ -22,10 +22,10 @@ class RefusedOutputError(click.ClickException):
 
 
 class OutputPath(click.Path):
-    """A path that is written to. A URL is refused: as a path it would be a folder of that name in the current one.
+    """An output path. A URL is refused, since it would become a folder of that name below the current one.
 
     Raises, when the command line is read:
-        RefusedOutputError: the value begins as a URL does.
+        RefusedOutputError: the value is a URL.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Late data of closed days: what stands is never changed; rows to be added stand beside it."""
+"""Late data of closed days: published rows never change; rows to be added are kept beside them."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

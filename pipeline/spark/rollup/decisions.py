@@ -1,4 +1,4 @@
-"""Silver to gold: what each group's sensor decided. No session, no path, no action, no UDF."""
+"""Silver to gold: decisions by group. No session, no path, no action, no UDF."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Who tries to get round a quota: by connecting anew, or under another client-id. These are signs, not proof.
+"""Signs, not proof, of clients that avoid a quota: by new connections, or under another client-id.
 
 A wait belongs to a connection and a quota to a name; a client that drops either begins without the wait, or with a fresh budget.
 """

@@ -1,4 +1,4 @@
-"""Raw to silver: names in place of numbers, and for each row that cannot count, why. No session, no path, no action, no UDF."""
+"""Raw to silver: names instead of numbers, and the reason for each row that cannot be counted. No session, no path, no action, no UDF."""
 
 from functools import reduce
 from typing import Final

@@ -1,4 +1,4 @@
-"""What silver rows add up to, by file set, against what manifests say: equal, or the run fails."""
+"""Compares the sums of silver rows by file set with the manifests; the run fails where they differ."""
 
 from collections.abc import Iterable
 from typing import Final

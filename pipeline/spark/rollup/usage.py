@@ -1,4 +1,4 @@
-"""Silver to gold: who used what. No session, no path, no action, no UDF."""
+"""Silver to gold: usage by client. No session, no path, no action, no UDF."""
 
 from typing import Final
 
