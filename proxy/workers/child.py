@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.workers.link import Answers, Link
-from proxy.workers.messages import AnyMessage, Start
+from proxy.workers.messages import AnyMessage
 from proxy.workers.passing import PassedConnection, pass_on, socket_pair
 from proxy.workers.questions import AnsweredQuestions, AnyQuestion
 from quota.connections.ip_connections import IpKey
@@ -28,6 +29,8 @@ class WorkerProcess:
     Attributes:
         number: from 0 on; its successor has the same.
         slots: of the connections that it was given and has not reported as ended.
+        connections: how many these are.
+        given: how many it was given in all.
         principals: of its connections that are counted for a limit of their principal.
         is_ready: it serves.
         may_accept: it has memory for more connections.
@@ -44,6 +47,7 @@ class WorkerProcess:
         self._questions = questions
         self.slots: Counter[Slot] = Counter()
         self.connections = 0
+        self.given = 0
         self.principals: Counter[tuple[str, str]] = Counter()
         self.is_ready = False
         self.may_accept = True
@@ -69,6 +73,7 @@ class WorkerProcess:
         arrival.sock.close()
         self.slots[name, admitted.ip_key] += 1
         self.connections += 1
+        self.given += 1
 
     def left(self, listener: str, ip_key: IpKey) -> bool:
         """One of its connections has ended; False: it had none like this."""
@@ -97,32 +102,36 @@ class WorkerProcess:
 
 
 async def start_worker(
-    start: Start,
+    number: int,
     on_message: Callable[[AnyMessage], None],
     answers: Answers,
     on_lost: Callable[[], None],
     answer: Callable[[AnyQuestion], Any],
     segment: int,
 ) -> WorkerProcess:
-    """Start a worker.
+    """Start a worker; it waits for its first message, `Start`.
 
     Args:
-        start: its first message.
+        number: which one it is.
         on_message, answers, on_lost: as `Link` wants them.
         answer: answers its questions.
         segment: descriptor of the memory that all workers share.
+
+    Raises:
+        OSError: there are no descriptors, or is no memory, for it.
     """
-    link_here, link_there = socket.socketpair()
-    passing_here, passing_there = socket_pair()
-    questions_here, questions_there = socket_pair()
+    with contextlib.ExitStack() as here, contextlib.ExitStack() as there:
+        ours, theirs = [], []
+        for pair in (socket.socketpair, socket_pair, socket_pair):
+            one, other = pair()
+            ours.append(here.enter_context(one))
+            theirs.append(there.enter_context(other))
+        process = _spawn([*(sock.fileno() for sock in theirs), segment])
+        here.pop_all()
+    link_here, passing_here, questions_here = ours
     passing_here.setblocking(False)
-    there = [link_there.fileno(), passing_there.fileno(), questions_there.fileno(), segment]
-    process = _spawn(there)
-    for sock in (link_there, passing_there, questions_there):
-        sock.close()
     link = await Link.over(link_here, on_message, answers, on_lost)
-    link.send(start)
-    return WorkerProcess(start.number, process, link, passing_here, AnsweredQuestions(questions_here, answer))
+    return WorkerProcess(number, process, link, passing_here, AnsweredQuestions(questions_here, answer))
 
 
 def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
@@ -132,7 +141,11 @@ def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
 
 
 def watch_end(process: WorkerProcess, on_end: Callable[[], None]) -> Callable[[], None]:
-    """Call `on_end` once when a process has ended; return what stops the watch."""
+    """Call `on_end` once when a process has ended; return what stops the watch.
+
+    Raises:
+        OSError: there is no descriptor for it.
+    """
     loop = asyncio.get_running_loop()
     descriptor = os.pidfd_open(process.pid)
 

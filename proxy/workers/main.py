@@ -36,7 +36,8 @@ def main(arguments: list[str]) -> int:
     if start is None:
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the supervisor says when to end
+    for sig in (signal.SIGINT, signal.SIGHUP):  # of a terminal: the supervisor has it, too
+        signal.signal(sig, signal.SIG_IGN)
     source = GivenConfig(None if start.config_path is None else Path(start.config_path), start.flags, start.config_text)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(start, source, link, passing, Questions(questions), segment))
@@ -93,6 +94,8 @@ async def _serve(
         worker.start(link, passing)
         for message in early:
             worker.received(message)
+        if lost.is_set():  # while this process began
+            worker.supervisor_lost()
     except (ConfigProblems, StartError) as error:
         link.send(Failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)]))
         link.close()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from struct import Struct
 from typing import Final
 
 import msgspec
 
 TURN: Final = 32
 """So many are taken in one turn of the event loop."""
-HEAD_BYTES_MAX: Final = 64 * 1024
-"""A hello of TLS that was read to find a host name is in it."""
+HEAD_BYTES_MAX: Final = 192 * 1024
+"""A hello of TLS that was read to find a host name is in it: up to 128 KiB with the heads of its records, and what was read behind it."""
+DESCRIPTOR: Final = Struct("i")
 
 
 class PassedConnection(msgspec.Struct, frozen=True, array_like=True):
@@ -61,11 +63,19 @@ class PassedConnections:
 
     Args:
         take: called with each connection and its socket.
+        lose: called with each connection for whose socket this process has no descriptor left; the kernel has closed it.
     """
 
-    def __init__(self, channel: socket.socket, take: Callable[[PassedConnection, socket.socket], None]) -> None:
+    def __init__(
+        self,
+        channel: socket.socket,
+        take: Callable[[PassedConnection, socket.socket], None],
+        lose: Callable[[PassedConnection], None],
+    ) -> None:
         self._channel = channel
         self._take = take
+        self._lose = lose
+        self._head = bytearray(HEAD_BYTES_MAX)
         channel.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._readable)
@@ -79,12 +89,15 @@ class PassedConnections:
     def _readable(self) -> None:
         for _ in range(TURN):
             try:
-                head, descriptors, _, _ = socket.recv_fds(self._channel, HEAD_BYTES_MAX, 1)
+                size, passed, _, _ = self._channel.recvmsg_into([self._head], socket.CMSG_LEN(DESCRIPTOR.size))
             except (BlockingIOError, InterruptedError):
                 return
-            if not head:
+            if not size:
                 self.close()  # the supervisor is gone: no more connections come
                 return
-            connection = _DECODER.decode(head)
-            for descriptor in descriptors:
+            connection = _DECODER.decode(memoryview(self._head)[:size])
+            if passed:
+                (descriptor,) = DESCRIPTOR.unpack(passed[0][2])
                 self._take(connection, socket.socket(connection.family, socket.SOCK_STREAM, 0, descriptor))
+            else:
+                self._lose(connection)

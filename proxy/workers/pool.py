@@ -95,6 +95,7 @@ class WorkerPool:
         is_awake: Callable[[int], bool],
     ) -> None:
         self._source = source
+        self._preparing: PrepareReload | None = None  # what workers are asked now
         self._config_text = source.text  # of the configuration in force: a worker that starts later obeys no other
         self._number_of_workers = workers
         self._counters = counters
@@ -146,19 +147,31 @@ class WorkerPool:
         self._serves = True
 
     async def _start(self, number: int) -> None:
-        path = self._source.path
-        start = Start(None if path is None else str(path), self._config_text, self._source.flags, number, self._number_of_workers)
         worker = await start_worker(
-            start,
+            number,
             lambda message: self._received(number, message),
             self._answers,
             lambda: None,
             lambda question: self._answer(self.workers[number], question),
             self._segment,
         )
+        try:
+            self._watches[number] = watch_end(worker, lambda: self._ended(worker))
+        except OSError:
+            worker.kill()
+            worker.close()
+            raise
         self.workers[number] = worker
         self._started_ms[number] = now_ms()
-        self._watches[number] = watch_end(worker, lambda: self._ended(worker))
+        self._tell_all(worker)
+
+    def _tell_all(self, worker: WorkerProcess) -> None:
+        """Tell a new worker what holds, and what is about to."""
+        path = self._source.path
+        text, flags = self._config_text, self._source.flags
+        worker.link.send(Start(None if path is None else str(path), text, flags, worker.number, self._number_of_workers))
+        if self._preparing is not None:
+            worker.link.send(self._preparing)
         for ports in self._ports.values():
             worker.link.send(ports)
         for broker in self._brokers.values():
@@ -167,6 +180,8 @@ class WorkerPool:
             worker.link.send(self._cluster)
         worker.link.send(Authority(self._is_trusted))
         worker.link.send(self._all_quotas())
+        if self._ending:
+            worker.link.send(Drain())
 
     def _ended(self, worker: WorkerProcess) -> None:
         """A worker's process is gone: its connections are, too."""
@@ -270,8 +285,9 @@ class WorkerPool:
             return True
         return False
 
-    def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int]:
-        return not self._is_awake(worker.number), worker.connections
+    def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int, int]:
+        """Those that come one by one take turns: else the first worker had them all."""
+        return not self._is_awake(worker.number), worker.connections, worker.given
 
     def _try_soon(self) -> None:
         if self._retry is None:
@@ -362,7 +378,8 @@ class WorkerPool:
         number = self._reloads
         asked = self._ready()
         text = self._source.text
-        self._broadcast(PrepareReload(number, text))
+        self._preparing = PrepareReload(number, text)
+        self._broadcast(self._preparing)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
                 while any((number, worker.number) not in self._prepared for worker in asked):
@@ -372,6 +389,7 @@ class WorkerPool:
         if not lines:
             self._config_text = text
             commit()
+        self._preparing = None
         self._broadcast(CommitReload(number, not lines))
         return lines
 

@@ -89,6 +89,7 @@ class Supervisor:
         self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
         self._tasks: list[asyncio.Task[Any]] = []
+        self._reloading = asyncio.Lock()
         self._state = ControlPlaneState(config, self.control)
         self._shown = ManyWorkers(self._state, self.pool.look)
 
@@ -115,6 +116,10 @@ class Supervisor:
 
     async def reload(self) -> bool:
         """Read file and flags again in all processes; all obey, or none does. False: kept all."""
+        async with self._reloading:  # workers prepare for one at a time
+            return await self._reload()
+
+    async def _reload(self) -> bool:
         try:
             config = fit_open_files(self._source.load())
             callback_choice(config, self._source.place)

@@ -133,7 +133,8 @@ class Worker:
         self._garbage.start()
         forever = (self.data_path.expire_forever(), self._garbage.watch(), self._tls.refresh_forever(), self._report_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
-        self._passed = PassedConnections(passing, self._serve)
+        self._passed = PassedConnections(passing, self._serve, self._lost)
+        self._beat()
         link.send(messages.Ready())
 
     async def stop(self) -> None:
@@ -166,6 +167,12 @@ class Worker:
         arrival = Arrival(sock, passed.peer, passed.listener, passed.since_ms, passed.first)
         self.data_path.serve(AdmittedConnection(listener, passed.node_id, arrival, passed.ip_key))
 
+    def _lost(self, passed: PassedConnection) -> None:
+        """This process has as many files open as it may."""
+        self.counters.accepts_exhausted += 1
+        log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.data_path.gateway.connections))
+        self.left(passed.listener, passed.ip_key)
+
     def left(self, listener_name: str, ip_key: tuple[int, str]) -> None:
         """A connection has ended."""
         self._send(messages.Left(listener_name, ip_key))
@@ -184,11 +191,14 @@ class Worker:
     def _publish(self) -> None:
         self._usage.publish_dirty(now_ms())
 
+    def _beat(self) -> None:
+        self._usage.segment.beat(self._usage.worker, now_ms())
+
     async def _report_forever(self) -> None:
         """Say that this worker is alive; say when there is no memory for more connections, and when there is again."""
         while True:
             await asyncio.sleep(ACCEPTING_S)
-            self._usage.segment.beat(self._usage.worker, now_ms())
+            self._beat()
             may_accept = self.data_path.may_accept()
             if may_accept != self._may_accept:
                 self._may_accept = may_accept

@@ -1,10 +1,13 @@
 """Connections that the supervisor gives away."""
 
 import asyncio
+import resource
 import socket
 
 import pytest
 
+from protocol.client_hello import HELLO_BYTES_MAX
+from proxy.net.accept.client_hellos import READ_BYTES
 from proxy.workers.passing import TURN, PassedConnection, PassedConnections, pass_on, socket_pair
 from tests.support.scripted.scripted_sockets import until
 
@@ -21,7 +24,8 @@ async def test_a_connection_arrives_with_what_is_known_of_it() -> None:
     """Its bytes come from the very client, and its head is equal."""
     supervisor, worker = socket_pair()
     taken: list[tuple[PassedConnection, socket.socket]] = []
-    passed = PassedConnections(worker, lambda connection, sock: taken.append((connection, sock)))
+    lost: list[PassedConnection] = []
+    passed = PassedConnections(worker, lambda connection, sock: taken.append((connection, sock)), lost.append)
     client, accepted = socket.socketpair()
     pass_on(supervisor, PASSED, accepted)
     accepted.close()
@@ -40,12 +44,13 @@ async def test_many_connections_arrive_in_order() -> None:
     supervisor, worker = socket_pair()
     supervisor.setblocking(False)
     taken: list[int | None] = []
+    lost: list[PassedConnection] = []
 
     def take(connection: PassedConnection, sock: socket.socket) -> None:
         taken.append(connection.node_id)
         sock.close()
 
-    passed = PassedConnections(worker, take)
+    passed = PassedConnections(worker, take, lost.append)
     count = 3 * TURN
     for number in range(count):
         client, accepted = socket.socketpair()
@@ -64,6 +69,57 @@ async def test_many_connections_arrive_in_order() -> None:
     supervisor.close()
 
 
+async def test_a_hello_that_is_as_long_as_hellos_may_be_is_passed_on() -> None:
+    """With the heads of its records, and with what was read behind it, a hello takes more than 64 KiB."""
+    supervisor, worker = socket_pair()
+    taken: list[PassedConnection] = []
+    lost: list[PassedConnection] = []
+
+    def take(connection: PassedConnection, sock: socket.socket) -> None:
+        taken.append(connection)
+        sock.close()
+
+    passed = PassedConnections(worker, take, lost.append)
+    client, accepted = socket.socketpair()
+    connection = PassedConnection(
+        "edge", None, ("192.0.2.1", 1), 0, (-1, "192.0.2.1"), int(socket.AF_UNIX), bytes(2 * HELLO_BYTES_MAX + READ_BYTES)
+    )
+    pass_on(supervisor, connection, accepted)
+    accepted.close()
+    await until(lambda: bool(taken))
+    assert taken == [connection]
+    client.close()
+    passed.close()
+    supervisor.close()
+
+
+async def test_a_connection_for_which_there_is_no_descriptor_is_told() -> None:
+    """A worker that may open no file more loses the connection, and says which; it takes the next one when it may."""
+    supervisor, worker = socket_pair()
+    taken: list[PassedConnection] = []
+    lost: list[PassedConnection] = []
+
+    def take(connection: PassedConnection, sock: socket.socket) -> None:
+        taken.append(connection)
+        sock.close()
+
+    passed = PassedConnections(worker, take, lost.append)
+    client, accepted = socket.socketpair()
+    pass_on(supervisor, PASSED, accepted)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        await until(lambda: bool(lost))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (lost, taken) == ([PASSED], [])
+    pass_on(supervisor, PASSED, accepted)
+    await until(lambda: bool(taken))
+    for one in (client, accepted, supervisor):
+        one.close()
+    passed.close()
+
+
 async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> None:
     """When the channel is full the supervisor hears of it, and still has the connection."""
     supervisor, worker = socket_pair()
@@ -79,6 +135,6 @@ async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> No
 async def test_the_end_of_the_supervisor_ends_the_channel() -> None:
     """No connection comes after that, and the loop is not woken again."""
     supervisor, worker = socket_pair()
-    PassedConnections(worker, lambda _connection, sock: sock.close())
+    PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None)
     supervisor.close()
     await until(lambda: worker.fileno() < 0)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -13,6 +14,7 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import api_versions_request, correlation_id_of
+from tests.support.scripted.scripted_sockets import until
 
 BOUND = 10_000
 """Bytes per second that all clients together may produce."""
@@ -49,6 +51,15 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+def sockets_of(pid: int) -> int:
+    """How many sockets a process has open."""
+    count = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += str(descriptor.readlink()).startswith("socket:")
+    return count
+
+
 def connections_of_workers(sluice: SluiceProcess) -> Counter[int]:
     """Open connections by worker."""
     page = json.loads(sluice.get("/connections")[1])
@@ -61,3 +72,52 @@ async def connected(sluice: SluiceProcess, count: int) -> list[ScriptedClient]:
     for at, client in enumerate(clients, 1):
         assert correlation_id_of(await client.ask(api_versions_request(at))) == at
     return clients
+
+
+async def served(sluice: SluiceProcess) -> None:
+    """One client is served, and leaves."""
+    (client,) = await connected(sluice, 1)
+    client.close()
+
+
+@contextlib.asynccontextmanager
+async def configured(broker: ScriptedBroker, folder: Path, *tables: str, listener: str = "") -> AsyncIterator[SluiceProcess]:
+    """A Sluice with two workers.
+
+    Args:
+        folder: of its file, `sluice.toml`.
+        tables: what is in that file beside upstream and listener.
+        listener: what is in the table of the listener beside its address.
+    """
+    config = folder / "sluice.toml"
+    port = SluiceProcess("", config=config).port
+    head = f'workers = 2\n[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n[[listener]]\naddress = "127.0.0.1:{port}"\n'
+    config.write_text("\n".join((head + listener, *tables)))
+    sluice = SluiceProcess("", config=config, port=port, name="workers")
+    await asyncio.to_thread(sluice.start)
+    children = workers_of(sluice)
+    try:
+        yield sluice
+        if sluice.exit_code is None:
+            children += workers_of(sluice)
+    finally:
+        await asyncio.to_thread(sluice.__exit__, None, None, None)
+    assert [pid for pid in children if is_alive(pid)] == []
+
+
+@contextlib.asynccontextmanager
+async def stopped(*pids: int) -> AsyncIterator[None]:
+    """Processes that stand still in the meantime."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+async def until_sockets(pids: list[int], before: list[int]) -> None:
+    """Wait until the processes have as many sockets as before."""
+    await until(lambda: [sockets_of(pid) for pid in pids] == before)

@@ -1,0 +1,201 @@
+"""Clients and faults that workers have to bear: nobody gets round the budget, no slot, descriptor or process is lost."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from proxy.config.sections.tls import ListenerSni
+from tests.support.frames.tls_hellos import host_name, message_of, records, written
+from tests.support.processes.sluice_process import SluiceProcess, write_quotas
+from tests.support.processes.sluice_workers import (
+    configured,
+    connected,
+    connections_of_workers,
+    served,
+    sockets_of,
+    stopped,
+    until_sockets,
+    workers_of,
+)
+from tests.support.scripted.proxy_headers import v2_header
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import (
+    api_versions_request,
+    correlation_id_of,
+    metadata_request,
+    produce_of_size,
+)
+from tests.support.scripted.scripted_sockets import reset, until
+from tests.support.tls.tls_fixture import ProxyFixture
+
+BOUND = 10_000
+REQUEST_BYTES = 150_000
+"""Five seconds more than the first window holds."""
+BOOTSTRAP = "kafka.example.org"
+SNI = ListenerSni(bootstrap=BOOTSTRAP, broker="broker-{node_id}.kafka.example.org")
+SNI_TABLE = f'[listener.sni]\nbootstrap = "{SNI.bootstrap}"\nbroker = "{SNI.broker}"\n'
+PADDING = 0x15
+"""A TLS extension that may be as long as one likes. Source: RFC 7685."""
+
+
+async def test_who_leaves_and_comes_again_gets_one_request_of_each_worker(tmp_path: Path) -> None:
+    """Of many producers in turn, each gone when its request is sent, at most one per worker reaches the broker: others serve its debt."""
+    write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
+    async with ScriptedBroker() as broker, configured(broker, tmp_path, '[quotas]\npath = "quotas.toml"') as sluice:
+        for at in range(1, 21):
+            client = await ScriptedClient.connect(sluice.port)
+            await client.send(produce_of_size(REQUEST_BYTES, at))
+            await until_given(sluice, at)
+            client.close()
+        reached = [one for connection in broker.connections for one in connection.requests]
+        assert 1 <= len(reached) <= 2
+
+
+async def until_given(sluice: SluiceProcess, count: int) -> None:
+    """Wait until so many connections were met by workers, whether they are still there or not."""
+    while True:
+        page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
+        if page["open"] + len(sluice.events("connection_closed")) >= count:
+            return
+
+
+async def test_connections_that_come_one_by_one_take_turns(tmp_path: Path) -> None:
+    """Where workers have as many connections each, the next goes to the one that was given fewer: short ones do not all go to the first."""
+    async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
+        for at in range(1, 7):
+            await served(sluice)
+            await until(lambda count=at: len(sluice.events("connection_closed")) == count)
+        assert Counter(one["worker"] for one in sluice.events("connection_closed")) == {0: 3, 1: 3}
+
+
+async def test_silent_connections_keep_nobody_out_and_leave_nothing(tmp_path: Path) -> None:
+    """Beside many clients that never send a byte another one is served; when they have left no socket of theirs is open."""
+    async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
+        await served(sluice)
+        pids = [sluice.pid, *workers_of(sluice)]
+        await until(lambda: len(sluice.events("connection_closed")) == 1)
+        before = [sockets_of(pid) for pid in pids]
+        silent = [await ScriptedClient.connect(sluice.port) for _ in range(300)]
+        await served(sluice)
+        for client in silent:
+            client.close()
+        await until_sockets(pids, before)
+
+
+async def test_a_client_that_leaves_on_its_way_to_a_worker_gives_its_slot_back(tmp_path: Path) -> None:
+    """Clients that were passed to workers that stood still, and left meanwhile, count no more when the workers go on."""
+    limit = "[connections]\nmax_connections = 8"
+    async with ScriptedBroker() as broker, configured(broker, tmp_path, limit) as sluice:
+        pids = workers_of(sluice)
+        for leave in (ScriptedClient.close, lambda client: reset(client.socket)):
+            async with stopped(*pids):
+                for client in [await ScriptedClient.connect(sluice.port) for _ in range(8)]:
+                    leave(client)
+        clients = await connected(sluice, 8)
+        assert sorted((await asyncio.to_thread(connections_of_workers, sluice)).values()) == [4, 4]
+        for client in clients:
+            client.close()
+
+
+async def test_connections_of_a_worker_that_dies_make_room(tmp_path: Path) -> None:
+    """At `max_connections` the next client waits, and is served when a worker died with some; so is one whose worker never took it."""
+    limit = "[connections]\nmax_connections = 4"
+    async with ScriptedBroker() as broker, configured(broker, tmp_path, limit) as sluice:
+        clients = await connected(sluice, 4)
+        waiting = [await ScriptedClient.connect(sluice.port) for _ in range(2)]
+        os.kill(workers_of(sluice)[0], signal.SIGKILL)
+        for client in waiting:
+            assert correlation_id_of(await client.ask(api_versions_request(9))) == 9
+        await until(lambda: len(sluice.events("worker_ready")) == 3)
+        for client in (*clients, *waiting):
+            client.close()
+        pids = workers_of(sluice)
+        async with stopped(*pids):
+            lost = [await ScriptedClient.connect(sluice.port) for _ in range(4)]
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+        for client in lost:
+            await client.read_to_end()
+        await until(lambda: len(sluice.events("worker_ready")) == 5)
+        for client in await connected(sluice, 4):
+            client.close()
+
+
+async def test_a_load_balancer_names_the_client_to_workers(tmp_path: Path) -> None:
+    """The header is read before a worker has the connection: limits and the list of connections know the client's address."""
+    behind = 'proxy_protocol_from = ["127.9.0.0/16"]\n'
+    limit = "[connections]\nmax_connections_per_ip = 2"
+    async with ScriptedBroker() as broker, configured(broker, tmp_path, limit, listener=behind) as sluice:
+        clients = [await ScriptedClient.connect(sluice.port, source="127.9.9.9") for _ in range(6)]
+        for at, client in enumerate(clients):
+            header = v2_header((f"192.0.2.{at // 2}", 5_000 + at))
+            await client.send(header + api_versions_request(at))
+            assert correlation_id_of(await client.read_frame()) == at
+        page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
+        assert sorted(one["peer"] for one in page["connections"]) == [f"192.0.2.{at // 2}:{5_000 + at}" for at in range(6)]
+        third = await ScriptedClient.connect(sluice.port, source="127.9.9.9")
+        await third.send(v2_header(("192.0.2.1", 9)) + api_versions_request(9))
+        assert await third.read_to_end() == b""
+        for client in clients:
+            client.close()
+
+
+@contextlib.asynccontextmanager
+async def by_tls(folder: Path, broker: ScriptedBroker, sni: str = "") -> AsyncIterator[tuple[SluiceProcess, ProxyFixture]]:
+    """A Sluice whose clients speak TLS."""
+    proxy = ProxyFixture(folder, BOOTSTRAP, "*.kafka.example.org")
+    tls = f'[listener.tls]\ncertificate = "{proxy.server.certificate}"\nkey = "{proxy.server.key}"\n'
+    async with configured(broker, folder, listener=tls + sni) as sluice:
+        yield sluice, proxy
+
+
+async def test_workers_speak_tls(tmp_path: Path) -> None:
+    """Each worker shakes hands with the clients that it is given."""
+    async with ScriptedBroker() as broker, by_tls(tmp_path, broker) as (sluice, proxy):
+        clients = [await proxy.connect(sluice.port) for _ in range(4)]
+        for at, client in enumerate(clients):
+            assert correlation_id_of(await client.ask(api_versions_request(at))) == at
+        assert sorted((await asyncio.to_thread(connections_of_workers, sluice)).values()) == [2, 2]
+        for client in clients:
+            await client.close()
+
+
+async def test_a_host_name_leads_to_its_broker_by_any_worker(tmp_path: Path) -> None:
+    """The supervisor reads the name, the worker shakes hands with what was read: a hello as long as hellos may be is passed on, too."""
+    async with ScriptedBroker() as broker, by_tls(tmp_path, broker, SNI_TABLE) as (sluice, proxy):
+        clients = [await proxy.connect(sluice.port, name=BOOTSTRAP) for _ in range(2)]
+        for at, client in enumerate(clients):
+            assert correlation_id_of(await client.ask(metadata_request(at))) == at
+        clients += [await proxy.connect(sluice.port, name=SNI.broker.format(node_id=broker.node_id)) for _ in range(2)]
+        for at, client in enumerate(clients):
+            assert correlation_id_of(await client.ask(api_versions_request(7 + at))) == 7 + at
+        for client in clients:
+            await client.close()
+
+
+async def test_a_long_hello_leaves_nothing(tmp_path: Path) -> None:
+    """A client whose hello is as long as hellos may be hears an alert of TLS from its worker; no descriptor or slot of it stays."""
+    async with ScriptedBroker() as broker, by_tls(tmp_path, broker, SNI_TABLE) as (sluice, proxy):
+        client = await proxy.connect(sluice.port, name=BOOTSTRAP)
+        await client.close()
+        await until(lambda: len(sluice.events("connection_closed")) == 1)
+        pids = workers_of(sluice)
+        before = [sockets_of(pid) for pid in pids]
+        for _ in range(4):
+            long = await ScriptedClient.connect(sluice.port)
+            await long.send(long_hello())
+            assert (await long.read_to_end())[:1] == b"\x15"
+            long.close()
+        await until_sockets(pids, before)
+
+
+def long_hello() -> bytes:
+    """A hello of almost 64 KiB in many records: what it takes is more than 64 KiB."""
+    message = message_of(written(host_name(BOOTSTRAP.encode()), (PADDING, bytes(65_400))))
+    return records(message, *[512] * 127)
