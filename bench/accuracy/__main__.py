@@ -1,6 +1,7 @@
 """Is a client held to its quota as the broker would have held it? The same load against a real broker's own quota and against Sluice.
 
 python -m bench.accuracy [--seconds 60] [--connections 1 16 64] [--kind produce fetch] [--modes mute delay] [--obey] [--no-write]
+python -m bench.accuracy --workers 1,2,4 [--modes mute] [...]   the same with so many worker processes, beside one process
 python -m bench.accuracy --quota request [--seconds 40] [--rounds 2] [--modes mute delay] [--no-write]   see bench/accuracy/request.py
 
 The three runs of a cell (the broker, Sluice in mute, Sluice in delay) go on at the same time, with client-ids of their own, on one
@@ -32,6 +33,7 @@ BURST_SECONDS = 15
 GOALS = {("produce", "mute"): 0.03, ("produce", "delay"): 0.05}
 QUOTA_KEYS = {"produce": "producer_byte_rate", "fetch": "consumer_byte_rate"}
 BROKER = "broker"
+WORST_SECONDS = 10
 READ_BEFORE_SECONDS = 0.1
 
 
@@ -42,6 +44,7 @@ class Cell:
     kind: str
     connections: int
     enforcer: str
+    """BROKER, or the mode of a Sluice; with more than one worker also how many."""
     passed: Passed
     seconds: float
     reached_bytes: float | None = None
@@ -60,11 +63,34 @@ class Cell:
         """rate / bound after the burst; a few long waves fall into it, so it is shown and not judged."""
         return self.passed.rate(BURST_SECONDS, self.seconds) / BOUND if self.seconds > 2 * BURST_SECONDS else None
 
+    @property
+    def worst_ratio(self) -> float:
+        """rate / bound in the ten seconds after the burst in which most passed; over the whole run where that is not longer."""
+        ends = range(BURST_SECONDS + WORST_SECONDS, int(self.seconds) + 1)
+        return max((self.passed.rate(end - WORST_SECONDS, end) / BOUND for end in ends), default=self.ratio)
+
+
+def enforcer_of(mode: str, workers: int) -> str:
+    """What a column calls a Sluice."""
+    return mode if workers == 1 else f"{mode}, {workers} workers"
+
+
+def mode_of(enforcer: str) -> str:
+    """The mode of a Sluice, or BROKER."""
+    return enforcer.split(",")[0]
+
+
+def beside_one_process(cell: Cell, one: Cell | None) -> str:
+    """The whole run, and the worst ten seconds, of several workers over those of one process."""
+    if one is None or one is cell:
+        return ""
+    return f"{cell.ratio / one.ratio:.3f}; {cell.worst_ratio / one.worst_ratio:.3f}"
+
 
 def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
     """(goal, "ok" or "miss") of a cell against the broker's own figure."""
     if cell.kind == "produce":
-        allowed = GOALS["produce", cell.enforcer]
+        allowed = GOALS["produce", mode_of(cell.enforcer)]
         off = cell.ratio / broker.ratio - 1
         return f"broker's +-{allowed:.0%}", f"{off:+.1%} " + ("ok" if abs(off) <= allowed else "miss")
     reference = max(broker.ratio, 1.0)
@@ -79,7 +105,7 @@ async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: 
     for enforcer, arm in arms.items():
         place = Place(arm.port, client_id(kind, connections, enforcer), f"accuracy-{kind}", size, obey)
         runs.append(saturate(kind, place, connections, seconds))
-        books.append(reached(arm, place.client_id, seconds) if kind == "produce" and enforcer == "delay" else nothing())
+        books.append(reached(arm, place.client_id, seconds) if kind == "produce" and mode_of(enforcer) == "delay" else nothing())
     passed = asyncio.gather(*runs)
     reached_bytes = await asyncio.gather(*books)
     return [
@@ -100,22 +126,26 @@ async def nothing() -> None:
 
 def client_id(kind: str, connections: int, enforcer: str) -> str:
     """Each run is a group of its own."""
-    return f"{kind}-{connections}-{enforcer}"
+    return f"{kind}-{connections}-{enforcer.replace(', ', '-').replace(' ', '-')}"
 
 
 def table(cells: list[Cell]) -> list[str]:
     """All cells in Markdown, each enforcer beside the broker."""
     lines = [
-        "| load | connections | enforcer | rate / bound | after the burst | longest throttle time announced | disconnects | goal | |",
-        "|---|--:|---|--:|--:|--:|--:|---|---|",
+        "| load | connections | enforcer | rate / bound | after the burst | worst 10 s after it | over one process: whole run; worst 10 s "
+        "| longest throttle time announced | disconnects | goal | |",
+        "|---|--:|---|--:|--:|--:|--:|--:|--:|---|---|",
     ]
     broker = {(cell.kind, cell.connections): cell for cell in cells if cell.enforcer == BROKER}
+    single = {(cell.kind, cell.connections, cell.enforcer): cell for cell in cells}
     for cell in cells:
         goal, said = ("", "") if cell.enforcer == BROKER else verdict(cell, broker[cell.kind, cell.connections])
         steady = "" if cell.steady_ratio is None else f"{cell.steady_ratio:.3f}"
+        beside = beside_one_process(cell, single.get((cell.kind, cell.connections, mode_of(cell.enforcer))))
         reported = f"{cell.passed.throttle_ms_max:,} ms"
         lines.append(
-            f"| {cell.kind} | {cell.connections} | {cell.enforcer} | {cell.ratio:.3f} | {steady} | {reported} | {cell.passed.disconnects} "
+            f"| {cell.kind} | {cell.connections} | {cell.enforcer} | {cell.ratio:.3f} | {steady} | {cell.worst_ratio:.3f} "
+            f"| {beside} | {reported} | {cell.passed.disconnects} "
             f"| {goal} | {said} |"
         )
     return lines
@@ -128,10 +158,11 @@ def main() -> int:
         return request_accuracy.run(options)
     with ExitStack() as stack:
         cells = _run(options, stack)
-    report = Report("accuracy")
+    report = Report("accuracy" if options.workers == [1] else "accuracy-workers")
     bound = f"- Apache Kafka {KRAFT}, bound {BOUND:,} B/s, {options.seconds:g} s each; produce {PRODUCE_BYTES:,} B, fetch {FETCH_BYTES:,} B"
     obeys = "obey throttle_time_ms" if options.obey else "ignore throttle_time_ms"
-    report.add(*machine_lines(), f"{bound}; one request in flight; clients {obeys}", "", *table(cells))
+    note = [f"- {options.note}"] if options.note else []
+    report.add(*machine_lines(), f"{bound}; one request in flight; clients {obeys}", *note, "", *table(cells))
     report.data["cells"] = [vars(cell) | {"ratio": cell.ratio, "passed": len(cell.passed.samples)} for cell in cells]
     print("\n" + report.text())
     if not options.no_write:
@@ -151,9 +182,11 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> list[Cell]:
                 set_client_quota(tools, cluster.bootstrap, client_id(kind, connections, BROKER), **{QUOTA_KEYS[kind]: BOUND})
     arms = {BROKER: Arm(BROKER, None, broker_port)}
     for mode in options.modes:
-        arm = start_sluice(broker_port, engine.folder, produce=BOUND, fetch=BOUND, flags=["--enforcement", mode])
-        stack.callback(arm.stop)
-        arms[mode] = arm
+        for workers in options.workers:
+            flags = ["--enforcement", mode, "--workers", str(workers)]
+            arm = start_sluice(broker_port, engine.folder, produce=BOUND, fetch=BOUND, flags=flags)
+            stack.callback(arm.stop)
+            arms[enforcer_of(mode, workers)] = arm
     if "fetch" in options.kind:
         asyncio.run(preload(broker_port, "accuracy-fetch", PRELOADED_BATCHES, PRELOADED_BATCH_BYTES))
     cells: list[Cell] = []
@@ -165,6 +198,10 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> list[Cell]:
     return cells
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
     parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="what the clients are held to")
@@ -173,6 +210,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--modes", nargs="*", choices=["mute", "delay"], default=["mute", "delay"])
+    parser.add_argument("--workers", type=_numbers, default=[1], help="so many worker processes each, such as 1,2,4: all at the same time")
+    parser.add_argument("--note", default="", help="a line for the result, such as what else the machine did")
     parser.add_argument("--obey", action="store_true", help="clients wait throttle_time_ms before they go on, as Java's do")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "accuracy")
     parser.add_argument("--no-write", action="store_true")

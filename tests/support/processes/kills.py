@@ -154,7 +154,7 @@ def kill_often(upstream: str, topic: str, directory: Path, kills: int, seed: int
             stretch.kills += 1
             traffic.go_on(0)
             sluice = start(path)
-        _finish(traffic, stretch)
+        stretch.failed_sends = unsent(traffic)
         sluice.stop()
     stored = as_stored(confluent.read_all(upstream, topic, PARTITIONS))
     acknowledged = [entry for producer in traffic.producers for entry in producer.acknowledged]
@@ -170,12 +170,13 @@ def _decisions_seen(sluice: SluiceProcess) -> int:
     return int(max(written, sluice.metric("kafka_quota_throttled_requests_total")))
 
 
-def _finish(traffic: Traffic, stretch: Stretch) -> None:
+def unsent(traffic: Traffic) -> int:
+    """Wait for the last answers; return how many records failed, or have no answer."""
     deadline = time.monotonic() + 2 * ANSWER_S_MAX
     while traffic.in_flight and time.monotonic() < deadline:
         for producer in traffic.producers:
             producer.poll(0.05)
-    stretch.failed_sends = traffic.in_flight + sum(len(producer.failed) for producer in traffic.producers)
+    return traffic.in_flight + sum(len(producer.failed) for producer in traffic.producers)
 
 
 def _settle_decisions(stretch: Stretch, directory: Path, counts: list[Path], seen: list[int]) -> None:

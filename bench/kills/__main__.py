@@ -1,5 +1,6 @@
 """A thousand `kill -9` of Sluice in mid-traffic: nothing lost, nothing twice, order kept, every lost decision of metering counted.
 
+python -m bench.kills --workers 2 [--rounds 100]   kills and stops of workers and supervisors, see `bench/kills/of_workers.py`
 python -m bench.kills [--rounds 1000] [--stretch 25] [--state build/kills.jsonl] [--seed 1] [--no-write]
 
 Two idempotent producers of librdkafka, one far over its quota, send through one Sluice to Apache Kafka 4.3.1. Sluice is killed at a
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
+from bench.kills import of_workers
 from tests.support.clients.topics import new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
@@ -86,6 +88,8 @@ def _line(mode: str, level: str, some: Sequence[Stretch]) -> str:
 def main() -> int:
     """Kill as often as was asked for; 1 when anything is lost, doubled, out of order or uncounted."""
     options = _options()
+    if options.workers > 1:
+        return of_workers.run(options)
     stretches = go_on(options.state, options.rounds, options.stretch, options.seed)
     report = Report("kills")
     report.add(*machine_lines(), f"- Apache Kafka {KRAFT}; {len(stretches)} stretches", "", *table(stretches))
@@ -103,6 +107,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--state", type=Path, default=BUILD / "kills.jsonl")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
+    parser.add_argument("--workers", type=int, default=1, help="processes that relay; from 2 on single ones are killed, too")
+    parser.add_argument("--note", default="", help="a line for the result of --workers, such as what else the machine did")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -1,0 +1,1 @@
+"""A Sluice of several processes beside Sluices of one."""

@@ -1,0 +1,145 @@
+"""What a request and a connection cost: CPU time of all processes of one Sluice, beside that of others under the same load.
+
+Two sets of processes run in turn, one slice of load each, every second time in the opposite order; a figure is the median of the ratios of
+neighbouring slices. All processes of a start are laid out alike, and the next start lays them out otherwise.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import sqrt
+from statistics import median
+
+from bench.cost.cost import SMALL_RECORD_BYTES
+from bench.harness.arms import Arm, start_sluice
+from bench.harness.engine import Engine, Load, cpu_seconds
+from bench.harness.frames import Template, api_versions_request, produce_request
+
+WARM_S = 0.4
+CERTAIN_95 = 1.96
+CHURN_AT_ONCE_MAX, CHURN_AT_ONCE = 256, 32
+GENERATORS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is sent through a set of Sluices, all of it through each of them in equal parts.
+
+    Attributes:
+        conns: in all.
+        rate: of requests, or of connections, per second in all; 0: the next one when the answer is there.
+        churn: a new connection for each request.
+    """
+
+    request: Template
+    conns: int
+    rate: float
+    churn: bool = False
+
+
+@dataclass
+class Slice:
+    """One slice of load.
+
+    Attributes:
+        us: CPU microseconds of all processes for one request, or one connection.
+        per_second: requests or connections.
+        busy: share of one core that each process had; the supervisor is the first of its Sluice.
+        machine_busy: share of the machine's cores that anybody used.
+    """
+
+    us: float
+    per_second: float
+    busy: list[float]
+    machine_busy: float
+
+
+@dataclass
+class Pairs:
+    """Slices of two sets, by turn."""
+
+    one: list[Slice] = field(default_factory=list)
+    other: list[Slice] = field(default_factory=list)
+
+    def ratios(self) -> list[float]:
+        """CPU of the one over CPU of the other, lowest first."""
+        return sorted(a.us / b.us for a, b in zip(self.one, self.other, strict=True))
+
+    def interval(self) -> tuple[float, float, float]:
+        """Return the median of the ratios, and between which two it lies with a certainty of 95 %."""
+        ratios = self.ratios()
+        middle, reach = (len(ratios) - 1) / 2, CERTAIN_95 / 2 * sqrt(len(ratios))
+        return median(ratios), ratios[max(0, int(middle - reach))], ratios[min(len(ratios) - 1, round(middle + reach))]
+
+
+def small_produce(conns: int, rate: float) -> Demand:
+    """Produce with 200 B of records."""
+    return Demand(produce_request(7, filler=SMALL_RECORD_BYTES), conns, rate)
+
+
+def new_connections(rate: float) -> Demand:
+    """Connect, ask for ApiVersions, close; `rate` 0: the next one when one is done, 32 at a time."""
+    return Demand(api_versions_request(3), CHURN_AT_ONCE_MAX if rate else CHURN_AT_ONCE, rate, churn=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A set of Sluices, each given by the number of its workers, and what is sent through them."""
+
+    workers: Sequence[int]
+    demand: Demand
+
+
+def compare(engine: Engine, one: Side, other: Side, *, starts: int, pairs: int, seconds: float) -> Pairs:
+    """Measure two sets of Sluices in turn."""
+    found, sides = Pairs(), (one, other)
+    for seed in range(1, starts + 1):
+        with ExitStack() as stack:
+            stub, stub_port = engine.stub(1)
+            stack.callback(stub.stop)
+            sets = [[_started(engine, stack, stub_port, workers, seed) for workers in side.workers] for side in sides]
+            for arms, side in zip(sets, sides, strict=True):
+                _slice(engine, arms, side.demand, WARM_S)  # the first slice of a process is slower than those behind
+            for turn in range(pairs):
+                order = (0, 1) if turn % 2 == 0 else (1, 0)
+                slices = {at: _slice(engine, sets[at], sides[at].demand, seconds) for at in order}
+                found.one.append(slices[0])
+                found.other.append(slices[1])
+    return found
+
+
+def _started(engine: Engine, stack: ExitStack, stub_port: int, workers: int, seed: int) -> Arm:
+    arm = start_sluice(stub_port, engine.folder, flags=["--workers", str(workers)], seed=seed)
+    stack.callback(arm.stop)
+    return arm
+
+
+def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float) -> Slice:
+    """Send for a while, by as many load generators for either set."""
+    with ExitStack() as stack:
+        loads: list[Load] = []
+        conns, rate = demand.conns // GENERATORS, demand.rate / GENERATORS
+        for at in range(GENERATORS):
+            load = engine.load(demand.request, arms[at % len(arms)].port, conns=conns, rate=rate, churn=demand.churn)
+            stack.callback(load.stop)
+            loads.append(load)
+        time.sleep(WARM_S)
+        pids = [pid for arm in arms for pid in arm.pids()]
+        began, done, machine = time.monotonic(), sum(load.done() for load in loads), _machine_ticks()
+        cpu = [cpu_seconds([pid]) for pid in pids]
+        time.sleep(seconds)
+        used = [cpu_seconds([pid]) - before for pid, before in zip(pids, cpu, strict=True)]
+        done = sum(load.done() for load in loads) - done
+        elapsed, now = time.monotonic() - began, _machine_ticks()
+    if not done:
+        raise RuntimeError("no request was answered")
+    machine_busy = 1 - (now[1] - machine[1]) / max(1, now[0] - machine[0])
+    return Slice(sum(used) / done * 1e6, done / elapsed, [one / elapsed for one in used], machine_busy)
+
+
+def _machine_ticks() -> tuple[int, int]:
+    """Ticks of all cores, and those of them in which nothing ran."""
+    with open("/proc/stat") as file:
+        ticks = [int(one) for one in file.readline().split()[1:9]]
+    return sum(ticks), ticks[3] + ticks[4]
