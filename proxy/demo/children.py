@@ -81,7 +81,7 @@ class ProxyChild(Child):
         self.bootstrap = f"127.0.0.1:{first}"
         self.admin_port = first + 2 + brokers
         places = ["--listen", self.bootstrap, "--upstream", upstream, "--admin", f"127.0.0.1:{self.admin_port}"]
-        places += ["--metering", str(folder / METERING)]
+        places += ["--metering", str(folder / METERING), "--workers", "2"]
         super().__init__("sluice", "sluice_cli", ["run", *places, "--quotas", str(quotas)], folder)
         try:
             self._wait_until_ready()
