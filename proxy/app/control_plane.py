@@ -50,7 +50,7 @@ EXPIRE_S = 30.0
 
 
 class Relays(Protocol):
-    """Who serves admitted connections: the data path of this process, or workers."""
+    """Serves admitted connections: the data path of this process, or workers."""
 
     @property
     def wants_cluster(self) -> bool:
@@ -79,8 +79,8 @@ class ControlPlane:
     """Listeners and their admission, the store of quotas and its administration, probes of brokers, the admin port.
 
     Args:
-        listeners: as they are configured.
-        relays: who serves what is admitted.
+        listeners: the configured ones.
+        relays: serves admitted connections.
     """
 
     def __init__(

@@ -40,13 +40,13 @@ Peer = tuple[str, int]
 
 
 class DataPath:
-    """The connections of one process, and all that judges their requests.
+    """The connections of one process, with the sessions and quotas that judge their requests.
 
     Args:
-        listeners: where clients come in, for what they are told of addresses.
-        slots: takes back what an admitted connection was given.
+        listeners: give the addresses that clients receive.
+        slots: takes back the slot of a connection that ended.
         on_login_failed: called with the address of each client that a broker does not let in.
-        factories: what makes the groups of each scope.
+        factories: make the groups of each scope.
         make_mutation_group: makes the groups of controller mutations.
     """
 

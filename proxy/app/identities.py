@@ -1,4 +1,4 @@
-"""From the settings of listeners to the rules by which their clients are known; what goes wrong there is counted and logged."""
+"""Builds the rules that identify clients from the settings of listeners; failures are counted and logged."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _refuse(file: str, message: str, remedy: str, cause: Exception | None) -> No
 
 
 class _Watch:
-    """Counts what happens, and says it once for each listener."""
+    """Counts and logs faults of principal builders and passwords without TLS."""
 
     def __init__(self, counters: Counters, on_login_failed: Callable[[Peer], None] | None) -> None:
         self._counters = counters

@@ -1,4 +1,4 @@
-"""Processes that the demo starts, and ends: each by its own handle, none outlives the demo."""
+"""Starts and ends the demo's processes, each by its own handle; none outlives the demo."""
 
 import ctypes
 import signal
@@ -25,11 +25,11 @@ _libc = ctypes.CDLL(None)
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text says why."""
+    """The demo cannot continue; the text has the reason."""
 
 
 class Child:
-    """A Python process of ours. What it says on stderr goes to a file in `folder`."""
+    """A Python process whose stderr goes to a file in `folder`."""
 
     def __init__(self, name: str, module: str, arguments: list[str], folder: Path) -> None:
         self.name = name
@@ -105,7 +105,7 @@ class ProxyChild(Child):
 
 
 class ClientChild(Child):
-    """One client, and what it says about its progress."""
+    """One client process, and its reported progress."""
 
     def __init__(self, role: Role, bootstrap: str, seconds: int, folder: Path) -> None:
         super().__init__(

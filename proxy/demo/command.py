@@ -1,4 +1,4 @@
-"""`sluice demo`: sets the stage, lets the clients play, judges, and draws the picture."""
+"""`sluice demo`: starts cluster, proxy and clients, judges the run, and draws the picture."""
 
 import signal
 import sys

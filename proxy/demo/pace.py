@@ -1,4 +1,4 @@
-"""When a client would like to send its next request: the offered load, the same for the real client and for the model."""
+"""The offered load: when a client wants to send its next request, equal for the real client and the model."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Fills a topic before the curtain rises, past the proxy."""
+"""Fills a topic before the run, directly at the brokers."""
 
 from proxy.demo.children import DemoError
 from proxy.demo.clients.cast import PRELOADED_PARTITION_BYTES

@@ -1,4 +1,4 @@
-"""What a client of the demo says to the one who started it: a line for each record, on stdout."""
+"""The progress that a client of the demo reports on stdout, a line for each record."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class Task:
-    """What a client is asked to do."""
+    """The task of a client."""
 
     bootstrap: str
     topic: str
@@ -23,7 +23,7 @@ class Task:
 
 
 class Stage(Protocol):
-    """Between a client and the demo."""
+    """The channel between a client and the demo."""
 
     def wait_for_go(self) -> int:
         """Say "ready", wait until all are, and return the time in ms."""

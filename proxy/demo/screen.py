@@ -1,4 +1,4 @@
-"""What the terminal shows while the demo runs, and at its end. Redrawn in place on a terminal; a few lines elsewhere."""
+"""The output of the demo: redrawn in place on a terminal, a few lines elsewhere."""
 
 import shutil
 import sys

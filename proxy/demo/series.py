@@ -1,4 +1,4 @@
-"""What passed when: the running total of one client, and the rates in it."""
+"""The running total of one client over time, and rates from it."""
 
 from bisect import bisect_right
 

@@ -1,4 +1,4 @@
-"""The clients, each with a Kafka library as it comes from the index: nothing in them knows that a proxy is there.
+"""The clients, each with an unmodified Kafka library; they do not depend on the proxy.
 
 A client counts a record when its library says that it was acknowledged, or hands it over.
 """

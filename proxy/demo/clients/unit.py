@@ -1,4 +1,4 @@
-"""What a client of the demo is measured in."""
+"""The units of the demo's clients."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Unit:
-    """How rates and amounts are written.
+    """Names and sizes of a rate and its amount.
 
     Attributes:
         rate, amount: their names.

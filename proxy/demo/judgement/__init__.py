@@ -1,1 +1,1 @@
-"""Whether the demo kept its quotas."""
+"""Judges whether the clients of the demo kept their quotas."""

@@ -1,4 +1,4 @@
-"""Did Sluice hold each client to its quota? One answer for each client, from numbers that are on the table."""
+"""Judges whether each client kept its quota, from the figures that the demo prints."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +19,7 @@ SEEN_SHARE_MIN: Final = 0.9
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of one client.
+    """The result of one client.
 
     Attributes:
         passed: all that passed: what Sluice counted or what the client did, whichever is more.

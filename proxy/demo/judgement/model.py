@@ -1,7 +1,7 @@
-"""What should come out: Kafka's own arithmetic, fed with the load that a client offers, without a network, a proxy or a clock.
+"""Predicts what passes: Kafka's arithmetic for the load that a client offers, without a network, a proxy or a clock.
 
-A broker that mutes is a very small loop: a request arrives, it is recorded, and while the throttle time lasts the channel is not
-read. A fetch that would go over is sent back empty and taken back from the record, which is the same as never having been there.
+A broker that mutes is a small loop: a request arrives, it is recorded, and the channel is not read while the throttle time lasts. A
+fetch above the quota is answered empty and taken back from the record, as if it had not been made.
 """
 
 from proxy.demo.pace import Pace

@@ -9,7 +9,7 @@ VALIDATE_SECONDS: Final = 120
 
 
 class Proof(NamedTuple):
-    """What the validator said."""
+    """The result of the validator."""
 
     line: str
     is_good: bool

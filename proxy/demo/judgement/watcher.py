@@ -1,4 +1,4 @@
-"""Looks at /quotas and /connections a few times a second and keeps every verdict that Sluice gave."""
+"""Reads /quotas and /connections a few times a second and keeps every verdict of Sluice."""
 
 import http.client
 import json
@@ -35,7 +35,7 @@ class VerdictSeen(NamedTuple):
 
 @dataclass
 class GroupSeen:
-    """What /quotas said about one group so far, or /connections about one address.
+    """The figures of one group from /quotas, or of one address from /connections.
 
     Attributes:
         held_now: connections that came too early and wait, unread, to be closed.

@@ -1,1 +1,1 @@
-"""Quotas in ZooKeeper, as brokers before KRaft keep them."""
+"""The store in ZooKeeper, in the format of brokers before KRaft."""

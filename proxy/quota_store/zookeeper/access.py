@@ -1,7 +1,7 @@
 """Access to ZooKeeper: the TLS context and the credentials.
 
-kazoo's own context trusts the system's authorities beside those that it is given, and takes TLS 1.0; its login needs a package that is
-not to be had as a wheel. So both are done here, where it opens its connections.
+kazoo's context trusts the system's authorities beside the given ones, and accepts TLS 1.0; its login needs a package that has no wheel.
+So this module replaces both where kazoo opens its connections.
 """
 
 import socket
@@ -20,7 +20,7 @@ MECHANISM: Final = {"mechanism": "DIGEST-MD5"}
 
 
 class Access(NamedTuple):
-    """What a connection needs."""
+    """TLS and credentials of a connection."""
 
     make_context: Callable[[], ssl.SSLContext] | None = None
     """Asked at every connect, so files may change. None: without TLS."""
@@ -39,7 +39,7 @@ class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo h
     """Opens kazoo's connections.
 
     Attributes:
-        problem: why the last one did not come about, as far as ZooKeeper's security has to do with it; with a remedy.
+        problem: why TLS or the login of the last connection failed, with a remedy.
     """
 
     def __init__(self, access: Access) -> None:

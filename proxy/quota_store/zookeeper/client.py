@@ -1,7 +1,7 @@
 """The ZooKeeper client for quotas: every call has a timeout, and none runs on the event loop.
 
-kazoo's own synchronous calls wait without limit while the connection is suspended, so only asynchronous ones are made here and waited for.
-Watches are its low-level ones, which are lost with the connection: who watches reads everything again at every connect.
+kazoo's synchronous calls wait without limit while the connection is suspended, so this module uses asynchronous ones with a time limit.
+Its watches are the low-level ones, which are lost with the connection: their owner reads everything again at every connect.
 """
 
 import logging
@@ -43,15 +43,15 @@ logging.getLogger("kazoo").propagate = False  # what it sees is reported as the 
 
 
 class Lost(Exception):
-    """ZooKeeper did not answer; what was asked of it may happen yet."""
+    """ZooKeeper did not answer; the request may still be carried out."""
 
 
 class Denied(Exception):
-    """ZooKeeper does not let Sluice do this."""
+    """ZooKeeper refuses the request: Sluice has no right to it."""
 
 
 class Conflict(Exception):
-    """A node is not as it was: nothing was changed."""
+    """A node has changed meanwhile; nothing was written."""
 
 
 class Create(NamedTuple):
@@ -86,8 +86,8 @@ class ZookeeperClient:
 
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
-        on_connected: called, on a thread of kazoo's, when the connection came or went; must only take a note.
-        access: TLS, and who Sluice is.
+        on_connected: called on a thread of kazoo when the connection is made or lost; it may only record that.
+        access: TLS and credentials.
     """
 
     def __init__(self, connect: str, on_connected: Callable[[bool], None], *, access: Access = PLAIN) -> None:

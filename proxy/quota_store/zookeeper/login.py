@@ -1,6 +1,6 @@
 """A login at ZooKeeper by SASL DIGEST-MD5 (RFC 2831), the mechanism that it has without Kerberos. Pure.
 
-An eavesdropper can guess the password from what is sent: ZooKeeper's servers offer nothing better, so it belongs inside TLS.
+An eavesdropper can guess the password offline. ZooKeeper's servers offer no better mechanism, so use it inside TLS.
 """
 
 import hmac
@@ -17,14 +17,14 @@ _ESCAPE: Final = re.compile(rb"\\(.)")
 
 
 class LoginError(Exception):
-    """The server did not say what it should, or cannot prove that it knows the password."""
+    """The server's message is not valid, or does not prove that it knows the password."""
 
 
 class DigestLogin:
     """One login: answers the server's challenge, then checks its proof.
 
     Args:
-        nonce: makes a text that was never used; replaced by tests.
+        nonce: makes a unique text; tests replace it.
     """
 
     def __init__(self, user: str, password: str, nonce: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:

@@ -1,4 +1,4 @@
-"""Many nodes read by one request (ZooKeeper 3.6 and later), which kazoo has no call for: the message, as kazoo sends messages. Pure.
+"""The message that reads many nodes by one request (ZooKeeper 3.6 and later), for which kazoo has no call. Pure.
 
 Source: ZooKeeper 3.9 `MultiOperationRecord`, `MultiResponse`, `zookeeper.jute`.
 """
@@ -35,7 +35,7 @@ Answer = Node | list[str] | Exception
 
 
 class MultiRead(NamedTuple):
-    """Read nodes, or the names of their children; each is answered for itself."""
+    """Reads nodes, or the names of their children; each has a result of its own."""
 
     kind: int
     paths: Sequence[str]

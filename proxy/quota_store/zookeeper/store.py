@@ -1,4 +1,4 @@
-"""Quotas where Kafka's brokers with ZooKeeper keep them: Sluice and brokers read and change the same nodes."""
+"""A store in the nodes of Kafka's brokers with ZooKeeper; Sluice and brokers read and change the same nodes."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,18 +18,18 @@ MakeClient = Callable[[Callable[[bool], None]], ZookeeperClient]
 
 
 class ZookeeperStore(RemoteStore):
-    """Keeps what ZooKeeper last said, and follows it on a thread of its own.
+    """Keeps the newest content of ZooKeeper, and follows it on a thread of its own.
 
-    More than 200 entities that are altered at once are changed in portions, each of them whole.
+    A change of more than 200 entities is made in portions, each of them atomic.
 
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
         on_content: called with each new content, on the loop's thread.
-        access: TLS, and who Sluice is.
-        creates: where there are no quotas of Kafka's, room for them is made.
-        snapshot: what was last good, for a start without ZooKeeper; without it the start waits for ZooKeeper.
-        wedged_ms: a client that brings nothing for so long is left, and another begins.
-        make_client: another client, which it tells when the connection comes and goes.
+        access: TLS and credentials.
+        creates: missing parent nodes of Kafka's quotas are created.
+        snapshot: the last good content, for a start without ZooKeeper; without a snapshot the start waits.
+        wedged_ms: a client without any result for this time is replaced.
+        make_client: makes a client, given a function to call when the connection is made or lost.
     """
 
     worker: ZookeeperWorker

@@ -1,7 +1,7 @@
-"""The thread that speaks with ZooKeeper: it knows the nodes, follows them, and changes them. Nothing else waits for ZooKeeper.
+"""The thread that reads, follows and changes ZooKeeper's nodes. No other code waits for ZooKeeper.
 
-Everything comes to it as a job: a connection that came (then everything is read again, since watches of before are lost), a watch that
-fired, a requested change. kazoo's threads only put jobs in.
+Its input is a queue of jobs: a new connection (everything is read again, since watches were lost), a watch that fired, a requested change.
+kazoo's threads only add jobs.
 """
 
 import queue
@@ -30,15 +30,15 @@ TRIES: Final = 60
 
 
 class ZookeeperWorker:
-    """A thread, its client and what it knows. One that hangs is left behind, and another begins.
+    """A thread with its client and the known nodes. A thread that hangs is abandoned, and a new one begins.
 
     Args:
-        make_client: given a function to call when the connection came or went.
-        place: how messages call ZooKeeper.
+        make_client: makes a client, given a function to call when the connection is made or lost.
+        place: the name of ZooKeeper in messages.
         tell: called after each job, on the thread.
-        good: what was known before, last good values above all.
+        good: the nodes known before, with their last good values.
         now_ms: the monotonic clock.
-        creates: where there are no quotas of Kafka's, room for them is made.
+        creates: missing parent nodes of Kafka's quotas are created.
     """
 
     def __init__(

@@ -27,11 +27,11 @@ _JAVA_CAPACITY: Final = 16
 
 
 class BadNode(Exception):
-    """A node that does not hold what Kafka writes; the text says what is wrong, and never what stands there."""
+    """A node whose content Kafka would not write; the text has the problem, never the content."""
 
 
 class Reading(NamedTuple):
-    """What of a node can be read."""
+    """The readable part of a node."""
 
     values: Mapping[str, float]
     wrong: Mapping[str, str]

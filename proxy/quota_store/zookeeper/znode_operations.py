@@ -1,7 +1,7 @@
 """Turns changes into operations on ZooKeeper's nodes, the same that a broker makes.
 
-Source: Kafka 3.9 `AdminZkClient`: a node is read, changed and written whole; one that is empty goes, and what is empty above it; who
-listens is notified in every case.
+Source: Kafka 3.9 `AdminZkClient`: a node is read, changed and written as a whole; an empty node is removed with its empty
+parents; a notification is written in every case.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ from quota.admin.znodes import path_of
 
 
 class Step(NamedTuple):
-    """What has to be done for one node, all of it or nothing."""
+    """The operations on one node, applied as a whole."""
 
     path: str
     """Below /config; or that of the switches."""
@@ -79,7 +79,7 @@ def _switches_operation(tree: ZnodeTree, switches: Mapping[str, str]) -> Operati
 
 
 class _Batch:
-    """Nodes that change together: what stays is written first, then what is empty goes."""
+    """Nodes that change together: changed nodes are written first, then empty ones are removed."""
 
     def __init__(self, tree: ZnodeTree, configs: Mapping[str, dict[str, str]]) -> None:
         self._tree = tree

@@ -1,4 +1,4 @@
-"""What of ZooKeeper's nodes is read, and when: all of them, or those that notifications name. For one thread."""
+"""Reads ZooKeeper's nodes: all of them, or those that notifications name. For one thread."""
 
 from collections.abc import Callable, Iterable
 from heapq import nsmallest
@@ -17,13 +17,13 @@ PURGED_AT_ONCE: Final = 200
 
 
 class ZnodeReader:
-    """Brings a tree up to date.
+    """Updates a tree.
 
     Args:
         client: its session.
-        tree: what is known.
-        on_change: called, on a thread of kazoo's, when there is something new; once for each look.
-        creates: where there are no quotas of Kafka's, room for them is made.
+        tree: the known nodes.
+        on_change: called on a thread of kazoo when a watch fires; once for each read.
+        creates: missing parent nodes of Kafka's quotas are created.
     """
 
     def __init__(self, client: ZookeeperClient, tree: ZnodeTree, on_change: Callable[[Any], None], *, creates: bool) -> None:

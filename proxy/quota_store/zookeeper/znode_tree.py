@@ -16,7 +16,7 @@ PROBLEMS_MAX: Final = 8
 class ZnodeTree:
     """The nodes of quotas by their path below /config, and the one of switches.
 
-    A node that cannot be read right keeps the values that it had: all of them, or those of the keys that are wrong.
+    A node that is not valid keeps the values that it had: all of them, or those of the keys that are wrong.
     """
 
     def __init__(self, good: "ZnodeTree | None" = None) -> None:
