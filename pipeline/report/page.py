@@ -1,4 +1,4 @@
-"""The page: a head with the verdict, a row of figures, and sections. Light or dark as the reader likes it."""
+"""The page: a head with the verdict, a row of figures, and sections. It follows the light or dark colour scheme of the reader."""
 
 import re
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How reports look. A module and not a file beside it, so that it comes along wherever the package goes, zipped or not."""
+"""The style sheet of reports. It is a module, so that it is part of the package in every form, zipped or not."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""How much of what happened is in the data: per hour, from what manifests promise and what they say is lost."""
+"""Coverage: the share of rows and decisions that is in the data, by hour, from the manifests' promised and lost numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a roll-up reads: the file sets that manifests name, each once, by the hour that it belongs to."""
+"""The input of a roll-up: the file sets that manifests name, each once, by hour."""
 
 import re
 from collections.abc import Iterable

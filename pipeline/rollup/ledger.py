@@ -1,4 +1,4 @@
-"""What a directory of tables was made from: which manifests each hour holds, and up to which day the books are closed."""
+"""The ledger of a directory of tables: the manifests of each hour, and the last closed day."""
 
 import os
 from pathlib import Path

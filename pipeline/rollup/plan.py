@@ -1,4 +1,4 @@
-"""What has to be built again: the hours to which files came, and their days."""
+"""Plans a roll-up: the hours that got new files, and their days."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

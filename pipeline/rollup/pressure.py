@@ -1,4 +1,4 @@
-"""How hard clients press on their quotas: what went through, what they would have sent, and how long until a wait had drained.
+"""Pressure of clients on their quotas: units that passed, units that they would have sent, and the lengths of waits.
 
 Waits that were decided and not applied, as in `observe`, kept nothing back.
 

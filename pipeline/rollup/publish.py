@@ -1,4 +1,4 @@
-"""From a staging directory to the tables: partition by partition, each by a rename, so that a reader sees the old rows or the new."""
+"""Publishes tables from a staging directory, each partition by a rename, so that a reader sees either the old or the new rows."""
 
 import contextlib
 import shutil

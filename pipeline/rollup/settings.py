@@ -1,4 +1,4 @@
-"""What a roll-up is asked for, and what it did."""
+"""The settings and the result of a roll-up."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ TABLES_VERSION: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class RollupSettings:
-    """What a roll-up is asked for.
+    """The settings of a roll-up.
 
     Attributes:
         source: a directory, or one on any file system that Hadoop knows.
@@ -50,7 +50,7 @@ class RollupSettings:
 
 @dataclass(slots=True)
 class RollupResult:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         tables: rows written, by table.

@@ -1,4 +1,4 @@
-"""What `rollup` says when it is done: the same facts for people, as JSON and as CSV."""
+"""The output of `rollup`: the same figures as text, JSON and CSV."""
 
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The tenants file: which users and client-ids belong to whom. CSV, read from top to bottom; the first line that fits wins."""
+"""The tenants file, which maps users and client-ids to tenants. CSV, read from top to bottom; the first line that fits wins."""
 
 import csv
 import re

@@ -1,4 +1,4 @@
-"""What starts Python workers of Spark on this machine: `python -m pipeline.spark.daemon`, in place of PySpark's own.
+"""Starts Python workers of Spark on this machine: `python -m pipeline.spark.daemon`, in place of PySpark's own.
 
 Spark closes the socket of a worker that had nothing to do for a minute. The worker says so into that very socket, which a Unix socket
 refuses at once, and a traceback of it would stand on the terminal: of a stream that waits for files, or of a long query.

@@ -1,4 +1,4 @@
-"""What ends a Spark job, or Spark itself, as an error of ours: one line, and the exit code that belongs to it."""
+"""Translates failures of Spark into errors of the pipeline: one line, and an exit code."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A configuration file in a folder, and the lines that say what is wrong with it."""
+"""A configuration file in a folder, and the lines with its problems."""
 
 from pathlib import Path
 

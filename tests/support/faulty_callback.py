@@ -14,9 +14,9 @@ class FaultyCallback(ClientQuotaCallback):
     """Groups by the first letter of the client-id, all with limit 100, until configured otherwise.
 
     Attributes:
-        acts: by method, what to do instead of answering: raise, or return anything.
+        acts: by method, what to do instead: raise an exception, or return any value.
         calls: methods in the order in which they were called.
-        entities: what `update_quota` and `remove_quota` left.
+        entities: quotas after the calls of `update_quota` and `remove_quota`.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What every report is: one file that is whole, and asks no server for anything."""
+"""Checks a report: it is one complete HTML file without references to a server."""
 
 import re
 from html.parser import HTMLParser

@@ -1,4 +1,4 @@
-"""Waiting for something that another process does."""
+"""Waits for something that another process does."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Where tests put what they make: everything under build/ in the checkout."""
+"""Paths of files that tests make: all of them are under build/ in the checkout."""
 
 import atexit
 import contextlib

@@ -1,4 +1,4 @@
-"""What one address has reserved of the account of all buffers."""
+"""The bytes that one address has reserved in the account of all buffers."""
 
 from proxy.session.buffers import BufferAccount
 from quota.connections.client_address import client_network

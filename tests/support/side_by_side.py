@@ -1,4 +1,4 @@
-"""How a whole run of the tests is divided among processes that run side by side.
+"""Divides a run of all tests among processes that run side by side.
 
 Most tests wait: for sockets, for brokers, for a quota. So there is one process more than there are processors. Tests of one file stay
 together and in order, since they share fixtures; those that share the Spark session stay together, since each session is a JVM. A

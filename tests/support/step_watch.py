@@ -1,4 +1,4 @@
-"""Counts what walks look at, turn by turn of the event loop."""
+"""Counts the items that walks read in each turn of the event loop."""
 
 from types import TracebackType
 from typing import Self
@@ -12,7 +12,7 @@ from proxy.session.responses.response_side import ResponseSide
 
 
 class StepWatch:
-    """While it is open: items that were looked at in each call that an event loop makes, the reads and the turns of long work.
+    """Counts, while it is open, the items of each callback of the event loop: of reads and of turns of long work.
 
     Attributes:
         calls: items of each call that looked at any.

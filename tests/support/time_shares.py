@@ -1,4 +1,4 @@
-"""Where the time of a test run goes: one line per layer (the folder under tests/), printed before pytest's closing line."""
+"""Prints the time of a test run: one line per layer (the folder under tests/), printed before pytest's closing line."""
 
 import time
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which programs of this machine the tests with real brokers need, and what is missing in plain words."""
+"""Finds the programs that tests with real brokers need, and names missing ones."""
 
 import functools
 import os

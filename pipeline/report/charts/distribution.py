@@ -1,4 +1,4 @@
-"""How long waits were: one bar for each doubling."""
+"""Distribution of waits: one bar for each doubling."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""Utilisation by group and time: how much of its quota each one used, and where it waited."""
+"""Utilisation by group and time: the used share of each quota, and the waits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

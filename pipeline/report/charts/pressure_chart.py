@@ -1,4 +1,4 @@
-"""Goodput against offered load: what went through, beside what clients would have sent had they not waited."""
+"""Goodput against offered load: units that passed, beside those that clients would have sent without waits."""
 
 from collections.abc import Sequence
 from typing import Final

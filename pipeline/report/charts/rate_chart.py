@@ -1,4 +1,4 @@
-"""Rate against bound: what a group moved second by second, what its sensor saw, and when clients had to wait."""
+"""Rate against bound: units of a group by second, the rate of its sensor, and the times of waits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

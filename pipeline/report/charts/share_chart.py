@@ -1,4 +1,4 @@
-"""Load of a broker by client, window by window: bands on top of each other."""
+"""Load of a broker by client and window, as stacked bands."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Pieces of SVG: a drawing with its words for those who do not see it, axes of time and of values."""
+"""Parts of SVG: a drawing with a text alternative, and axes of time and of values."""
 
 import math
 from collections.abc import Iterable, Sequence

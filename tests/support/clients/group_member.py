@@ -1,4 +1,4 @@
-"""A librdkafka member of a consumer group in a process of its own, which can be killed; what it lives through goes to a file of JSON lines.
+"""A librdkafka member of a consumer group in a process of its own, which can be killed; its events go to a file of JSON lines.
 
 python -m tests.support.clients.group_member OUT TOPIC SETTINGS
 """
@@ -28,10 +28,10 @@ class GroupMember:
     """A member as a child process; a context manager that ends it with SIGTERM, on which it leaves its group.
 
     Args:
-        bootstrap: where it connects.
-        topic: what it reads.
+        bootstrap: address that it connects to.
+        topic: the topic that it reads.
         group: its group.
-        out: where it writes what it lives through.
+        out: the file of its events.
         settings: of the client.
     """
 
@@ -90,7 +90,7 @@ class GroupMember:
 
 
 class _Diary:
-    """Writes lines in one call each, so that a kill leaves whole ones."""
+    """Writes each line in one call, so that a kill leaves complete lines."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

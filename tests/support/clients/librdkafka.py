@@ -1,4 +1,4 @@
-"""Clients of librdkafka that a test left behind: they try to reach ports of servers that are gone, which may be another test's by then."""
+"""Ends clients of librdkafka that a test left behind: they connect to ports of ended servers, which another test may use by then."""
 
 import gc
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the clients have in common: how long they are waited for. Guards against hanging, not expectations."""
+"""Time limits for all clients. They guard against hangs, and are no expectations."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A librdkafka producer that keeps account of every record, and the readers that go with it."""
+"""A librdkafka producer that records every record that it sends, and readers for them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ IDEMPOTENT: confluent.Settings = {"enable.idempotence": True, "linger.ms": 5, "m
 
 
 class RecordingProducer:
-    """Sends numbered records round robin over the partitions and notes what becomes of each."""
+    """Sends numbered records round robin over the partitions and records the result of each."""
 
     def __init__(
         self, ledger: Ledger, bootstrap: str, topic: str, partitions: int, settings: Mapping[str, object], number: int = 1

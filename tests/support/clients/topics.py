@@ -1,4 +1,4 @@
-"""Topics made directly at the brokers, through confluent-kafka's admin client."""
+"""Creates topics directly at the brokers, through confluent-kafka's admin client."""
 
 import itertools
 import time

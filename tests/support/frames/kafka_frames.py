@@ -1,4 +1,4 @@
-"""Whole frames by name: what clients ask and what brokers answer, as small or as large as a test wants them.
+"""Complete frames by name: requests of clients and responses of brokers, of any size.
 
 Messages are made from the tables of `apis.json`; a field that a test does not name is empty.
 """

@@ -1,4 +1,4 @@
-"""Reads and writes whole messages by the tables of `apis.json`: a plain model to hold the walkers against, slow and obvious.
+"""Reads and writes whole messages by the tables of `apis.json`: a slow and plain model to compare the walkers with.
 
 A struct is a dictionary by field name; tagged fields that are absent have no entry; the unknown tagged fields of a
 flexible struct stand under UNKNOWN as a list of (tag, bytes).

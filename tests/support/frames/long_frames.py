@@ -1,4 +1,4 @@
-"""Requests and answers with as many items in them as a peer likes."""
+"""Requests and responses with any number of items."""
 
 import struct
 

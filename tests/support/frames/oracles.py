@@ -1,4 +1,4 @@
-"""Two codecs that others wrote, kio and kafka-python, to judge ours: they share neither code nor tables with it."""
+"""Two independent codecs, kio and kafka-python, to check ours; they share neither code nor tables with it."""
 
 import dataclasses
 import importlib
@@ -21,7 +21,7 @@ Tree = Any
 
 
 class OracleError(Exception):
-    """The oracle does not take these bytes, whatever it raised."""
+    """The oracle does not accept these bytes."""
 
 
 class Kio:

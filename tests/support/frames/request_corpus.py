@@ -1,6 +1,6 @@
 """A request of every API and version that kio can write, with values that a broker answers the same way each time.
 
-Nothing in it changes a cluster: what would is only validated, or aims at things that do not exist.
+No request changes a cluster: changes are only validated, or name things that do not exist.
 """
 
 import dataclasses
@@ -101,7 +101,7 @@ _BY_API: dict[tuple[int, str], Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """What the cluster has: a topic with a few records, and its id where the broker gives ids."""
+    """The content of the cluster: a topic with a few records, and its id where the broker gives ids."""
 
     topic: str
     topic_id: uuid.UUID | None

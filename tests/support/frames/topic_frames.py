@@ -1,4 +1,4 @@
-"""Requests that make and delete topics, as a client writes them, and what an answer to one says."""
+"""Requests that create and delete topics, as a client writes them, and their parsed responses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Kafka frames over a plain blocking socket: what a test wants to say byte by byte."""
+"""Kafka frames over a plain blocking socket, for tests that control every byte."""
 
 import socket
 import struct

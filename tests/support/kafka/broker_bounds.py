@@ -1,4 +1,4 @@
-"""Whom a broker counts together, and against which bound: its own answer (see QuotaBounds.java)."""
+"""The groups and bounds of a broker, as the broker itself reports them (see QuotaBounds.java)."""
 
 import socket
 from collections.abc import Mapping

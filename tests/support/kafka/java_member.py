@@ -1,4 +1,4 @@
-"""A Java member of a consumer group (see Member.java), and what it says of itself."""
+"""A Java member of a consumer group (see Member.java), and the events that it reports."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -11,8 +11,8 @@ class JavaMember:
     """A consumer in the JVM of `tools`. A context manager: the consumer is closed at its end, while its server still runs.
 
     Args:
-        bootstrap: where it connects.
-        topic: what it reads.
+        bootstrap: address that it connects to.
+        topic: the topic that it reads.
         settings: of the consumer, its group.id among them.
     """
 

@@ -15,11 +15,11 @@ _HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """How a JVM runs. By default it is tuned for a quick start rather than for peak speed.
+    """Settings of a JVM. By default it is tuned for a quick start rather than for peak speed.
 
     Attributes:
         heap_mb: the largest heap.
-        optimises: the compiler goes all the way, as in production.
+        optimises: whether all compiler levels are used, as in production.
     """
 
     heap_mb: int = 512

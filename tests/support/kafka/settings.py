@@ -13,7 +13,7 @@ Settings = Mapping[str, str | int]
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """Where one node listens."""
+    """The ports of one node."""
 
     node_id: int
     client: int

@@ -1,4 +1,4 @@
-"""Calls of Kafka's tools in the words of the tests; differences between 3.9.1 and 4.3.1 end here."""
+"""Calls of Kafka's tools for tests; this module hides the differences between 3.9.1 and 4.3.1."""
 
 import re
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def set_group_config(tools: JavaTools, bootstrap: str, group: str, settings: Map
 
 @dataclass(frozen=True, slots=True)
 class ProducerRun:
-    """What ProducerPerformance printed at its end."""
+    """The figures that ProducerPerformance printed at its end."""
 
     records: int
     records_per_second: float

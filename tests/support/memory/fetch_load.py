@@ -1,4 +1,4 @@
-"""Consumers of one group that always have more to fetch, before a broker that always has more to give. No clock but the house's."""
+"""Consumers of one group that always have more to fetch, before a broker that always has more to return, on the fixture's clock."""
 
 from dataclasses import dataclass
 
@@ -23,10 +23,10 @@ class FetchLoad:
     """Moves time and runs every participant every `step_ms`.
 
     Args:
-        house: where they connect.
+        house: the fixture that they connect to.
         connections: how many.
-        asks_bytes: max_bytes of every fetch.
-        batch_bytes: what the broker gives at least, if it is more than was asked for.
+        asks_bytes: `max_bytes` of every fetch.
+        batch_bytes: the least that the broker returns, also above `asks_bytes`.
         takes_ms: how long the broker takes.
     """
 

@@ -1,7 +1,7 @@
-"""Whole connections without a socket and without a clock: bytes in, bytes out, and time moves when a test says so.
+"""Connections without sockets and without a clock: bytes in, bytes out, and a test moves the time.
 
-Session, channels, pauses and the heap of deadlines are the real ones. What is faked is what lies outside: transports, which keep
-unread bytes as a kernel does, and the event loop's timer.
+Session, channels, pauses and the heap of deadlines are the real ones. Only transports, which keep unread bytes as a kernel does, and the
+event loop's timer are fakes.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ NO_DESCRIPTOR = 1 << 20
 
 
 class ManualTimer:
-    """What `call_later` returns."""
+    """The handle that `call_later` returns."""
 
     def __init__(self, at_ms: int, callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self.at_ms = at_ms
@@ -99,7 +99,7 @@ class ManualLoop:
 
 
 class MemoryTransport:
-    """One end of a connection: what was written to it, and what waits to be read from it."""
+    """One end of a connection: the bytes written to it, and the bytes that wait to be read."""
 
     def __init__(self, loop: ManualLoop, channel: Channel) -> None:
         self._loop = loop
@@ -203,7 +203,7 @@ class NoSocket:
 
 
 class Peer:
-    """One client and its broker, as the test plays them."""
+    """One client and its broker, both controlled by the test."""
 
     def __init__(self, proxy: "ProxyFixture", connection: Connection) -> None:
         self.proxy = proxy

@@ -1,4 +1,4 @@
-"""A house that meters: the real meter and writer, and files that the validator can be asked about."""
+"""A fixture that meters: the real meter and writer, and files for the validator."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kafka's sampled rate written down as slowly and plainly as its description: the oracle for the fast one."""
+"""Kafka's sampled rate in a slow and plain form: the oracle for the fast one."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Sample:
 
 
 class NaiveRate:
-    """Record, purge, measure; every step on every call."""
+    """Records, purges and measures at every call."""
 
     def __init__(self, num_samples: int, window_ms: int) -> None:
         self.num_samples = num_samples

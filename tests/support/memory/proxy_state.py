@@ -1,4 +1,4 @@
-"""A proxy that observers can look at, without a proxy: real groups and counters, settable in every detail."""
+"""The state of a proxy for observers, without a proxy: real groups and counters, which a test can set."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from quota.request_time import ClientRequestQuotaManager
 
 
 class GroupsOnly:
-    """The side of a ClientQuotaManager that observers see."""
+    """The part of a ClientQuotaManager that observers read."""
 
     def __init__(self, *, custom_callback: bool = False) -> None:
         self.limits: dict[ClientQuotaEntity, float] = {}

@@ -20,7 +20,7 @@ class TopicModel:
 
     Attributes:
         asked: (key, version, names) of every request that came.
-        default_partitions: for who does not say.
+        default_partitions: for requests without a number.
     """
 
     def __init__(self, default_partitions: int = 3, **topics: int) -> None:

@@ -1,4 +1,4 @@
-"""A client, its connection through the proxy, and a broker that has topics: requests that make or delete them, in memory."""
+"""Requests that create or delete topics in memory: a client, its connection through the proxy, and a broker with topics."""
 
 from tests.support.frames.topic_frames import Answer, read_answer
 from tests.support.memory.memory_connection import Peer, ProxyFixture

@@ -1,7 +1,7 @@
-"""Requests and answers of just the size that leads to a verdict of so many milliseconds.
+"""Requests and responses of the size that leads to a given throttle time.
 
-A fresh group measures over ten windows, so at 1,000 bytes per second everything beyond 10,000 bytes costs a millisecond each, as long
-as whole seconds have passed since its first record and none of its samples has gone.
+A new group measures over ten windows, so at 1,000 bytes per second each byte beyond 10,000 costs a millisecond, as long as whole seconds
+have passed since its first record and none of its samples has expired.
 """
 
 from tests.support.frames.kafka_frames import CLIENT_ID, fetched, produce

@@ -1,4 +1,4 @@
-"""Meter into a disk that fills up, in a process of its own: `python -m tests.support.metering.disk_full DIR tmpfs|limit|device`.
+"""Meters into a disk that fills up, in a process of its own: `python -m tests.support.metering.disk_full DIR tmpfs|limit|device`.
 
 With `tmpfs` it mounts one of 1 MiB over DIR, which takes a mount namespace. Two stand in for it: `limit` lowers the size that files may
 have, for all that is written (EFBIG); with `device` what is appended to segments goes to /dev/full for a while (ENOSPC).

@@ -1,4 +1,4 @@
-"""Metering as a running proxy has it, without the proxy."""
+"""Metering of a running proxy, without the proxy."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Metering rows from decisions that `quota` takes one by one: the slow, plain loop that everything fast is compared with."""
+"""Metering rows from decisions that `quota` takes one by one: the slow and plain reference of the fast code."""
 
 from dataclasses import dataclass, field
 from typing import Any

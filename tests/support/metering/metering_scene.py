@@ -1,4 +1,4 @@
-"""A day at a proxy, small: clients that send, wait when throttled, and are metered. What reports and roll-ups are tried on.
+"""A small day at a proxy: clients that send, wait when throttled, and are metered; input of reports and roll-ups.
 
 `python -m tests.support.metering.metering_scene DIR [MINUTES]` writes one. Nothing of the proxy is used; decisions are those of `quota`.
 """
@@ -22,7 +22,7 @@ UNLIMITED = 9.223372036854775807e18
 
 @dataclass
 class Client:
-    """Who sends or fetches: `connections` at once, `size` bytes each time, `think_ms` after each answer, from `begin_s` to `end_s`.
+    """A client that sends or fetches: `connections`, `size` bytes each time, `think_ms` after each answer, from `begin_s` to `end_s`.
 
     Attributes:
         group: shares a sensor with others of this name.
@@ -44,7 +44,7 @@ class Client:
 
 @dataclass
 class Meter:
-    """What one run has metered and not yet written."""
+    """The rows of one run that are not yet written."""
 
     usage: dict[tuple[int, str, int], dict[str, int]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Half an hour of topics that are made and deleted, as a proxy would meter it: what `recommend` is shown on.
+"""Half an hour of created and deleted topics, as a proxy would meter it; the input of examples of `recommend`.
 
 `python -m tests.support.metering.metering_topics DIR` writes it. Nothing of the proxy is used; decisions are those of `quota`.
 """

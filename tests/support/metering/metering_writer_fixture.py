@@ -1,4 +1,4 @@
-"""Sensors, a meter and a writer with a clock of our own: what decides and what is written, without a proxy around it."""
+"""Sensors, a meter and a writer on a clock that the test moves, without a proxy."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a batch says, decision by decision."""
+"""The decisions of a batch."""
 
 import numpy as np
 

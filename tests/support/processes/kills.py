@@ -1,4 +1,4 @@
-"""Sluice killed again and again in mid-traffic, and the accounts settled afterwards: records at the broker, decisions in the files."""
+"""Kills Sluice again and again under traffic, and then compares records at the broker and decisions in the files."""
 
 import random
 import signal
@@ -63,7 +63,7 @@ class Stretch:
 
 
 class Traffic:
-    """Two idempotent producers that go on while Sluice comes and goes: one without a quota, one far over it."""
+    """Two idempotent producers that go on while Sluice is killed and started: one without a quota, one far over it."""
 
     def __init__(self, bootstrap: str, topic: str, *, burst: int = BURST, pause_s: float = BURST_S) -> None:
         self.ledger = Ledger()

@@ -1,4 +1,4 @@
-"""Records that prove where they come from, and the accounts kept about them: what was sent, acknowledged, stored and read.
+"""Records that prove their origin, and a ledger of those sent, acknowledged, stored and read.
 
 A value is: magic, run id (16 bytes), producer (2), partition (2), epoch (2), sequence number (8), body length (4), a body that follows from
 producer and number, and a 64-bit hash of all before.
@@ -22,7 +22,7 @@ _NOISE = random.Random(7).randbytes(_NOISE_BYTES)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Entry:
-    """One record: who sent it where, as its how-manieth there."""
+    """One record: its producer, its partition, and its number there."""
 
     producer: int
     partition: int
@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Verdict:
-    """What is wrong; all empty when nothing was lost."""
+    """The errors found; all empty when nothing was lost."""
 
     lost: list[Entry] = field(default_factory=list)
     duplicates: list[Entry] = field(default_factory=list)

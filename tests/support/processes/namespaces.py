@@ -1,4 +1,4 @@
-"""Network namespaces with a wire between them that can be made to swallow everything, and mount namespaces: other machines, on this one."""
+"""Network namespaces with a link that can drop everything, and mount namespaces: other machines, simulated on this one."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What child processes do in a segment that they inherited."""
+"""Code of child processes that use an inherited segment."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Sluice as a child process, the way an operator starts it: `python -m sluice_cli run ...`."""
+"""Sluice as a child process, started as an operator starts it: `python -m sluice_cli run ...`."""
 
 import contextlib
 import ctypes

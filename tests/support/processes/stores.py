@@ -1,4 +1,4 @@
-"""Stores of quotas to hold to one contract: each kind, and as many stores as wanted on one place."""
+"""Stores of quotas for one contract: each kind, and any number of stores in one place."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 
 
 class Opened:
-    """A store, followed, and what it reported."""
+    """A followed store, and the contents that it reported."""
 
     def __init__(self, make: Callable[[OnContent], QuotaStore]) -> None:
         self.reported: list[tuple[Origin, StoreContent]] = []
@@ -64,7 +64,7 @@ class Opened:
 
 
 class Place:
-    """Where stores of one kind keep one content.
+    """The place where stores of one kind keep one content.
 
     Attributes:
         kind: "memory", "file", "zookeeper" or "topic".

@@ -1,4 +1,4 @@
-"""ZooKeeper's tree in memory, as far as quotas are concerned: nodes with and without data, and the notifications."""
+"""ZooKeeper's nodes of quotas in memory: nodes with and without data, and the notifications."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""A Sluice that keeps quotas itself, in memory, and answers for them."""
+"""A Sluice that keeps quotas in memory, and answers requests about them."""
 
 from proxy.quota_admin.authorizer import Rules
 from proxy.quota_admin.broker_authority import BrokerAuthority
@@ -11,7 +11,7 @@ BROKER = Rules("broker")
 
 
 class Keeper:
-    """What a running gateway keeps now, and who may change it."""
+    """The quotas of a running gateway, and the rules of who may change them."""
 
     def __init__(self, sluice: RunningGateway, rules: Rules = ANYBODY, *, wait_s: float = 10.0) -> None:
         self.store = sluice.app.quotas

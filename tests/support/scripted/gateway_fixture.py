@@ -1,4 +1,4 @@
-"""A whole Sluice in this process, in front of scripted brokers, and the question whether it is clean afterwards."""
+"""A complete Sluice in this process, in front of scripted brokers, with a check that nothing of it is left afterwards."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ class FixedSource(ConfigSource):
 
 
 class RunningGateway:
-    """An App that serves, its clients, and what it was like before they came."""
+    """A serving App, its clients, and its state before they connected."""
 
     def __init__(self, app: App, source: FixedSource, brokers: tuple[ScriptedBroker, ...]) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""A TCP balancer in small: hands connections on, each with a PROXY header of its real client in front."""
+"""A small TCP balancer: forwards connections, each with a PROXY header of its client in front."""
 
 import asyncio
 import threading

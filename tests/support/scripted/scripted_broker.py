@@ -1,4 +1,4 @@
-"""A broker whose every step a test scripts, on the test's own loop; it keeps every byte that it saw.
+"""A broker that a test scripts, on the test's own loop; it keeps every byte that it received.
 
 Without a script it answers ApiVersions, Metadata, Produce and Fetch well. Sluice's own questions are always answered well and
 their connections are not among `connections`.

@@ -1,4 +1,4 @@
-"""A client that does exactly what a test says: raw bytes out, raw frames in, and every way to leave."""
+"""A client that a test controls: raw bytes out, raw frames in, and every way to close."""
 
 import asyncio
 import contextlib

@@ -1,6 +1,6 @@
-"""Requests and answers written by hand, so that nothing of the proxy judges itself.
+"""Requests and responses written by hand, so that the proxy's code does not check itself.
 
-One topic with one partition. What stands where the records stand is any bytes: no code in between reads them.
+One topic with one partition. The records are any bytes, since no code in between reads them.
 """
 
 import struct

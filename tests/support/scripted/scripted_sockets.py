@@ -1,4 +1,4 @@
-"""What scripted client and broker share: raw sockets on the running loop, uvloop or stock asyncio, and a guard against hangs."""
+"""Shared by scripted client and broker: raw sockets on the running loop, uvloop or stock asyncio, and a guard against hangs."""
 
 import asyncio
 import contextlib

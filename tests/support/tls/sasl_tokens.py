@@ -1,4 +1,4 @@
-"""SASL tokens as clients send them, and what becomes of them in bad hands."""
+"""SASL tokens as clients send them, and manipulated ones."""
 
 import base64
 import json

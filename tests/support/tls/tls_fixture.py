@@ -1,4 +1,4 @@
-"""A house with a certificate: listeners with TLS, and clients that trust them."""
+"""A fixture with a certificate: listeners with TLS, and clients that trust them."""
 
 import asyncio
 import contextlib
