@@ -29,7 +29,7 @@ class WorkerProcess:
     Attributes:
         number: from 0 on; its successor has the same.
         slots: of the connections that it was given and has not reported as ended.
-        connections: how many these are.
+        connections: how many these are; `of_listener`: of each listener.
         given: how many it was given in all.
         principals: of its connections that are counted for a limit of their principal.
         is_ready: it serves.
@@ -47,6 +47,7 @@ class WorkerProcess:
         self._questions = questions
         self.slots: Counter[Slot] = Counter()
         self.connections = 0
+        self.of_listener: Counter[str] = Counter()
         self.given = 0
         self.principals: Counter[tuple[str, str]] = Counter()
         self.is_ready = False
@@ -73,6 +74,7 @@ class WorkerProcess:
         arrival.sock.close()
         self.slots[name, admitted.ip_key] += 1
         self.connections += 1
+        self.of_listener[name] += 1
         self.given += 1
 
     def left(self, listener: str, ip_key: IpKey) -> bool:
@@ -84,6 +86,7 @@ class WorkerProcess:
         if not self.slots[slot]:
             del self.slots[slot]
         self.connections -= 1
+        self.of_listener[listener] -= 1
         return True
 
     def kill(self) -> None:

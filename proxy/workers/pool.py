@@ -286,8 +286,8 @@ class WorkerPool:
         return False
 
     def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int, int]:
-        """Those that come one by one take turns: else the first worker had them all."""
-        return not self._is_awake(worker.number), worker.connections, worker.given
+        """Who has no memory for more, or stands still, is the last; those that come one by one take turns: else the first had them all."""
+        return not (worker.may_accept and self._is_awake(worker.number)), worker.connections, worker.given
 
     def _try_soon(self) -> None:
         if self._retry is None:
@@ -305,10 +305,10 @@ class WorkerPool:
         return len(self._waiting) < WAITING_MAX and any(worker.may_accept for worker in self._ready())
 
     def make_room(self, protected_listener: str) -> None:
-        """Let the worker with the most connections end one of another listener."""
+        """Let the worker with the most connections of other listeners end one of them."""
         ready = self._ready()
         if ready:
-            max(ready, key=lambda one: one.connections).link.send(MakeRoom(protected_listener))
+            max(ready, key=lambda one: one.connections - one.of_listener[protected_listener]).link.send(MakeRoom(protected_listener))
 
     # --- what holds
 

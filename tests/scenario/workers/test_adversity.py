@@ -11,6 +11,7 @@ from pathlib import Path
 
 from proxy.config.sections.tls import ListenerSni
 from tests.support.frames.tls_hellos import host_name, message_of, records, written
+from tests.support.ports import free_bootstrap_port
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import (
     configured,
@@ -28,6 +29,7 @@ from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import (
     api_versions_request,
     correlation_id_of,
+    fetch_request,
     metadata_request,
     produce_of_size,
 )
@@ -37,6 +39,8 @@ from tests.support.tls.tls_fixture import ProxyFixture
 BOUND = 10_000
 REQUEST_BYTES = 150_000
 """Five seconds more than the first window holds."""
+BUDGET_BYTES = 512 * 1024
+"""Of all workers: each has half of it, and one client that reads nothing leaves as much in its buffer."""
 BOOTSTRAP = "kafka.example.org"
 SNI = ListenerSni(bootstrap=BOOTSTRAP, broker="broker-{node_id}.kafka.example.org")
 SNI_TABLE = f'[listener.sni]\nbootstrap = "{SNI.bootstrap}"\nbroker = "{SNI.broker}"\n'
@@ -124,6 +128,36 @@ async def test_connections_of_a_worker_that_dies_make_room(tmp_path: Path) -> No
             await client.read_to_end()
         await until(lambda: len(sluice.events("worker_ready")) == 5)
         for client in await connected(sluice, 4):
+            client.close()
+
+
+async def test_a_protected_listener_makes_room_at_the_worker_that_has_others(tmp_path: Path) -> None:
+    """At `max_connections` a client of the protected listener ends one of another listener, whichever worker that has."""
+    limit = '[connections]\nmax_connections = 4\nprotected_listener = "inner"'
+    inner_port = free_bootstrap_port()
+    inner = f'[[listener]]\nname = "inner"\naddress = "127.0.0.1:{inner_port}"\n'
+    async with ScriptedBroker() as broker, configured(broker, tmp_path, limit, listener=inner) as sluice:
+        clients = []
+        for at, port in enumerate((inner_port, sluice.port, inner_port, inner_port, inner_port)):
+            clients.append(await ScriptedClient.connect(port))
+            assert correlation_id_of(await clients[-1].ask(api_versions_request(at))) == at
+        assert await clients[1].read_to_end() == b""
+        for client in clients:
+            client.close()
+
+
+async def test_a_worker_without_memory_is_given_no_connection(tmp_path: Path) -> None:
+    """While clients of one worker leave answers unread up to the limit of its buffers, new clients go to the other."""
+    limit = f"[limits]\nprocess_buffer_bytes_max = {BUDGET_BYTES}"
+    async with ScriptedBroker(records=bytes(32 * BUDGET_BYTES)) as broker, configured(broker, tmp_path, limit) as sluice:
+        slow = await ScriptedClient.connect(sluice.port, receive_bytes=4_096)
+        await slow.send(fetch_request(1))
+        await until(lambda: any(one["buffered_bytes"] >= 0.95 * one["bytes_max"] for one in sluice.events("memory_pressure")))
+        await asyncio.sleep(0.3)  # workers report every 0.1 s whether they have memory
+        clients = await connected(sluice, 4)
+        spread = await asyncio.to_thread(connections_of_workers, sluice)
+        assert sorted(spread.values()) == [1, 4]
+        for client in (slow, *clients):
             client.close()
 
 
