@@ -17,17 +17,15 @@ from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import QuotaTable
 from proxy.enforcement.switches import Switches
 from proxy.net.accept.client_listeners import AdmittedConnection
-from proxy.quota_store.store import StoreContent, different_entities
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
+from proxy.workers.announcements import Announcements
 from proxy.workers.child import WorkerProcess, start_worker, watch_end
 from proxy.workers.link import LinkLost
 from proxy.workers.messages import (
     Accepting,
     AnyMessage,
-    Authority,
     BrokerMet,
-    Cluster,
     CommitReload,
     Drain,
     Failed,
@@ -36,11 +34,9 @@ from proxy.workers.messages import (
     LoginFailed,
     Look,
     MakeRoom,
-    Ports,
     Prepared,
     PrepareReload,
     PrincipalLeft,
-    Quotas,
     Ready,
     Request,
     Start,
@@ -74,7 +70,8 @@ class WorkerPool:
         is_awake: whether a worker has been at work lately; one that is not is given connections last.
 
     Attributes:
-        wants_cluster: whether a callback of the workers asks for topics, partitions and leaders.
+        workers: those that run, by number.
+        announcements: what holds for all of them.
     """
 
     def __init__(
@@ -115,19 +112,13 @@ class WorkerPool:
         self._starting: set[asyncio.Task[None]] = set()
         self._failed: list[str] = []
         self._changed = asyncio.Event()  # set when a worker is ready, has failed, has ended, or has quotas in force
-        self._content = StoreContent({}, {})
-        self._generation = 0
-        self._ports: dict[str, Ports] = {}
-        self._brokers: dict[tuple[int, int], BrokerMet] = {}
-        self._cluster: Cluster | None = None
-        self._is_trusted = True
+        self.announcements = Announcements(self._broadcast)
         self._waiting: deque[AdmittedConnection] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._reloads = 0
         self._prepared: dict[tuple[int, int], Prepared] = {}
         self._serves = False
         self._ending = False
-        self.wants_cluster = False
 
     # --- life of workers
 
@@ -172,14 +163,8 @@ class WorkerPool:
         worker.link.send(Start(None if path is None else str(path), text, flags, worker.number, self._number_of_workers))
         if self._preparing is not None:
             worker.link.send(self._preparing)
-        for ports in self._ports.values():
-            worker.link.send(ports)
-        for broker in self._brokers.values():
-            worker.link.send(broker)
-        if self._cluster is not None:
-            worker.link.send(self._cluster)
-        worker.link.send(Authority(self._is_trusted))
-        worker.link.send(self._all_quotas())
+        for message in self.announcements.all():
+            worker.link.send(message)
         if self._ending:
             worker.link.send(Drain())
 
@@ -312,62 +297,32 @@ class WorkerPool:
 
     # --- what holds
 
-    def content_arrived(self, content: StoreContent, who: str | None) -> None:
-        """Put quotas and switches in force in every worker."""
-        before, self._content = self._content, content
-        self._generation += 1
-        entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
-        self._broadcast(Quotas(self._generation, False, entities, dict(content.switches), who))
-
-    def _all_quotas(self) -> Quotas:
-        entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
-        return Quotas(self._generation, True, entities, dict(self._content.switches), None)
-
     async def settled(self) -> None:
         """Wait until every worker has the newest quotas in force, but not longer than 1 s: a worker that is stopped stops nobody."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
-                while any(worker.generation < self._generation for worker in self._ready()):
+                while any(worker.generation < self.announcements.generation for worker in self._ready()):
                     self._changed.clear()
                     await self._changed.wait()
         for worker in self._ready():
-            if worker.generation < self._generation:
+            if worker.generation < self.announcements.generation:
                 log.warning("worker_stale", limit_key="worker_stale", worker=worker.number, waited_s=ANSWER_S)
 
     def apply_table(self, _table: QuotaTable, _who: str | None) -> None:
-        """Nothing: workers get what the store keeps, by `content_arrived`."""
+        """Nothing: workers get what the store keeps, by `announcements`."""
 
     def apply_switches(self, table: Mapping[str, str]) -> bool:
-        """Put switches in force for connections that come; workers have them from `content_arrived`."""
+        """Put switches in force for connections that come; workers have them from `announcements`."""
         return self._policy.switch(Switches(table))
+
+    @property
+    def wants_cluster(self) -> bool:
+        """Whether a callback of the workers asks for topics, partitions and leaders."""
+        return self.announcements.wants_cluster
 
     def learn_cluster(self, topology: Topology) -> None:
         """Tell every worker which brokers and partitions exist."""
-        cluster = Cluster(
-            topology.cluster_id,
-            [(broker.node_id, broker.host, broker.port) for broker in topology.brokers],
-            [(part.topic, part.partition, part.leader) for part in topology.partitions],
-        )
-        if self.wants_cluster and cluster != self._cluster:
-            self._cluster = cluster
-            self._broadcast(cluster)
-
-    def ports_bound(self, listener: str, bootstrap_port: int, brokers: Mapping[int, int]) -> None:
-        """Tell every worker which ports a listener has."""
-        ports = self._ports[listener] = Ports(listener, bootstrap_port, dict(brokers))
-        self._broadcast(ports)
-
-    def broker_met(self, broker: BrokerMet) -> None:
-        """Tell every worker where a broker is."""
-        if self._brokers.get((broker.route, broker.node_id)) != broker:
-            self._brokers[broker.route, broker.node_id] = broker
-            self._broadcast(broker)
-
-    def trust(self, is_trusted: bool) -> None:
-        """Tell every worker whether a broker's consent means anything."""
-        if is_trusted != self._is_trusted:
-            self._is_trusted = is_trusted
-            self._broadcast(Authority(is_trusted))
+        self.announcements.learn_cluster(topology)
 
     async def reload(self, commit: Callable[[], None]) -> list[str]:
         """Let every worker read the configuration again, then let all obey it, or none; return what is wrong.

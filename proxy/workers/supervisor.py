@@ -84,7 +84,7 @@ class Supervisor:
         self._apply(config)
         self.control.quotas.listeners.append(self._content_arrived)
         self.control.quotas.on_settled = self.pool.settled
-        self.control.authority.on_trust = self.pool.trust
+        self.control.authority.on_trust = self.pool.announcements.trust
         self._lag = LoopLag()
         self._garbage = GarbageWatch(self.counters, _log_garbage)
         self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
@@ -185,7 +185,7 @@ class Supervisor:
         self.policy.base.mode = Mode(config.acting_mode)
         self.policy.base.delay_max_ms = config.enforcement.delay_max_ms
         self.policy.configured(config.quotas.exempt, groups)
-        self.pool.wants_cluster = config.callback is not None
+        self.pool.announcements.wants_cluster = config.callback is not None
         self._principals.max_connections = config.connections.max_connections_per_principal
         self._principals.overrides = config.connections.principal_overrides
 
@@ -198,13 +198,13 @@ class Supervisor:
     # --- quotas, ports, brokers
 
     def _content_arrived(self, content: StoreContent, origin: Origin) -> None:
-        self.pool.content_arrived(content, self.control.administration.altering if origin == "own" else None)
+        self.pool.announcements.content_arrived(content, self.control.administration.altering if origin == "own" else None)
 
     def _ports_bound(self, listener: BoundListener) -> None:
-        self.pool.ports_bound(listener.settings.name, listener.bootstrap_port, listener.ports)
+        self.pool.announcements.ports_bound(listener.settings.name, listener.bootstrap_port, listener.ports)
 
     def _broker_moved(self, route: Route) -> Any:
-        return lambda node_id, address: self.pool.broker_met(BrokerMet(route.number, node_id, *address))
+        return lambda node_id, address: self.pool.announcements.broker_met(BrokerMet(route.number, node_id, *address))
 
     def _broker_met(self, met: BrokerMet) -> None:
         """A worker heard where a broker is."""

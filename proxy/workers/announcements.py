@@ -1,0 +1,73 @@
+"""What holds for all workers: each change is sent to those that run, and all of it to one that starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from protocol.messages.metadata import Topology
+from proxy.quota_store.store import StoreContent, different_entities
+from proxy.workers.messages import AnyMessage, Authority, BrokerMet, Cluster, Ports, Quotas
+
+
+class Announcements:
+    """Quotas and switches, ports, brokers, and whether a broker's consent means anything.
+
+    Args:
+        broadcast: sends a message to every worker that runs.
+
+    Attributes:
+        generation: of the newest quotas.
+        wants_cluster: whether a callback of the workers asks for topics, partitions and leaders.
+    """
+
+    def __init__(self, broadcast: Callable[[AnyMessage], None]) -> None:
+        self._broadcast = broadcast
+        self._content = StoreContent({}, {})
+        self.generation = 0
+        self._ports: dict[str, Ports] = {}
+        self._brokers: dict[tuple[int, int], BrokerMet] = {}
+        self._cluster: Cluster | None = None
+        self._authority = Authority(True)
+        self.wants_cluster = False
+
+    def all(self) -> list[AnyMessage]:
+        """Return everything that holds now."""
+        entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
+        quotas = Quotas(self.generation, True, entities, dict(self._content.switches), None)
+        cluster = [] if self._cluster is None else [self._cluster]
+        return [*self._ports.values(), *self._brokers.values(), *cluster, self._authority, quotas]
+
+    def content_arrived(self, content: StoreContent, who: str | None) -> None:
+        """Announce the quotas and switches that are kept now; `who` asked for the change, None: it came from elsewhere."""
+        before, self._content = self._content, content
+        self.generation += 1
+        entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
+        self._broadcast(Quotas(self.generation, False, entities, dict(content.switches), who))
+
+    def learn_cluster(self, topology: Topology) -> None:
+        """Announce which brokers and partitions exist, where a callback wants to know."""
+        cluster = Cluster(
+            topology.cluster_id,
+            [(broker.node_id, broker.host, broker.port) for broker in topology.brokers],
+            [(part.topic, part.partition, part.leader) for part in topology.partitions],
+        )
+        if self.wants_cluster and cluster != self._cluster:
+            self._cluster = cluster
+            self._broadcast(cluster)
+
+    def ports_bound(self, listener: str, bootstrap_port: int, brokers: Mapping[int, int]) -> None:
+        """Announce which ports a listener has."""
+        ports = self._ports[listener] = Ports(listener, bootstrap_port, dict(brokers))
+        self._broadcast(ports)
+
+    def broker_met(self, broker: BrokerMet) -> None:
+        """Announce where a broker is."""
+        if self._brokers.get((broker.route, broker.node_id)) != broker:
+            self._brokers[broker.route, broker.node_id] = broker
+            self._broadcast(broker)
+
+    def trust(self, is_trusted: bool) -> None:
+        """Announce whether a broker's consent to a change of quotas means anything."""
+        if is_trusted != self._authority.is_trusted:
+            self._authority = Authority(is_trusted)
+            self._broadcast(self._authority)
