@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from protocol.messages.metadata import Topology
 from proxy.quota_store.store import StoreContent, different_entities
-from proxy.workers.messages import AnyMessage, Authority, BrokerMet, Cluster, Ports, Quotas
+from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerMet, Cluster, Ports, Quotas
 
 
 class Announcements:

@@ -9,7 +9,7 @@ import msgspec
 
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
-from proxy.workers.questions import Questions, UseBucket
+from proxy.workers.messaging.questions import Questions, UseBucket
 from quota.entity import UNLIMITED
 from quota.sensor import TokenBucket
 

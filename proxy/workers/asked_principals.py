@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from proxy.session.login.principal_connections import PrincipalConnections
-from proxy.workers.messages import AnyMessage, PrincipalLeft
-from proxy.workers.questions import EnterPrincipal, Questions
+from proxy.workers.messaging.messages import AnyMessage, PrincipalLeft
+from proxy.workers.messaging.questions import EnterPrincipal, Questions
 from quota.entity import KafkaPrincipal
 
 _MAY_STAY: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.net.accept.client_listeners import AdmittedConnection
-from proxy.workers.link import Answers, Link
-from proxy.workers.messages import AnyMessage
-from proxy.workers.passing import PassedConnection, pass_on, socket_pair
-from proxy.workers.questions import AnsweredQuestions, AnyQuestion
+from proxy.workers.messaging.link import Answers, Link
+from proxy.workers.messaging.messages import AnyMessage
+from proxy.workers.messaging.passing import PassedConnection, pass_on, socket_pair
+from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion
 from quota.connections.ip_connections import IpKey
 
 Slot = tuple[str, IpKey]

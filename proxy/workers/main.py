@@ -22,9 +22,9 @@ from proxy.config.problem import ConfigProblems
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
-from proxy.workers.link import LENGTH, Link
-from proxy.workers.messages import AnyMessage, Failed, Request, Start, decoded
-from proxy.workers.questions import Questions
+from proxy.workers.messaging.link import LENGTH, Link
+from proxy.workers.messaging.messages import AnyMessage, Failed, Request, Start, decoded
+from proxy.workers.messaging.questions import Questions
 from proxy.workers.worker import Worker, config_of_worker
 
 

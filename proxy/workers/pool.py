@@ -21,8 +21,8 @@ from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
 from proxy.workers.announcements import Announcements
 from proxy.workers.child import WorkerProcess, start_worker, watch_end
-from proxy.workers.link import LinkLost
-from proxy.workers.messages import (
+from proxy.workers.messaging.link import LinkLost
+from proxy.workers.messaging.messages import (
     Accepting,
     AnyMessage,
     BrokerMet,
@@ -42,7 +42,7 @@ from proxy.workers.messages import (
     Start,
     Stop,
 )
-from proxy.workers.questions import AnyQuestion
+from proxy.workers.messaging.questions import AnyQuestion
 
 ANSWER_S: Final = 1.0
 """How long an alteration, a reload and a page wait for one worker."""

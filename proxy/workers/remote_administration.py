@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from proxy.quota_admin.authorizer import Authorizer
 from proxy.quota_admin.requester import Requester
 from proxy.quota_admin.service import NOT_CONTROLLER
-from proxy.workers.link import Link, LinkLost
-from proxy.workers.messages import AlterQuotas, DescribeQuotas, described_in, results_in
+from proxy.workers.messaging.link import Link, LinkLost
+from proxy.workers.messaging.messages import AlterQuotas, DescribeQuotas, described_in, results_in
 from quota.admin.messages import Alteration, Component, Description, Result
 
 if TYPE_CHECKING:

@@ -33,9 +33,9 @@ from proxy.telemetry.watchdog import Watchdog
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
-from proxy.workers.messages import AlterQuotas, BrokerMet, Described, DescribeQuotas, Request, encoded
+from proxy.workers.messaging.messages import AlterQuotas, BrokerMet, Described, DescribeQuotas, Request, encoded
+from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
-from proxy.workers.questions import AnyQuestion, BindBroker, EnterPrincipal
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import DeclaredGroups
 

@@ -41,13 +41,13 @@ from proxy.telemetry.garbage import GarbageWatch
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.watchdog import Watchdog
 from proxy.tls.contexts import TlsContexts
-from proxy.workers import messages
 from proxy.workers.asked_bucket import asked_bucket
 from proxy.workers.asked_principals import AskedPrincipals
-from proxy.workers.link import Link
-from proxy.workers.messages import AnyMessage
-from proxy.workers.passing import PassedConnection, PassedConnections
-from proxy.workers.questions import BindBroker, Questions
+from proxy.workers.messaging import messages
+from proxy.workers.messaging.link import Link
+from proxy.workers.messaging.messages import AnyMessage
+from proxy.workers.messaging.passing import PassedConnection, PassedConnections
+from proxy.workers.messaging.questions import BindBroker, Questions
 from proxy.workers.remote_administration import RemoteAdministration
 from quota.connections.connection_quotas import ConnectionQuotas
 

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from proxy.workers.link import LENGTH, Link, LinkLost
-from proxy.workers.messages import AnyMessage, Drain, InForce, Look, Ports, Quotas, Ready, Request, encoded
+from proxy.workers.messaging.link import LENGTH, Link, LinkLost
+from proxy.workers.messaging.messages import AnyMessage, Drain, InForce, Look, Ports, Quotas, Ready, Request, encoded
 from tests.support.scripted.scripted_sockets import until
 
 QUOTAS = Quotas(7, False, [((("client-id", None), ("user", "a")), {"producer_byte_rate": 1.5})], {"all": "observe"}, "User:a")

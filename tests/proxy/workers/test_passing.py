@@ -8,7 +8,7 @@ import pytest
 
 from protocol.client_hello import HELLO_BYTES_MAX
 from proxy.net.accept.client_hellos import READ_BYTES
-from proxy.workers.passing import TURN, PassedConnection, PassedConnections, pass_on, socket_pair
+from proxy.workers.messaging.passing import TURN, PassedConnection, PassedConnections, pass_on, socket_pair
 from tests.support.scripted.scripted_sockets import until
 
 PASSED = PassedConnection("edge", 3, ("192.0.2.1", 4_711), 12_345, (-1, "192.0.2.1"), int(socket.AF_UNIX), b"hello")

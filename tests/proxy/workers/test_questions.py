@@ -9,9 +9,9 @@ import pytest
 
 from proxy.workers.asked_bucket import AskedBucket, Buckets
 from proxy.workers.asked_principals import AskedPrincipals
-from proxy.workers.messages import AnyMessage, PrincipalLeft
-from proxy.workers.passing import socket_pair
-from proxy.workers.questions import AnsweredQuestions, AnyQuestion, BindBroker, EnterPrincipal, Questions, UseBucket
+from proxy.workers.messaging.messages import AnyMessage, PrincipalLeft
+from proxy.workers.messaging.passing import socket_pair
+from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion, BindBroker, EnterPrincipal, Questions, UseBucket
 from quota.entity import KafkaPrincipal
 from quota.sensor import TokenBucket
 
@@ -47,7 +47,7 @@ async def test_a_question_gets_its_answer() -> None:
 def test_a_supervisor_that_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker goes on without it, and does not wait again for a while; a late answer is nobody's."""
     supervisor, worker = socket_pair()
-    monkeypatch.setattr("proxy.workers.questions.ANSWER_S", 0.01)
+    monkeypatch.setattr("proxy.workers.messaging.questions.ANSWER_S", 0.01)
     questions = Questions(worker)
     question = BindBroker(0, 1, "kafka-1", 9_092)
     assert questions.ask(question, PORTS) is None

@@ -11,9 +11,9 @@ import pytest
 
 from proxy.config.flags import Flags
 from proxy.shared_usage.segment import Segment
-from proxy.workers.link import LENGTH
-from proxy.workers.messages import Start, encoded
-from proxy.workers.passing import socket_pair
+from proxy.workers.messaging.link import LENGTH
+from proxy.workers.messaging.messages import Start, encoded
+from proxy.workers.messaging.passing import socket_pair
 from tests.support.places import ROOT
 
 END_S_MAX = 30

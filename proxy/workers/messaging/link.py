@@ -9,7 +9,7 @@ from struct import Struct
 from typing import Final, cast
 
 from proxy.telemetry import log
-from proxy.workers.messages import Answer, AnyMessage, Asked, Request, decoded, encoded
+from proxy.workers.messaging.messages import Answer, AnyMessage, Asked, Request, decoded, encoded
 
 LENGTH: Final = Struct(">I")
 MESSAGE_BYTES_MAX: Final = 1 << 30
