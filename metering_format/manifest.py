@@ -39,14 +39,14 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One stem: the files that were written together. Fields stand in the order of the text.
+    """One file set: the files that were written together. Fields stand in the order of the text.
 
     Attributes:
         first_ts_ms, last_ts_ms: in wall time, as all times of the files.
         wall_offset_ms: was added to monotonic milliseconds for that, one number for the whole run.
         truncated: put together from what a crash left behind.
         final: the last file set of its run.
-        part: how many stems before it have the same first number, since they held no decision.
+        part: how many file sets before it have the same first number, since they held no decision.
         previous: the file set before it in the run, or None.
         replaces: SHA-256 of the manifests that stood here before a user was forgotten, the oldest first.
     """
@@ -78,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     replaces: tuple[str, ...] = ()
 
     @property
-    def stem(self) -> str:
+    def file_set(self) -> str:
         """The name that its files share."""
         return file_set_name(self.run_id, self.first_seq, self.part)
 

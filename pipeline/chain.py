@@ -15,11 +15,11 @@ def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) ->
     if before is None:
         return _missing(manifest) if manifest.previous is not None and not is_cut else None
     if before.final:
-        return f"{before.stem} says that it is the last one, and {manifest.stem} follows"
-    if manifest.previous == before.stem:
+        return f"{before.file_set} says that it is the last one, and {manifest.file_set} follows"
+    if manifest.previous == before.file_set:
         return None
     if manifest.previous is None:
-        return f"{manifest.stem} names no file set before it, and {before.stem} is there"
+        return f"{manifest.file_set} names no file set before it, and {before.file_set} is there"
     return _missing(manifest)
 
 
@@ -39,4 +39,4 @@ def broken_links(runs: Iterable[Sequence[Manifest]], cut: Container[tuple[str, s
 
 
 def _missing(manifest: Manifest) -> str:
-    return f"{manifest.previous}, the file set before {manifest.stem}, is in no manifest; it was removed or is late"
+    return f"{manifest.previous}, the file set before {manifest.file_set}, is in no manifest; it was removed or is late"

@@ -77,7 +77,7 @@ def _own_losses(manifest: Manifest) -> list[str]:
     lines = []
     if manifest.truncated:
         usage = f", of usage {counted(manifest.dropped_usage_rows, 'row')} at most" if manifest.dropped_usage_rows else ""
-        lines.append(f"{manifest.stem} was put together after a crash; what came after its last flush is lost{usage}")
+        lines.append(f"{manifest.file_set} was put together after a crash; what came after its last flush is lost{usage}")
     if manifest.dropped_decisions:
-        lines.append(f"{manifest.stem} reports {counted(manifest.dropped_decisions, 'decision')} that could not be written")
+        lines.append(f"{manifest.file_set} reports {counted(manifest.dropped_decisions, 'decision')} that could not be written")
     return [f"run {manifest.run_id}: {line}" for line in lines]

@@ -76,7 +76,7 @@ class FileSet:
                 _check_run(path, file, self.manifest)
                 return ask(file, source)
         except (FileNotFoundError, KeyError) as error:
-            raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.stem} promises it; restore it") from error
+            raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.file_set} promises it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
 
@@ -129,7 +129,7 @@ def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
                     schema = file.schema_arrow
                     _check_run(path, file, manifest)
             except FileNotFoundError as error:
-                raise IncompleteError(f"{path}: is missing, and manifest {manifest.stem} promises it; restore it") from error
+                raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} promises it; restore it") from error
             except PermissionError:
                 raise
             except (pa.ArrowInvalid, OSError) as error:
@@ -156,7 +156,7 @@ def _check_run(path: Path, file: pq.ParquetFile, manifest: Manifest) -> None:
                 there = set(file.read_row_group(number, [name]).column(name).unique().to_pylist())
             if strange := there - {expected}:
                 raise IncompleteError(
-                    f"{path}: has rows of {name} {min(map(str, strange))}, and manifest {manifest.stem} is of {expected}; restore it"
+                    f"{path}: has rows of {name} {min(map(str, strange))}, and manifest {manifest.file_set} is of {expected}; restore it"
                 )
 
 

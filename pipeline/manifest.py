@@ -103,7 +103,8 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
         key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)
         if found.setdefault(key, manifest) != manifest:
             raise BadInputError(
-                f"{manifest.stem}: {manifest.proxy_id} has another file set of the same name with a different manifest; keep one of the two"
+                f"{manifest.file_set}: {manifest.proxy_id} has another file set of the same name with a different manifest;"
+                " keep one of the two"
             )
     return [found[key] for key in sorted(found)]
 
@@ -174,11 +175,11 @@ def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> 
     for entry in manifest.files:
         path = directory / entry.path
         if not path.is_file():
-            problems.append(f"{path}: is missing; manifest {manifest.stem} promises {counted(entry.rows, 'row')}")
+            problems.append(f"{path}: is missing; manifest {manifest.file_set} promises {counted(entry.rows, 'row')}")
         elif path.stat().st_size != entry.bytes:
-            problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.stem} says {entry.bytes}")
+            problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.file_set} says {entry.bytes}")
         elif hashes and file_sha256(path) != entry.sha256:
-            problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.stem}")
+            problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.file_set}")
     return problems
 
 
@@ -194,4 +195,4 @@ def check_held(directory: Path, manifest: Manifest, held: Mapping[str, bytes]) -
     """
     for entry in manifest.files:
         if entry.path in held and hashlib.sha256(held[entry.path]).hexdigest() != entry.sha256:
-            raise IncompleteError(f"{directory / entry.path}: its SHA-256 is not the one in manifest {manifest.stem}")
+            raise IncompleteError(f"{directory / entry.path}: its SHA-256 is not the one in manifest {manifest.file_set}")

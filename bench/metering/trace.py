@@ -153,19 +153,19 @@ def _arrivals(shape: Shape, dice: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def write(directory: Path, shape: Shape, decided: Decided) -> Path:
-    """Write the run into an empty directory, a file set for each `stem_seconds`; return the directory."""
+    """Write the run into an empty directory, a file set for each `file_set_seconds`; return the directory."""
     ends = np.searchsorted(decided.ts_ms, START_MS + 1_000 * np.arange(shape.file_set_seconds, shape.seconds + 1, shape.file_set_seconds))
     first, previous = 0, None
     make_directory(directory / SEGMENTS)
     for end in sorted({int(end) for end in ends if end} | {len(decided.group)}):
         if end > first:
-            previous = _write_stem(directory, shape, decided, slice(first, end), previous, final=end == len(decided.group))
+            previous = _write_file_set(directory, shape, decided, slice(first, end), previous, final=end == len(decided.group))
             first = end
     return directory
 
 
-def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, previous: str | None, *, final: bool) -> str:
-    stem = file_set_name(RUN_ID, part.start)
+def _write_file_set(directory: Path, shape: Shape, decided: Decided, part: slice, previous: str | None, *, final: bool) -> str:
+    file_set = file_set_name(RUN_ID, part.start)
     settings = {"num_samples": shape.num_samples, "window_ms": shape.window_ms}
     reported = {"proxy_version": "bench", "level": "packed", "names": "plain", "settings": settings, "quota_config_sha256": None}
     header = header_of(RUN_ID, PROXY_ID, 0, **reported)
@@ -176,7 +176,7 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
     facts: list[dict[str, Any]] = [{"run": run}, {"state": {**state, **settings, **enabled, "level": "packed"}}]
     for ref in np.unique(decided.group[part]).tolist():
         facts += _group_facts(shape, ref, float(decided.bound[ref]))
-    writer = SegmentWriter(directory / SEGMENTS / stem, facts)
+    writer = SegmentWriter(directory / SEGMENTS / file_set, facts)
     for first in range(part.start, part.stop, BATCH_WORDS):
         own = slice(first, min(first + BATCH_WORDS, part.stop))
         records = _raw(decided, own)
@@ -186,8 +186,8 @@ def _write_stem(directory: Path, shape: Shape, decided: Decided, part: slice, pr
         facts = [{"buckets": steps}] if steps else []
         writer.write(facts, Batch(first, len(records), words.tobytes(), records.tobytes(), facts))
     writer.close()
-    convert(directory, stem, {"final": final, "dropped_usage_rows": 0})
-    return stem
+    convert(directory, file_set, {"final": final, "dropped_usage_rows": 0})
+    return file_set
 
 
 def _raw(decided: Decided, part: slice) -> Any:

@@ -46,7 +46,7 @@ def inspected(path: Path) -> Manifest | dict[str, Any]:
 
 def as_dict(found: Manifest | dict[str, Any]) -> dict[str, Any]:
     """Return what was found as plain data for JSON; a manifest as it stands, with its name."""
-    return found if isinstance(found, dict) else {"kind": "manifest", "stem": found.stem, "manifest": msgspec.to_builtins(found)}
+    return found if isinstance(found, dict) else {"kind": "manifest", "stem": found.file_set, "manifest": msgspec.to_builtins(found)}
 
 
 def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _columns(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def _manifest_lines(manifest: Manifest) -> Iterator[str]:
-    yield f"manifest of {manifest.stem}, written by Sluice {manifest.proxy_version} ({manifest.proxy_id}), level {manifest.level}"
+    yield f"manifest of {manifest.file_set}, written by Sluice {manifest.proxy_version} ({manifest.proxy_id}), level {manifest.level}"
     yield f"  decisions {manifest.first_seq} to {manifest.last_seq}, {manifest.dropped_decisions} not written"
     for entry in manifest.files:
         yield f"  {entry.table:<11} {entry.rows:>10,} rows {entry.bytes:>12,} bytes  {entry.path}"

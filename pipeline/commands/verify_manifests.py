@@ -43,7 +43,7 @@ def verify_manifests(directory: Path, common: Common) -> None:
 
 def _row(manifest: "Manifest") -> dict[str, Any]:
     return {
-        "file_set": manifest.stem,
+        "file_set": manifest.file_set,
         "proxy_id": manifest.proxy_id,
         "after": manifest.previous,
         "first_seq": manifest.first_seq,

@@ -72,7 +72,7 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
         BadInputError, IncompleteError: the directory cannot be used, or clients have no names, or no usage was metered at all.
     """
     file_sets = [file_set for run in checked_runs(directory).values() for file_set in run]
-    nameless = next((file_set.manifest.stem for file_set in file_sets if file_set.manifest.names == "none"), None)
+    nameless = next((file_set.manifest.file_set for file_set in file_sets if file_set.manifest.names == "none"), None)
     if nameless is not None:
         raise BadInputError(f"{nameless}: names are none, so clients cannot be distinguished; meter with plain or keyed names")
     if not any(entry.table == "usage" and entry.rows for file_set in file_sets for entry in file_set.manifest.files):

@@ -48,7 +48,7 @@ def lost_between(inputs: Iterable[Input], removed: Mapping[tuple[str, str], int]
     next_seq = {run: last_seq + 1 for run, last_seq in removed.items()}
     for item in inputs:
         run = (item.manifest.proxy_id, item.manifest.run_id)
-        lost[item.manifest.stem] = max(item.manifest.first_seq - next_seq.get(run, 0), 0)
+        lost[item.manifest.file_set] = max(item.manifest.first_seq - next_seq.get(run, 0), 0)
         next_seq[run] = item.manifest.last_seq + 1
     return lost
 
@@ -68,10 +68,10 @@ def coverage_by_hour(
         here = hours.setdefault(item.hour, Coverage(Share(), Share()))
         rows = item.rows("usage")
         here.usage.expected += rows + manifest.dropped_usage_rows
-        here.usage.present += rows - usage_aside.get(manifest.stem, 0)
+        here.usage.present += rows - usage_aside.get(manifest.file_set, 0)
         taken = manifest.last_seq - manifest.first_seq + 1
-        here.decisions.expected += taken + lost.get(manifest.stem, 0)
-        here.decisions.present += taken - manifest.dropped_decisions - decisions_aside.get(manifest.stem, 0)
+        here.decisions.expected += taken + lost.get(manifest.file_set, 0)
+        here.decisions.present += taken - manifest.dropped_decisions - decisions_aside.get(manifest.file_set, 0)
     return hours
 
 

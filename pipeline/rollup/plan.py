@@ -86,7 +86,7 @@ def lost_by_hour(inputs: Iterable[Input], lost: Mapping[str, int]) -> dict[str, 
     """Return how many decisions are lost before the file sets of each hour, where any are."""
     hours: dict[str, int] = {}
     for item in inputs:
-        if number := lost.get(item.manifest.stem, 0):
+        if number := lost.get(item.manifest.file_set, 0):
             key = hour_key(item.hour)
             hours[key] = hours.get(key, 0) + number
     return hours

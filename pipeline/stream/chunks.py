@@ -56,7 +56,7 @@ def assemble(landed: Path, manifest_path: str, count: int) -> Manifest:
             continue
         joined = _joined(landed, entry.path, None)
         if file_sha256(joined) != entry.sha256:
-            raise IncompleteError(f"{manifest.stem}: {entry.path} came incomplete through the topic; publish the file set again")
+            raise IncompleteError(f"{manifest.file_set}: {entry.path} came incomplete through the topic; publish the file set again")
         _move(joined, landed / entry.path)
     _move(temporary, landed / manifest_path)
     return manifest

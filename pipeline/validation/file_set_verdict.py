@@ -1,4 +1,4 @@
-"""One stem judged on its own: the unit of work, on one core here or on many in a cluster."""
+"""One file set judged on its own: the unit of work, on one core here or on many in a cluster."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -98,7 +98,7 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
-    verdict = FileSetVerdict(file_set.manifest.stem)
+    verdict = FileSetVerdict(file_set.manifest.file_set)
     shares = SHARED in file_set.manifest.settings
     samples = file_set.read("samples", columns=[*COLUMNS, *ELSEWHERE] if shares else COLUMNS)
     kinds = _kinds(file_set)
@@ -134,7 +134,7 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, 
     try:
         parts = unpack_in_parts(table, refs, EVENTS_AT_ONCE)
     except ValueError as error:
-        raise BadInputError(f"{asked.file_set.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+        raise BadInputError(f"{asked.file_set.manifest.file_set}: {error}; meter at level packed (the default) or trace") from error
     for rows in parts:
         own = rows.first_seq >= asked.file_set.manifest.first_seq
         if own.any():
@@ -202,7 +202,7 @@ def _kinds(file_set: FileSet) -> dict[_Kind, Ints]:
     for group, refs in _alike(file_set, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
             raise BadInputError(
-                f"{file_set.manifest.stem}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms;"
+                f"{file_set.manifest.file_set}: group {refs[0]} has {group['num_samples']} samples of {group['window_ms']} ms;"
                 " the file is damaged"
             )
         cap_ms = NO_CAP if group["cap_ms"] is None else group["cap_ms"]

@@ -29,7 +29,7 @@ def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *
     judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for key, file_sets in runs.items():
         for number, file_set in enumerate(file_sets):
-            on_file_set(file_set.manifest.stem)
+            on_file_set(file_set.manifest.file_set)
             judged.setdefault(key, []).append((file_set.manifest, judge_file_set(file_set, file_sets[:number], paced=paced)))
     verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
     add_shared(verdict, runs)
@@ -38,10 +38,10 @@ def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *
 
 def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:
     """Return the SHA-256 of each manifest of some runs by its path below the directory; others may have come since these were read."""
-    judged = {(file_set.manifest.proxy_id, file_set.manifest.stem) for file_sets in runs.values() for file_set in file_sets}
+    judged = {(file_set.manifest.proxy_id, file_set.manifest.file_set) for file_sets in runs.values() for file_set in file_sets}
     found = {}
     for path in manifest_paths(directory):
         manifest = read_manifest(path)
-        if (manifest.proxy_id, manifest.stem) in judged:
+        if (manifest.proxy_id, manifest.file_set) in judged:
             found[str(path.relative_to(directory))] = file_sha256(path)
     return found

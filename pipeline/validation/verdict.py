@@ -45,7 +45,7 @@ class Verdict:
         names: of groups by (proxy_id, run_id) and number, where something was found.
         unjudged: decisions that are there, too close behind a loss to be worked out again, or of token buckets that workers share.
         removed: what retention removed, which is no loss.
-        incomplete: what is known to be missing: gaps that the proxy reported, truncated stems, runs without an end.
+        incomplete: what is known to be missing: gaps that the proxy reported, truncated file sets, runs without an end.
         manifests: SHA-256 of every manifest that was judged, by its path.
         long_runs: of each group whose rate could be looked at over a minute or more.
         cross_check: what SQL says, where it was asked.
@@ -174,7 +174,7 @@ def merge(
     *,
     paced: bool = False,
 ) -> Verdict:
-    """Put the verdicts of all stems together; each run's stems come in decision order.
+    """Put the verdicts of all file sets together; each run's file sets come in decision order.
 
     Args:
         removed: by run, the number of the last decision that retention removed.

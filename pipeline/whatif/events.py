@@ -45,11 +45,11 @@ def unpacked(table: pa.Table, refs: Ints, file_set: FileSet) -> Rows:
     try:
         rows = unpack(table, refs)
     except ValueError as error:
-        raise BadInputError(f"{file_set.manifest.stem}: {error}; meter at level packed (the default) or trace") from error
+        raise BadInputError(f"{file_set.manifest.file_set}: {error}; meter at level packed (the default) or trace") from error
     if not rows.count.all():
         empty = int(rows.first_seq[np.flatnonzero(rows.count == 0)[0]])
         raise BadInputError(
-            f"{file_set.manifest.stem}: the row of samples from decision {empty} on has none; the file is damaged, restore it"
+            f"{file_set.manifest.file_set}: the row of samples from decision {empty} on has none; the file is damaged, restore it"
         )
     return rows
 

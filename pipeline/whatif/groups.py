@@ -77,7 +77,8 @@ def sensors_of(file_sets: Iterable[FileSet]) -> dict[int, Sensor]:
     for file_set in file_sets:
         if file_set.manifest.names != "plain":
             raise BadInputError(
-                f"{file_set.manifest.stem}: names are {file_set.manifest.names}, so a quota file cannot be applied; meter with plain names"
+                f"{file_set.manifest.file_set}: names are {file_set.manifest.names}, so a quota file cannot be applied;"
+                " meter with plain names"
             )
         for row in file_set.read("dim_group").to_pylist():
             if row["group_ref"] not in sensors:

@@ -156,8 +156,8 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
 
 def _others(place: Path) -> list[Path]:
     """The forms of a file that no manifest names: those before it, and one of a call that was interrupted."""
-    stem = _parted(place.name)[0]
-    return [path for path in place.parent.glob("*.parquet") if path.name != place.name and _parted(path.name)[0] == stem]
+    file_set = _parted(place.name)[0]
+    return [path for path in place.parent.glob("*.parquet") if path.name != place.name and _parted(path.name)[0] == file_set]
 
 
 def _read(place: Path, name: str) -> pa.Table:
@@ -174,8 +174,8 @@ def _read(place: Path, name: str) -> pa.Table:
 
 def _next_name(name: str) -> str:
     """`X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
-    stem, number = _parted(name)
-    return f"{stem}.r{number + 1}.parquet"
+    file_set, number = _parted(name)
+    return f"{file_set}.r{number + 1}.parquet"
 
 
 def _parted(name: str) -> tuple[str, int]:

@@ -10,9 +10,9 @@ from proxy.base.files import put_bytes
 from proxy.metering.layout import FACTS_SUFFIX, UNPUBLISHED_SUFFIX
 
 
-def put_mark(directory: Path, stem: str, manifest: Path) -> None:
+def put_mark(directory: Path, file_set: str, manifest: Path) -> None:
     """Mark a file set whose manifest is about to be put: from then on nothing that ends us can keep it from being sent."""
-    put_bytes(directory / SEGMENTS / (stem + UNPUBLISHED_SUFFIX), os.fsencode(manifest.relative_to(directory)))
+    put_bytes(directory / SEGMENTS / (file_set + UNPUBLISHED_SUFFIX), os.fsencode(manifest.relative_to(directory)))
 
 
 def marks_of(directory: Path, proxy_id: str) -> list[Path]:

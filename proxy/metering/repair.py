@@ -41,13 +41,13 @@ def repair(directory: Path) -> Repaired:
             else:
                 running.add(proxy_id)
                 done.running.append(proxy_id)
-        for stem in left_over(directory):
-            proxy_id_of_file_set = proxy_of(directory / SEGMENTS / stem)
+        for file_set in left_over(directory):
+            proxy_id_of_file_set = proxy_of(directory / SEGMENTS / file_set)
             if (proxy_id_of_file_set is None and running) or proxy_id_of_file_set in running:
                 continue
-            _convert(directory, stem, done)
-        for stem in end_runs(directory, lambda proxy_id: proxy_id not in running):
-            _convert(directory, stem, done)
+            _convert(directory, file_set, done)
+        for file_set in end_runs(directory, lambda proxy_id: proxy_id not in running):
+            _convert(directory, file_set, done)
         for proxy_id in sorted(_all_proxies(directory) - running):
             done.temporaries += remove_temporaries(directory, proxy_id)
         if not running:  # in the folder of segments nothing half-written says whose it is
@@ -55,13 +55,13 @@ def repair(directory: Path) -> Repaired:
     return done
 
 
-def _convert(directory: Path, stem: str, done: Repaired) -> None:
+def _convert(directory: Path, file_set: str, done: Repaired) -> None:
     try:
-        path = convert(directory, stem)
+        path = convert(directory, file_set)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever stands in one segment, the others are converted
-        done.problems.append(f"{directory / SEGMENTS / stem}: {type(error).__name__}: {error}; it stays as it is")
+        done.problems.append(f"{directory / SEGMENTS / file_set}: {type(error).__name__}: {error}; it stays as it is")
         return
     if path is None:
         done.empty += 1
@@ -74,6 +74,6 @@ def _all_proxies(directory: Path) -> set[str]:
 
 
 def _proxies(directory: Path) -> set[str]:
-    owners = {proxy_of(directory / SEGMENTS / stem) for stem in left_over(directory)}
+    owners = {proxy_of(directory / SEGMENTS / file_set) for file_set in left_over(directory)}
     locks = {path.name.removeprefix(LOCK_PREFIX) for path in (directory / SEGMENTS).glob(f"{LOCK_PREFIX}*")}
     return {owner for owner in owners if owner is not None} | locks

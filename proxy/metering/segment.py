@@ -99,14 +99,14 @@ class SegmentWriter:
         OSError: the disk is full or gone; the segment holds what was written before.
     """
 
-    def __init__(self, stem: Path, header: list[Fact]) -> None:
-        self.path = stem
+    def __init__(self, file_set: Path, header: list[Fact]) -> None:
+        self.path = file_set
         self.bytes = 0
         self.decisions = 0
         self.is_worth_keeping = False
         self._is_broken = False
         self._raw: _Appender | None = None
-        path = stem.with_name(stem.name + FACTS_SUFFIX)
+        path = file_set.with_name(file_set.name + FACTS_SUFFIX)
         temporary = path.with_name(TEMPORARY + path.name)
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -115,7 +115,7 @@ class SegmentWriter:
         try:
             self.write(header)
             temporary.rename(path)
-            self._raw = _Appender(stem.with_name(stem.name + RAW_SUFFIX))
+            self._raw = _Appender(file_set.with_name(file_set.name + RAW_SUFFIX))
             self._raw.write(_BEGIN)
         except BaseException:
             remove(temporary)
@@ -188,14 +188,14 @@ class OtherVersionError(Exception):
     """A segment is whole, and was noted in a way that this version does not read."""
 
 
-def read_segment(stem: Path) -> Segment:
+def read_segment(file_set: Path) -> Segment:
     """Read a segment that may end in the middle of anything.
 
     Raises:
         OtherVersionError: another version of Sluice noted it.
     """
     batches: list[Noted] = []
-    raw = stem.with_name(stem.name + RAW_SUFFIX)
+    raw = file_set.with_name(file_set.name + RAW_SUFFIX)
     with contextlib.suppress(pa.ArrowInvalid, OSError), pa.OSFile(str(raw)) as file:
         stream = pa.ipc.open_stream(file)
         if not any(stream.schema.equals(known, check_metadata=True) for known in READABLE):
@@ -207,7 +207,7 @@ def read_segment(stem: Path) -> Segment:
                 break
             words, records = (batch.column(name)[0].as_py() for name in NOTED.names)
             batches.append(Noted(int(metadata[FIRST_SEQ]), words, records))
-    return Segment(batches, list(_facts(stem.with_name(stem.name + FACTS_SUFFIX))))
+    return Segment(batches, list(_facts(file_set.with_name(file_set.name + FACTS_SUFFIX))))
 
 
 def _facts(path: Path) -> Iterator[Fact]:
@@ -219,9 +219,9 @@ def _facts(path: Path) -> Iterator[Fact]:
                 return  # the line that the crash cut, or none of ours
 
 
-def proxy_of(stem: Path) -> str | None:
+def proxy_of(file_set: Path) -> str | None:
     """Return whose segment it is; None: it ends before it says so."""
-    for fact in _facts(stem.with_name(stem.name + FACTS_SUFFIX)):
+    for fact in _facts(file_set.with_name(file_set.name + FACTS_SUFFIX)):
         with contextlib.suppress(TypeError, KeyError):
             return str(fact["run"]["proxy_id"])
         break

@@ -51,7 +51,7 @@ class _Open:
     """The segment in use."""
 
     writer: SegmentWriter
-    stem: str
+    file_set: str
     opened_ms: int
     hour: int
     first_seq: int
@@ -106,8 +106,8 @@ class MeteringWriter:
     def start(self, left_over: Iterable[str] = ()) -> None:
         """Begin; segments that an earlier run left are converted first."""
         self.converter.start()
-        for stem in left_over:
-            self.converter.put(stem)
+        for file_set in left_over:
+            self.converter.put(file_set)
         self._thread.start()
 
     @property
@@ -216,12 +216,12 @@ class MeteringWriter:
     def _begin(self) -> _Open:
         now_ms = self._now_ms()
         first_seq = self._next_seq
-        stem = file_set_name(self._settings.header["run_id"], first_seq, self._parts)
+        file_set = file_set_name(self._settings.header["run_id"], first_seq, self._parts)
         place = self._settings.directory / SEGMENTS
         make_directory(place)
         state = [] if self._state is None else [{"state": {**self._state["state"], "from_seq": first_seq}}]
-        writer = SegmentWriter(place / stem, [self._header(now_ms), *state])
-        self._open = _Open(writer, stem, now_ms, now_ms // HOUR_MS, first_seq)
+        writer = SegmentWriter(place / file_set, [self._header(now_ms), *state])
+        self._open = _Open(writer, file_set, now_ms, now_ms // HOUR_MS, first_seq)
         self.counts.segments += 1
         return self._open
 
@@ -265,10 +265,10 @@ class MeteringWriter:
         opened, self._open = self._open, None
         assert opened is not None
         opened.writer.close()
-        self._previous = opened.stem
+        self._previous = opened.file_set
         self._parts = self._parts + 1 if self._next_seq == opened.first_seq else 0
         lost = sum(batch.count for batch in self._pending) if final else 0
-        self.converter.put(opened.stem, {"final": final and not lost, "dropped_usage_rows": self.counts.dropped_usage_rows})
+        self.converter.put(opened.file_set, {"final": final and not lost, "dropped_usage_rows": self.counts.dropped_usage_rows})
 
     def _fail(self, error: OSError) -> None:
         self.counts.write_errors += 1

@@ -75,7 +75,9 @@ def plan_of_source(spark: SparkSession, settings: RollupSettings) -> tuple[Ledge
     by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
     manifests = [file_set.manifest for file_sets in runs.values() for file_set in file_sets]
     named = (
-        (f"{place}/{path}", manifest, sha256) for manifest in manifests for path, sha256 in [by_file_set[manifest.proxy_id, manifest.stem]]
+        (f"{place}/{path}", manifest, sha256)
+        for manifest in manifests
+        for path, sha256 in [by_file_set[manifest.proxy_id, manifest.file_set]]
     )
     return plan_rollup(settings, each_once(named), removed_at(spark, place))
 

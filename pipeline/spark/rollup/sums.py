@@ -34,7 +34,7 @@ def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
     """
     found = {row["stem"]: row for row in sums}
     for item in inputs:
-        row = found.get(item.manifest.stem)
+        row = found.get(item.manifest.file_set)
         read = UsageTotal(*((row[name] or 0) if row else 0 for name in _USAGE))
         if read != item.manifest.usage:
             raise IncompleteError(_differs(item, "usage", read, item.manifest.usage))
@@ -54,7 +54,7 @@ def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, 
         problems += row["problems"]
         aside[row["stem"]] = aside.get(row["stem"], 0) + (row["aside"] or 0)
     for item in inputs:
-        read, declared = found.get(item.manifest.stem, {}), dict(item.manifest.counts)
+        read, declared = found.get(item.manifest.file_set, {}), dict(item.manifest.counts)
         if None in read:  # rows of an unknown group: no type, so only all types together can be compared
             read, declared = {None: _total(read.values())}, {"all": _total(declared.values())}
             read = {"all": read[None]}
@@ -73,4 +73,4 @@ def _total(counts: Iterable[TypeCount]) -> TypeCount:
 
 
 def _differs(item: Input, what: str, read: object, declared: object) -> str:
-    return f"{item.manifest.stem}: {what} add up to {read}, the manifest says {declared}; run `sluice meter verify-manifests`"
+    return f"{item.manifest.file_set}: {what} add up to {read}, the manifest says {declared}; run `sluice meter verify-manifests`"

@@ -59,13 +59,13 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
 
 
 def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, FileSetVerdict]]:
-    wanted = {manifest.stem for manifest in manifests}
+    wanted = {manifest.file_set for manifest in manifests}
     works = works_of(runs_of(directory, find_manifests(directory)))
-    ours = {position: work for position, work in works.items() if work[-1].stem in wanted}
+    ours = {position: work for position, work in works.items() if work[-1].file_set in wanted}
     judged = {
         position: msgspec.json.decode(encoded, type=FileSetVerdict) for position, encoded in judge_file_sets(spark, directory, ours).items()
     }
-    blamed = {one.stem: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
+    blamed = {one.file_set: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
     check_undamaged(directory, list(blamed.values()))
     return [(ours[position][-1], verdict) for position, verdict in sorted(judged.items())]
 
@@ -74,7 +74,7 @@ def _verdict_row(manifest: Manifest, verdict: FileSetVerdict) -> tuple[Any, ...]
     found = sorted(verdict.findings.first.values(), key=lambda finding: finding.seq)
     first = f"{found[0].kind} group {found[0].group_ref} seq {found[0].seq}: {found[0].what}" if found else None
     numbers = (manifest.first_seq, manifest.last_seq, verdict.decisions, verdict.unjudged, verdict.findings.total)
-    return (manifest.run_id, manifest.proxy_id, manifest.stem, *numbers, first)
+    return (manifest.run_id, manifest.proxy_id, manifest.file_set, *numbers, first)
 
 
 def _divergences(manifest: Manifest, verdict: FileSetVerdict) -> list[Divergence]:

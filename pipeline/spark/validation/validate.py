@@ -172,7 +172,7 @@ def _judged(
     for position, manifests in works.items():
         manifest = manifests[-1]
         if position not in verdicts:
-            raise IncompleteError(f"{manifest.stem}: none of its files came; run `sluice meter verify-manifests` where they lie")
+            raise IncompleteError(f"{manifest.file_set}: none of its files came; run `sluice meter verify-manifests` where they lie")
         verdict = msgspec.json.decode(verdicts[position], type=FileSetVerdict)
         judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, verdict))
     return {key: judged[key] for key in runs}

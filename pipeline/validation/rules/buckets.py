@@ -216,7 +216,7 @@ def check_buckets(file_sets: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]]
     """Compare where buckets go on with where they ended in the file sets before; a loss between them is forgiven.
 
     Args:
-        stems: of one run, in order.
+        file_sets: of one run, in order.
         is_whole: the run's first decisions are there, so that a bucket seen for the first time is a new one, and full.
     """
     known: dict[int, BucketEnds] = {}

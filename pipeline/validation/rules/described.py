@@ -23,4 +23,6 @@ def check_described(file_set: FileSet, group_ref: Ints, described: Ints) -> None
         is_known[described[described >= 0]] = True
         unknown = group_ref[~is_known[group_ref]]
     if len(unknown):
-        raise BadInputError(f"{file_set.manifest.stem}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole")
+        raise BadInputError(
+            f"{file_set.manifest.file_set}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole"
+        )

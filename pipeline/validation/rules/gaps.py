@@ -35,7 +35,7 @@ class Resumptions:
 
 
 def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table) -> Resumptions:
-    """Find the losses that can matter to `stem`: reported ones, and numbers that are in no manifest.
+    """Find the losses that can matter to `file_set`: reported ones, and numbers that are in no manifest.
 
     Args:
         before: earlier file sets of the run, the latest last.

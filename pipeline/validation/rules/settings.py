@@ -40,10 +40,10 @@ def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findin
     has it written again.
 
     Args:
-        stems: of one run, in order.
+        file_sets: of one run, in order.
     """
     for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
-        if not earlier or not states or manifest.previous != before.stem or manifest.first_seq != before.last_seq + 1:
+        if not earlier or not states or manifest.previous != before.file_set or manifest.first_seq != before.last_seq + 1:
             continue
         names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # a user was forgotten
         in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)
@@ -52,7 +52,7 @@ def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findin
         if begins not in left:
             differing = [at for at, value in enumerate(begins) if value != left[-1][at]]
             expected, recorded = (", ".join(f"{names[at]} {values[at]}" for at in differing) for values in (left[-1], begins))
-            _add(findings, manifest, states[0], f"as {before.stem} ends: {expected}", recorded)
+            _add(findings, manifest, states[0], f"as {before.file_set} ends: {expected}", recorded)
 
 
 def _add(findings: Findings, manifest: Manifest, state: State, expected: str, recorded: str) -> None:

@@ -45,8 +45,8 @@ REQUEST: Final = "Request"
 NICENESS: Final = 19
 
 
-def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: bool = False) -> Path | None:
-    """Turn the segment `stem` into files; return the manifest's path, or None where the segment holds nothing.
+def convert(directory: Path, file_set: str, end: Fact | None = None, *, publish: bool = False) -> Path | None:
+    """Turn the segment `file_set` into files; return the manifest's path, or None where the segment holds nothing.
 
     Args:
         end: how it ended; None: its process died before it could say.
@@ -55,7 +55,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     Raises:
         OSError: the disk is full or gone; the segment stays.
     """
-    place = directory / SEGMENTS / stem
+    place = directory / SEGMENTS / file_set
     segment = read_segment(place)
     header = segment.header
     if header is None:
@@ -63,7 +63,7 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
         return None
     runs, decisions, remotes = runs_of(segment.batches, header["wall_offset_ms"])
     runs, decisions = _explained(runs, decisions, segment)
-    is_last = end is None and not _goes_on(directory, header, stem)
+    is_last = end is None and not _goes_on(directory, header, file_set)
     left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
     if left is not None:
         segment = _with_losses(segment, header, left, runs)
@@ -73,23 +73,23 @@ def convert(directory: Path, stem: str, end: Fact | None = None, *, publish: boo
     live_ms = max(((group["num_samples"] + 1) * group["window_ms"] for group in groups), default=0)
     hour_of_ms = _first_ts_ms(runs.only(runs.kind != REMOTE), header)
     written = [
-        _write(directory, name, table, header, hour_of_ms, stem, live_ms if name == "samples" else 0)
+        _write(directory, name, table, header, hour_of_ms, file_set, live_ms if name == "samples" else 0)
         for name, table in files.items()
         if len(table)
     ]
     dropped_usage_rows = 0 if left is None else left.usage_rows
     killed = {"final": False, "dropped_usage_rows": dropped_usage_rows, "truncated": is_last}
     manifest = _manifest(segment, header, runs, counts, written, end or killed)
-    _put_state(directory, stem, after)
-    path = directory / place_of(MANIFESTS, header["proxy_id"], hour_of_ms, manifest.schema) / f"{stem}.json"
+    _put_state(directory, file_set, after)
+    path = directory / place_of(MANIFESTS, header["proxy_id"], hour_of_ms, manifest.schema) / f"{file_set}.json"
     if publish or header.get("publish"):
-        put_mark(directory, stem, path)
+        put_mark(directory, file_set, path)
     _put_manifest(path, manifest)
     _discard(place)
     if header["previous"] is not None:
         remove(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))
     if manifest.final or is_last:
-        remove(directory / SEGMENTS / (stem + STATE_SUFFIX), pending_path(directory, header["run_id"]))
+        remove(directory / SEGMENTS / (file_set + STATE_SUFFIX), pending_path(directory, header["run_id"]))
     return path
 
 
@@ -113,9 +113,9 @@ def _discard(place: Path) -> None:
     remove(place.with_name(place.name + RAW_SUFFIX), place.with_name(place.name + FACTS_SUFFIX))
 
 
-def _goes_on(directory: Path, header: Fact, stem: str) -> bool:
+def _goes_on(directory: Path, header: Fact, file_set: str) -> bool:
     """Whether a later segment of the same run is there."""
-    return any(path.name > stem + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
+    return any(path.name > file_set + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
 
 
 def _with_losses(segment: Segment, header: Fact, left: Left, runs: Runs) -> Segment:
@@ -211,11 +211,11 @@ def _mutation_counts(mutations: RecordedDecisions) -> dict[str, TypeCount]:
     return {MUTATION: TypeCount(len(kind), units, len(waits), int(waits.sum()))}
 
 
-def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, stem: str, live_ms: int) -> FileEntry:
+def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, file_set: str, live_ms: int) -> FileEntry:
     """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
     if SHARED not in header["settings"]:
         table = table.drop_columns(SHARED_COLUMNS.get(name, ()))
-    relative = place_of(name, header["proxy_id"], first_ts_ms, schema_of(header["settings"])) / f"{stem}.parquet"
+    relative = place_of(name, header["proxy_id"], first_ts_ms, schema_of(header["settings"])) / f"{file_set}.parquet"
     path = directory / relative
     make_directory(path.parent)
     temporary = path.with_name(TEMPORARY + path.name)
@@ -262,8 +262,8 @@ def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:
         return STATE.empty_table()  # its segment was lost: what follows says so by its numbers
 
 
-def _put_state(directory: Path, stem: str, state: pa.Table) -> None:
-    path = directory / SEGMENTS / (stem + STATE_SUFFIX)
+def _put_state(directory: Path, file_set: str, state: pa.Table) -> None:
+    path = directory / SEGMENTS / (file_set + STATE_SUFFIX)
     temporary = path.with_name(TEMPORARY + path.name)
     with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, STATE) as writer:
         writer.write_table(state)
@@ -288,8 +288,8 @@ def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
         with converting(directory, order["proxy_id"]):
             for item in order["stems"]:
                 convert(directory, item["stem"], item["end"], publish=order["publish"])
-            for stem in end_runs(directory, order["proxy_id"].__eq__):
-                convert(directory, stem, publish=order["publish"])
+            for file_set in end_runs(directory, order["proxy_id"].__eq__):
+                convert(directory, file_set, publish=order["publish"])
         removed = apply_retention(directory, order["proxy_id"], Retention(order["bytes_max"], order["age_ms_max"], now_ms))
     except OSError as error:
         sys.stderr.write(f"{error}\n")

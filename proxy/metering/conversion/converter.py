@@ -57,9 +57,9 @@ class Converter:
         """Begin."""
         self._thread.start()
 
-    def put(self, stem: str, end: Fact | None = None) -> None:
+    def put(self, file_set: str, end: Fact | None = None) -> None:
         """Convert a segment when its turn comes; `end` says how it ended, None: unknown."""
-        self._queue.put((stem, end))
+        self._queue.put((file_set, end))
 
     def stop(self, timeout_s: float) -> bool:
         """Convert what is queued, then end; False when that takes longer or fails."""
@@ -87,7 +87,7 @@ class Converter:
     def _convert(self) -> None:
         """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
         order = {
-            "stems": [{"stem": stem, "end": end} for stem, end in self._waiting],
+            "stems": [{"stem": file_set, "end": end} for file_set, end in self._waiting],
             "publish": self._publish,
             **self._retention.as_fact(),
         }

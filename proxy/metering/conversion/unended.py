@@ -21,7 +21,7 @@ from proxy.metering.segment import SegmentWriter
 
 
 def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
-    """Begin a last segment for each run that ended with none; return their stems. Buffers that there is nothing to count for go.
+    """Begin a last segment for each run that ended with none; return their names. Buffers that there is nothing to count for go.
 
     Args:
         is_ours: whether the proxy of an id cannot do so itself meanwhile: only this process converts what it wrote.
@@ -61,10 +61,10 @@ def _last_manifest(directory: Path, run_id: str) -> tuple[str, dict[str, Any]] |
     return None if found is None else (found.stem, msgspec.json.decode(found.read_bytes()))
 
 
-def _begin(directory: Path, stem: str, manifest: dict[str, Any]) -> str:
+def _begin(directory: Path, file_set: str, manifest: dict[str, Any]) -> str:
     first_seq = manifest["last_seq"] + 1
     part = manifest["part"] + 1 if first_seq == manifest["first_seq"] else 0
-    place = {"first_seq": first_seq, "part": part, "opened_ts_ms": manifest["last_ts_ms"], "previous": stem}
+    place = {"first_seq": first_seq, "part": part, "opened_ts_ms": manifest["last_ts_ms"], "previous": file_set}
     begun = file_set_name(manifest["run_id"], first_seq, part)
     header = {name: manifest[name] for name in RUN_KEYS}
     SegmentWriter(directory / SEGMENTS / begun, [{"run": {**header, **place}}]).close()

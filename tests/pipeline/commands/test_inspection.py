@@ -30,9 +30,9 @@ def test_a_file_is_reported_in_both_forms(tmp_path: Path) -> None:
     path = next((source / "manifests").rglob("*.json"))
     lines, found = reported("inspect", str(path))
     manifest = read_manifest(path)
-    assert (found["kind"], found["stem"]) == ("manifest", manifest.stem)
+    assert (found["kind"], found["stem"]) == ("manifest", manifest.file_set)
     assert found["manifest"]["files"] == json.loads(path.read_text())["files"]
-    assert lines.startswith(f"manifest of {manifest.stem}, ")
+    assert lines.startswith(f"manifest of {manifest.file_set}, ")
 
 
 def test_what_is_wrong_with_files_is_reported_in_both_forms(tmp_path: Path) -> None:

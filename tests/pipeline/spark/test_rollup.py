@@ -281,8 +281,8 @@ def test_what_is_set_aside_is_not_covered(tmp_path: Path) -> None:
     [one] = find_inputs(write_scene(tmp_path, 5, clients=CAST))
     rows, decisions = one.rows("usage"), one.manifest.last_seq + 1
     assert coverage_by_hour([one], {}, {}, {})[one.hour].percent == 100.0
-    assert coverage_by_hour([one], {one.manifest.stem: 1}, {}, {})[one.hour].usage.present == rows - 1
-    assert coverage_by_hour([one], {}, {one.manifest.stem: decisions}, {})[one.hour].percent == 0.0
+    assert coverage_by_hour([one], {one.manifest.file_set: 1}, {}, {})[one.hour].usage.present == rows - 1
+    assert coverage_by_hour([one], {}, {one.manifest.file_set: decisions}, {})[one.hour].percent == 0.0
 
 
 @pytest.mark.parametrize(("table", "column"), [("usage", "requests"), ("samples", "sum")])

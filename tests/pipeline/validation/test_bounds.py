@@ -16,7 +16,7 @@ ASKED = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=20)
 
 
 class Noting:
-    """A stem that has nothing but these bounds: a group, the number from which one holds, and the bound, which is its place."""
+    """A file set that has nothing but these bounds: a group, the number from which one holds, and the bound, which is its place."""
 
     def __init__(self, noted: list[tuple[int, int]]) -> None:
         self._table = pa.table(

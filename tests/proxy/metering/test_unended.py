@@ -109,14 +109,14 @@ def test_a_segment_of_another_version_stays_and_is_named(killed: Killed) -> None
     while killed.proxy.writer.counts.decisions < 500:
         time.sleep(0.001)
     killed.die()
-    (stem,) = left_over(killed.directory)
-    raw = killed.directory / SEGMENTS / (stem + RAW_SUFFIX)
+    (file_set,) = left_over(killed.directory)
+    raw = killed.directory / SEGMENTS / (file_set + RAW_SUFFIX)
     ours = raw.read_bytes()
     theirs = ours.replace(b"sluice.noted", b"sluice.nomen")
     raw.write_bytes(theirs)
     done = repair(killed.directory)
     assert (done.manifests, len(done.problems)) == ([], 1)
-    assert all(word in done.problems[0] for word in (stem, "another version", "sluice meter repair", "stays as it is"))
+    assert all(word in done.problems[0] for word in (file_set, "another version", "sluice meter repair", "stays as it is"))
     assert raw.read_bytes() == theirs
     raw.write_bytes(ours)
     assert (len(repair(killed.directory).manifests), find_manifests(killed.directory)[0].last_seq) == (1, 499)

@@ -145,10 +145,10 @@ def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
     manifests = find_manifests(tmp_path)
     assert [bool(one.counts) for one in manifests] == [True, False, False, True, False]
     assert validate(tmp_path).incomplete == []
-    [path] = (tmp_path / "manifests").rglob(f"{manifests[2].stem}.json")
+    [path] = (tmp_path / "manifests").rglob(f"{manifests[2].file_set}.json")
     path.unlink()
     [line] = validate(tmp_path).incomplete
-    assert f"{manifests[2].stem}, the file set before {manifests[3].stem}" in line
+    assert f"{manifests[2].file_set}, the file set before {manifests[3].file_set}" in line
 
 
 def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
