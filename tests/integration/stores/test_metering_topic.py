@@ -86,7 +86,7 @@ def test_file_sets_come_through_a_topic(mock_cluster: MockCluster, tmp_path: Pat
         assert marks(written) == []
     assert counts.file_sets_published == 6
     assert received(mock_cluster.bootstrap, topic, landed) == 6
-    assert [one.stem for one in find_manifests(landed)] == [one.stem for one in find_manifests(written)]
+    assert [one.file_set for one in find_manifests(landed)] == [one.file_set for one in find_manifests(written)]
     assert [problem for one in find_manifests(landed) for problem in problems_of(landed, one)] == []
     verdict = validate(landed)
     assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], 4_000)
