@@ -12,8 +12,8 @@ from proxy.app.control_plane import ControlPlane, admission_of
 from proxy.app.data_path import DataPath
 from proxy.app.live_state import LiveState
 from proxy.app.open_files import fit_open_files
+from proxy.app.process_watch import ProcessWatch
 from proxy.app.reload import needs_restart
-from proxy.base.clock import now_ns
 from proxy.base.close_reason import CloseReason
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
@@ -25,9 +25,6 @@ from proxy.net.upstream.routes import Routes
 from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.garbage import GarbageWatch
-from proxy.telemetry.loop_lag import LoopLag
-from proxy.telemetry.watchdog import Watchdog
 from proxy.tls.contexts import TlsContexts
 
 
@@ -62,9 +59,7 @@ class App:
         self.prober = self.probers[routes.main.name]
         self.gateway.client_quota_api = ClientQuotaApi(self.administration, self.control.authority)
         self.state = LiveState(config, self.data_path, self.control)
-        self._lag = LoopLag()
-        self._garbage = GarbageWatch(self.counters, _log_garbage)
-        self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._watch = ProcessWatch(self.counters)
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self) -> None:
@@ -74,13 +69,12 @@ class App:
             ConfigProblems: the quotas are not right.
             StartError: an address cannot be bound.
         """
-        await self.control.start(self.state, self._lag)
+        await self.control.start(self.state, self._watch.lag)
         self.data_path.meter(self.admission)
         self.gateway.start()
         self.control.accept()
-        self._watchdog.start(asyncio.get_running_loop())
-        self._garbage.start()
-        forever = (*self.control.forever(), self.data_path.expire_forever(), self._garbage.watch(), self.tls.refresh_forever())
+        self._watch.start()
+        forever = (*self.control.forever(), self.data_path.expire_forever(), self._watch.watch(), self.tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
 
     async def reload(self) -> bool:
@@ -126,28 +120,17 @@ class App:
         await self.control.stop()
         await self.data_path.stop()
         await self.control.close_admin()
-        self._watchdog.stop()
-        self._garbage.stop()
+        self._watch.stop()
 
     def apply_switches(self, table: Mapping[str, str]) -> None:
         """Put the switches of the quota store in force from the next request on; no connection ends."""
         self.control.apply_switches(table)
 
-    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count and log an uncaught exception: the loop's exception handler. What ended a connection is counted there."""
-        if not context.get("counted"):
-            self.counters.internal_errors += 1
-        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+    def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and log an uncaught exception: the loop's exception handler."""
+        self._watch.log_exception(loop, context)
 
     @property
     def requests(self) -> int:
         """Requests forwarded so far."""
         return self.data_path.requests
-
-
-def _log_stall(stack: str) -> None:
-    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
-
-
-def _log_garbage(generation: int, took_ms: float) -> None:
-    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))

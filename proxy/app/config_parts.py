@@ -7,11 +7,15 @@ from collections.abc import Callable
 from proxy.app.identities import identities_of
 from proxy.config.callback import load_callback_class
 from proxy.config.model import Config
+from proxy.enforcement.mode import Mode
+from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
 from proxy.net.accept.admission import Peer
 from proxy.net.gateway import GatewaySettings
+from proxy.session.login.principal_connections import PrincipalConnections
 from proxy.telemetry.counters import Counters
 from quota.entity import ClientQuotaType
+from quota.groups.declared_groups import DeclaredGroups
 
 
 def callback_choice(config: Config, file: str) -> CallbackChoice:
@@ -52,3 +56,16 @@ def gateway_settings(config: Config, counters: Counters, on_login_failed: Callab
         config.broker_configs == "redact",
         identities_of(config.listeners, counters, on_login_failed),
     )
+
+
+def apply_policy(policy: Policy, config: Config, groups: DeclaredGroups) -> None:
+    """Let verdicts be carried out as the configuration says, from the next request on."""
+    policy.base.mode = Mode(config.acting_mode)
+    policy.base.delay_max_ms = config.enforcement.delay_max_ms
+    policy.configured(config.quotas.exempt, groups)
+
+
+def limit_principals(principals: PrincipalConnections, config: Config) -> None:
+    """Limit the connections of each principal."""
+    principals.max_connections = config.connections.max_connections_per_principal
+    principals.overrides = config.connections.principal_overrides

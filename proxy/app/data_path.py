@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from protocol.messages.metadata import Topology
-from proxy.app.config_parts import callback_choice, gateway_settings, quota_windows, static_defaults
+from proxy.app.config_parts import apply_policy, callback_choice, gateway_settings, limit_principals, quota_windows, static_defaults
 from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
@@ -15,7 +15,6 @@ from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories
-from proxy.enforcement.mode import Mode
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
 from proxy.enforcement.switches import Switches
@@ -196,9 +195,7 @@ class DataPath:
 
     def _apply(self, config: Config) -> None:
         """Settings that take effect on the next request."""
-        self.policy.base.mode = Mode(config.acting_mode)
-        self.policy.base.delay_max_ms = config.enforcement.delay_max_ms
-        self.policy.configured(config.quotas.exempt, self._groups)
+        apply_policy(self.policy, config, self._groups)
         self._apply_to_sessions(config)
         limits, deadlines = config.limits, self.deadlines
         deadlines.tls_handshake_ms = limits.tls_handshake_ms
@@ -218,13 +215,7 @@ class DataPath:
         settings.empty_client_id_is_default = config.empty_client_id == "default-entity"
         settings.unknown_apis_pass = config.unknown_apis == "pass"
         settings.frame_bytes_max = config.limits.request_frame_bytes_max
-        self.apply_principal_limits(config)
-
-    def apply_principal_limits(self, config: Config) -> None:
-        """Limit the connections of each principal."""
-        principals = self.session_settings.principals
-        principals.max_connections = config.connections.max_connections_per_principal
-        principals.overrides = config.connections.principal_overrides
+        limit_principals(settings.principals, config)
 
     def _rebuild_scopes(self, config: Config, choice: CallbackChoice) -> None:
         old = self.config

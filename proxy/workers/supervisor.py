@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from proxy.app.config_parts import callback_choice, quota_windows
+from proxy.app.config_parts import apply_policy, callback_choice, limit_principals, quota_windows
 from proxy.app.control_plane import EXPIRE_S, ControlPlane, admission_of
 from proxy.app.control_plane_state import ControlPlaneState
 from proxy.app.open_files import fit_open_files
+from proxy.app.process_watch import ProcessWatch
 from proxy.app.reload import needs_restart
-from proxy.base.clock import now_ms, now_ns
+from proxy.base.clock import now_ms
 from proxy.base.close_reason import CloseReason
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
 from proxy.config.sections.groups import declared_groups
-from proxy.enforcement.mode import Enforcement, Mode
+from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.upstream.routes import Route, Routes
@@ -27,9 +28,6 @@ from proxy.session.login.principal_connections import PrincipalConnections
 from proxy.shared_usage.segment import Segment
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.garbage import GarbageWatch
-from proxy.telemetry.loop_lag import LoopLag
-from proxy.telemetry.watchdog import Watchdog
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
@@ -37,7 +35,6 @@ from proxy.workers.messaging.messages import AlterQuotas, BrokerMet, Described, 
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
 from quota.entity import KafkaPrincipal
-from quota.groups.declared_groups import DeclaredGroups
 
 ASLEEP_MS: Final = 1_000
 """A worker that did not say for so long that it is alive, which it does every 100 ms, is stopped or overloaded."""
@@ -85,9 +82,7 @@ class Supervisor:
         self.control.quotas.listeners.append(self._content_arrived)
         self.control.quotas.on_settled = self.pool.settled
         self.control.authority.on_trust = self.pool.announcements.trust
-        self._lag = LoopLag()
-        self._garbage = GarbageWatch(self.counters, _log_garbage)
-        self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._watch = ProcessWatch(self.counters)
         self._tasks: list[asyncio.Task[Any]] = []
         self._reloading = asyncio.Lock()
         self._state = ControlPlaneState(config, self.control)
@@ -106,12 +101,11 @@ class Supervisor:
             StartError: an address cannot be bound.
         """
         await self.pool.start()
-        await self.control.start(self._shown, self._lag)
+        await self.control.start(self._shown, self._watch.lag)
         await self.pool.settled()
         self.control.accept()
-        self._watchdog.start(asyncio.get_running_loop())
-        self._garbage.start()
-        forever = (*self.control.forever(), self._garbage.watch(), self.tls.refresh_forever(), self._expire_forever())
+        self._watch.start()
+        forever = (*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
 
     async def reload(self) -> bool:
@@ -158,18 +152,16 @@ class Supervisor:
         await self.control.stop()
         self._routes.close()
         await self.control.close_admin()
-        self._watchdog.stop()
-        self._garbage.stop()
+        self._watch.stop()
 
     async def _expire_forever(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_S)
             self._buckets.expire(now_ms())
 
-    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an uncaught exception: the loop's exception handler."""
-        self.counters.internal_errors += 1
-        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+        self._watch.log_exception(loop, context)
 
     # --- settings
 
@@ -181,13 +173,9 @@ class Supervisor:
         self.config = self._state.config = config
 
     def _apply(self, config: Config) -> None:
-        groups: DeclaredGroups = declared_groups(config.groups)
-        self.policy.base.mode = Mode(config.acting_mode)
-        self.policy.base.delay_max_ms = config.enforcement.delay_max_ms
-        self.policy.configured(config.quotas.exempt, groups)
+        apply_policy(self.policy, config, declared_groups(config.groups))
         self.pool.announcements.wants_cluster = config.callback is not None
-        self._principals.max_connections = config.connections.max_connections_per_principal
-        self._principals.overrides = config.connections.principal_overrides
+        limit_principals(self._principals, config)
 
     def _rejected(self, lines: list[str]) -> bool:
         self.counters.config_reloads_rejected += 1
@@ -244,11 +232,3 @@ class Supervisor:
             entries = None if found.entries is None else [(entity, dict(values)) for entity, values in found.entries.items()]
             return encoded(Described(found.error_code, found.error_message, entries))
         raise TypeError(type(asked).__name__)
-
-
-def _log_stall(stack: str) -> None:
-    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
-
-
-def _log_garbage(generation: int, took_ms: float) -> None:
-    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))

@@ -13,10 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from protocol.messages.metadata import Broker, Partition, Topology
-from proxy.app.config_parts import callback_choice, quota_windows
+from proxy.app.config_parts import callback_choice, limit_principals, quota_windows
 from proxy.app.data_path import DataPath
 from proxy.app.data_path_state import DataPathState
-from proxy.base.clock import now_ms, now_ns
+from proxy.app.process_watch import ProcessWatch
+from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource, GivenConfig
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
@@ -37,9 +38,6 @@ from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
-from proxy.telemetry.garbage import GarbageWatch
-from proxy.telemetry.loop_lag import LoopLag
-from proxy.telemetry.watchdog import Watchdog
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import asked_bucket
 from proxy.workers.asked_principals import AskedPrincipals
@@ -104,7 +102,7 @@ class Worker:
         sessions = self.data_path.session_settings
         sessions.principals = AskedPrincipals(questions, self._send)
         sessions.first_number, sessions.number_step = usage.worker + 1, usage.segment.workers
-        self.data_path.apply_principal_limits(config)
+        limit_principals(sessions.principals, config)
         self._in_force: InForce = NOTHING
         self._authority = BrokerAuthority(self.counters.administration)
         self._authorizer = Authorizer(Rules.of(config.quota_admin))
@@ -113,10 +111,8 @@ class Worker:
         self._may_accept = True
         self._draining = self._terminated = False
         self.ended = asyncio.Event()
-        self._lag = LoopLag()
-        self._answers = WorkerAnswers(DataPathState(self.data_path.gateway, self.data_path.scopes), self._lag)
-        self._garbage = GarbageWatch(self.counters, _log_garbage)
-        self._watchdog = Watchdog(self._lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._watch = ProcessWatch(self.counters)
+        self._answers = WorkerAnswers(DataPathState(self.data_path.gateway, self.data_path.scopes), self._watch.lag)
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, link: Link, passing: socket.socket) -> None:
@@ -129,9 +125,8 @@ class Worker:
         self.data_path.gateway.client_quota_api = ClientQuotaApi(RemoteAdministration(link, self._authorizer), self._authority)
         self.data_path.meter(NoAdmission(self.config))
         self.data_path.gateway.start()
-        self._watchdog.start(asyncio.get_running_loop())
-        self._garbage.start()
-        forever = (self.data_path.expire_forever(), self._garbage.watch(), self._tls.refresh_forever(), self._report_forever())
+        self._watch.start()
+        forever = (self.data_path.expire_forever(), self._watch.watch(), self._tls.refresh_forever(), self._report_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         self._passed = PassedConnections(passing, self._serve, self._lost)
         self._beat()
@@ -147,14 +142,11 @@ class Worker:
                 await task
         await self.data_path.gateway.close()
         await self.data_path.stop()
-        self._watchdog.stop()
-        self._garbage.stop()
+        self._watch.stop()
 
-    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an uncaught exception: the loop's exception handler."""
-        if not context.get("counted"):
-            self.counters.internal_errors += 1
-        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+        self._watch.log_exception(loop, context)
 
     # --- connections
 
@@ -345,11 +337,3 @@ def config_of_worker(config: Config, number: int, workers: int) -> Config:
     name = f"{config.metering.proxy_id or socket.gethostname()}-{number}"
     limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=config.limits.process_buffer_bytes_max // workers)
     return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name), limits=limits)
-
-
-def _log_stall(stack: str) -> None:
-    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
-
-
-def _log_garbage(generation: int, took_ms: float) -> None:
-    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))

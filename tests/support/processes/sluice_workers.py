@@ -26,10 +26,17 @@ async def running(broker: ScriptedBroker, folder: Path, *, workers: int = 2, arg
     quotas = write_quotas(folder / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
     options = ["--workers", str(workers), *arguments]
     sluice = SluiceProcess(f"127.0.0.1:{broker.port}", quotas=quotas, enforcement="mute", arguments=options, name="workers")
+    async with _until_all_ended(sluice):
+        yield sluice
+
+
+@contextlib.asynccontextmanager
+async def _until_all_ended(sluice: SluiceProcess) -> AsyncIterator[None]:
+    """Start it; at the end none of its processes is left."""
     await asyncio.to_thread(sluice.start)
     children = workers_of(sluice)
     try:
-        yield sluice
+        yield
         if sluice.exit_code is None:
             children += workers_of(sluice)
     finally:
@@ -94,15 +101,8 @@ async def configured(broker: ScriptedBroker, folder: Path, *tables: str, listene
     head = f'workers = 2\n[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n[[listener]]\naddress = "127.0.0.1:{port}"\n'
     config.write_text("\n".join((head + listener, *tables)))
     sluice = SluiceProcess("", config=config, port=port, name="workers")
-    await asyncio.to_thread(sluice.start)
-    children = workers_of(sluice)
-    try:
+    async with _until_all_ended(sluice):
         yield sluice
-        if sluice.exit_code is None:
-            children += workers_of(sluice)
-    finally:
-        await asyncio.to_thread(sluice.__exit__, None, None, None)
-    assert [pid for pid in children if is_alive(pid)] == []
 
 
 @contextlib.asynccontextmanager

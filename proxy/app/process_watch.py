@@ -1,0 +1,55 @@
+"""How a process itself does: the lag of its event loop, stalls, garbage collection, and exceptions that nothing caught."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from proxy.base.clock import now_ns
+from proxy.telemetry import log
+from proxy.telemetry.counters import Counters
+from proxy.telemetry.garbage import GarbageWatch
+from proxy.telemetry.loop_lag import LoopLag
+from proxy.telemetry.watchdog import Watchdog
+
+
+class ProcessWatch:
+    """Watches one process and logs what is wrong with it.
+
+    Attributes:
+        lag: of the event loop.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self.lag = LoopLag()
+        self._counters = counters
+        self._garbage = GarbageWatch(counters, _log_garbage)
+        self._watchdog = Watchdog(self.lag, clock_ns=now_ns, on_stall=_log_stall)
+
+    def start(self) -> None:
+        """Begin, on the running event loop."""
+        self._watchdog.start(asyncio.get_running_loop())
+        self._garbage.start()
+
+    async def watch(self) -> None:
+        """Log long garbage collections, until cancelled."""
+        await self._garbage.watch()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._watchdog.stop()
+        self._garbage.stop()
+
+    def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and log an uncaught exception: the loop's exception handler. What ended a connection is counted there."""
+        if not context.get("counted"):
+            self._counters.internal_errors += 1
+        log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))
+
+
+def _log_stall(stack: str) -> None:
+    log.warning("loop_stalled", limit_key="loop_stalled", stack=log.Stack(stack))
+
+
+def _log_garbage(generation: int, took_ms: float) -> None:
+    log.warning("gc_pause", limit_key="gc_pause", generation=generation, took_ms=round(took_ms, 1))
