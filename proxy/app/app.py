@@ -85,10 +85,7 @@ class App:
             if self.control.needs_other_store(config):
                 await self.control.use_store(config)
         except ConfigProblems as problems:
-            self.counters.config_reloads_rejected += 1
-            for line in problems.lines():
-                log.error("config_rejected", problem=line)
-            return False
+            return self.control.reload_rejected(problems.lines())
         await self.tls.refresh()
         quotas_are_right = await self.quotas.reload()
         for key in needs_restart(self.config, config):
@@ -96,12 +93,7 @@ class App:
         self.data_path.reload(config, choice)
         self.control.reload(config)
         self.config = self.state.config = config
-        if quotas_are_right:
-            self.counters.config_reloads_succeeded += 1
-            log.info("config_reloaded", mode=config.acting_mode, scope=config.enforcement.scope)
-        else:
-            self.counters.config_reloads_rejected += 1
-        return quotas_are_right
+        return self.control.reload_ended(quotas_are_right=quotas_are_right)
 
     async def drain(self) -> None:
         """Stop accepting, answer what is in flight, release what waits."""

@@ -172,6 +172,22 @@ class ControlPlane:
             self._watch_canary(config)
         self.config = config
 
+    def reload_rejected(self, lines: Sequence[str]) -> bool:
+        """Count and log that everything stays as it was, with a line for each problem; return False."""
+        self.counters.config_reloads_rejected += 1
+        for line in lines:
+            log.error("config_rejected", problem=line)
+        return False
+
+    def reload_ended(self, *, quotas_are_right: bool) -> bool:
+        """Count and log that the configuration is obeyed; return whether the quotas are right, too."""
+        if quotas_are_right:
+            self.counters.config_reloads_succeeded += 1
+            log.info("config_reloaded", mode=self.config.acting_mode, scope=self.config.enforcement.scope)
+        else:
+            self.counters.config_reloads_rejected += 1
+        return quotas_are_right
+
     def stop_accepting(self, reason: CloseReason) -> None:
         """No connection comes any more; what waited is closed for `reason`."""
         self.client_listeners.close(reason)

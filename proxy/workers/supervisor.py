@@ -120,18 +120,12 @@ class Supervisor:
             if self.control.needs_other_store(config):
                 await self.control.use_store(config)
         except ConfigProblems as problems:
-            return self._rejected(problems.lines())
+            return self.control.reload_rejected(problems.lines())
         lines = await self.pool.reload(lambda: self._obey(config))
         if lines:
-            return self._rejected(lines)
+            return self.control.reload_rejected(lines)
         await self.tls.refresh()
-        quotas_are_right = await self.control.quotas.reload()
-        if quotas_are_right:
-            self.counters.config_reloads_succeeded += 1
-            log.info("config_reloaded", mode=config.acting_mode, scope=config.enforcement.scope)
-        else:
-            self.counters.config_reloads_rejected += 1
-        return quotas_are_right
+        return self.control.reload_ended(quotas_are_right=await self.control.quotas.reload())
 
     async def drain(self) -> None:
         """Stop accepting, let every worker answer what is in flight."""
@@ -176,12 +170,6 @@ class Supervisor:
         apply_policy(self.policy, config, declared_groups(config.groups))
         self.pool.announcements.wants_cluster = config.callback is not None
         limit_principals(self._principals, config)
-
-    def _rejected(self, lines: list[str]) -> bool:
-        self.counters.config_reloads_rejected += 1
-        for line in lines:
-            log.error("config_rejected", problem=line)
-        return False
 
     # --- quotas, ports, brokers
 
