@@ -1,9 +1,9 @@
 """The memory that worker processes share: a row of 64-bit words for each quota group, with cells that one worker each writes.
 
 Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows. A row
-holds the total of each worker, what each has under way, when each gave out its last age step, and for each worker a ring of (number of a
-slot of time, sum). Reads take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row
-changes hands under a lock of the file that nobody waits for, and that the kernel frees when its holder dies.
+holds the total of each worker, what each has under way, when each gave out its last throttle round, and for each worker a ring of
+(number of a slot of time, sum). Reads take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one
+writer. A row changes hands under a lock of the file that nobody waits for, and that the kernel frees when its holder dies.
 
 An odd generation: the row is a group's. An even one: it is nobody's, or its writer died while it changed it.
 """
@@ -29,7 +29,7 @@ PROBES_MAX: Final = 64
 """A group's row is one of so many that follow each other; when others have them all, the segment counts as full for it."""
 CACHE_LINE_WORDS: Final = 8
 NEVER_MS: Final = -(2**62)
-"""Of an age step: there was none."""
+"""Of a throttle round: there was none."""
 
 LOCKED: Final = -1
 FULL: Final = -2
@@ -162,8 +162,8 @@ class Segment:
         """Return the index of what the first worker has under way; that of the others follows."""
         return self.totals_at(row) + self.workers
 
-    def steps_at(self, row: int) -> int:
-        """Return the index of the first worker's last age step; those of the others follow."""
+    def throttle_rounds_at(self, row: int) -> int:
+        """Return the index of the first worker's last throttle round; those of the others follow."""
         return self.totals_at(row) + 2 * self.workers
 
     def ring_at(self, row: int, worker: int) -> int:
@@ -205,8 +205,8 @@ class Segment:
         words[self._generations + row] = generation
         start = self.totals_at(row)
         words[start : start + self._row_words] = _zeros(self._row_words)
-        for step in range(self.steps_at(row), self.ring_at(row, 0)):
-            words[step] = NEVER_MS
+        for at in range(self.throttle_rounds_at(row), self.ring_at(row, 0)):
+            words[at] = NEVER_MS
         words[self._digests + 2 * row] = high
         words[self._digests + 2 * row + 1] = low
         words[self._generations + row] = generation + 1

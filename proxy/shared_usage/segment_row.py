@@ -26,7 +26,7 @@ class SegmentRow:
         self._generation_at = segment.generation_at(row)
         self._generation = words[self._generation_at]
         self._ring_at = segment.ring_at(row, worker)
-        self._used = words[segment.totals_at(row) : segment.steps_at(row)]
+        self._used = words[segment.totals_at(row) : segment.throttle_rounds_at(row)]
         self.scope_key = scope_key
 
     def is_held(self) -> bool:
@@ -62,15 +62,15 @@ class SegmentRow:
         """Let this worker have so much under way."""
         self._used[self._segment.workers + self._worker] = amount
 
-    def last_step_ms(self) -> int:
-        """Return when a worker last gave out an age step."""
+    def last_throttle_round_ms(self) -> int:
+        """Return when a worker last gave out a throttle round."""
         segment = self._segment
-        first = segment.steps_at(self._row)
+        first = segment.throttle_rounds_at(self._row)
         return max(self._words[first : first + segment.workers].tolist())
 
-    def publish_step(self, step_ms: int) -> None:
-        """Let this worker's last age step have been then."""
-        self._words[self._segment.steps_at(self._row) + self._worker] = step_ms
+    def publish_throttle_round(self, throttle_round_ms: int) -> None:
+        """Let this worker's last throttle round have been then."""
+        self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
 
     def release(self) -> None:
         """This worker uses the row no more, and has nothing under way there."""

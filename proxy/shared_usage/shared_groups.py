@@ -81,7 +81,7 @@ class Shared(EnforcedGroup):
             return Verdict(now_ms, extra, 0.0, self.bound, self.window_ms, 0)
         return super()._foretold(extra, now_ms)
 
-    # What is under way, and age steps. A change is published with the totals
+    # What is under way, and throttle rounds. A change is published with the totals
 
     def pending_at(self, now_ms: int) -> float:
         """Return what is under way, here and elsewhere; what others have is read when it is due."""
@@ -168,13 +168,13 @@ class SharedGroup(Shared):
         self._note_pending(pending)
 
     @property
-    def last_step_ms(self) -> int:
-        """When the last age step was given out, here or elsewhere."""
-        return self._sharing.last_step_ms
+    def last_throttle_round_ms(self) -> int:
+        """When the last throttle round was given out, here or elsewhere."""
+        return self._sharing.last_throttle_round_ms
 
-    @last_step_ms.setter
-    def last_step_ms(self, step_ms: int) -> None:
-        self._sharing.take_step(step_ms)
+    @last_throttle_round_ms.setter
+    def last_throttle_round_ms(self, throttle_round_ms: int) -> None:
+        self._sharing.take_throttle_round(throttle_round_ms)
 
 
 class SharedChildGroup(Shared, ChildGroup):
@@ -195,12 +195,12 @@ class SharedChildGroup(Shared, ChildGroup):
         self._note_pending(pending)
 
     @property
-    def _step_ms(self) -> int:
-        return self._sharing.last_step_ms
+    def _throttle_round_ms(self) -> int:
+        return self._sharing.last_throttle_round_ms
 
-    @_step_ms.setter
-    def _step_ms(self, step_ms: int) -> None:
-        self._sharing.take_step(step_ms)
+    @_throttle_round_ms.setter
+    def _throttle_round_ms(self, throttle_round_ms: int) -> None:
+        self._sharing.take_throttle_round(throttle_round_ms)
 
 
 def shared_group(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from metering_format.event_kinds import REMOTE, SKIPPED
-from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_STEP_MS
+from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
@@ -24,7 +24,7 @@ units of its own worker, with the total found there.
 
 
 class UsageRow(Protocol):
-    """One group's row: for each worker a cumulative total, sums by slots of time, what is under way, and its last age step."""
+    """One group's row: for each worker a cumulative total, sums by slots of time, what is under way, and its last throttle round."""
 
     scope_key: str
     """The scope that it was claimed for."""
@@ -44,11 +44,11 @@ class UsageRow(Protocol):
     def publish_under_way(self, amount: int) -> None:
         """Let this worker have so much under way."""
 
-    def last_step_ms(self) -> int:
-        """Return when a worker last gave out an age step."""
+    def last_throttle_round_ms(self) -> int:
+        """Return when a worker last gave out a throttle round."""
 
-    def publish_step(self, step_ms: int) -> None:
-        """Let this worker's last age step have been then."""
+    def publish_throttle_round(self, throttle_round_ms: int) -> None:
+        """Let this worker's last throttle round have been then."""
 
     def release(self) -> None:
         """This worker uses the row no more."""
@@ -103,7 +103,7 @@ class Sharing:
         published: what this object published of what it recorded itself.
         remote: units that were recorded here for others.
         pending, elsewhere: units that are under way, and how many of them elsewhere.
-        step_ms: the last age step that this object gave out.
+        throttle_round_ms: the last throttle round that this object gave out.
         pulled_ms, claim_ms: when totals were last read, and from when on to ask for a row.
         full, due_ms, is_noted: belong to the group; see `Shared`.
     """
@@ -121,7 +121,7 @@ class Sharing:
         "row",
         "rows",
         "seen",
-        "step_ms",
+        "throttle_round_ms",
     )
 
     def __init__(self, rows: UsageRows) -> None:
@@ -132,7 +132,7 @@ class Sharing:
         self.remote = 0.0
         self.pulled_ms = self.claim_ms = self.due_ms = -NEVER_MS
         self.pending = self.elsewhere = 0.0
-        self.step_ms = NO_STEP_MS
+        self.throttle_round_ms = NO_THROTTLE_ROUND_MS
         self.full = NO_ROOM
         self.is_noted = False
 
@@ -165,15 +165,15 @@ class Sharing:
             self.seen[at] = under_way
 
     @property
-    def last_step_ms(self) -> int:
-        """When the last age step of the group was given out, here or elsewhere."""
-        return self.step_ms if self.row is None else max(self.step_ms, self.row.last_step_ms())
+    def last_throttle_round_ms(self) -> int:
+        """When the last throttle round of the group was given out, here or elsewhere."""
+        return self.throttle_round_ms if self.row is None else max(self.throttle_round_ms, self.row.last_throttle_round_ms())
 
-    def take_step(self, step_ms: int) -> None:
-        """Give out an age step, or take back the last one by telling the one before."""
-        self.step_ms = step_ms
+    def take_throttle_round(self, throttle_round_ms: int) -> None:
+        """Give out a throttle round, or take back the last one by telling the one before."""
+        self.throttle_round_ms = throttle_round_ms
         if self.row is not None and self.row.is_held():
-            self.row.publish_step(step_ms)
+            self.row.publish_throttle_round(throttle_round_ms)
 
     def leave(self, group: EnforcedGroup) -> None:
         """Publish what is left and count alone from now on: the group is forgotten."""
@@ -186,7 +186,7 @@ class Sharing:
     def hand_over(self, other: Sharing) -> None:
         """Let the group of `other` go on in this row, and this one count alone; what is under way here is no more known elsewhere."""
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
-        other.published, other.remote, other.step_ms = self.published, self.remote, self.step_ms
+        other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
         other.pending = other.elsewhere = self.elsewhere
         self.pending, self.elsewhere = self.pending - self.elsewhere, 0.0
         self.row = None

@@ -174,9 +174,9 @@ class ProxyFixture:
         connections = max(1, self.connections_max)
         cap_s = 1.0 if said.goal == "request" else AGE_MAX_MS / 1_000
         k = connections * largest / said.bound
-        steps = math.floor(elapsed_s / cap_s) + 1
+        rounds = math.floor(elapsed_s / cap_s) + 1
         ahead = AHEAD_S * said.bound if self.client.pipelines else 0.0
-        once = connections * largest + ahead + steps * min(largest, cap_s * said.bound)
+        once = connections * largest + ahead + rounds * min(largest, cap_s * said.bound)
         inexact = ESTIMATE if said.goal == "request" else 1.0
         return inexact * (said.bound * ceiling(k, cap_s) * (elapsed_s + WINDOW_S) + once) + self._sessions_ended() * SESSION_BYTES
 

@@ -22,11 +22,11 @@ class ChildGroup(EnforcedGroup):
         own_ms, above_ms: what the last checked record led to: here, and the longest of the parents.
     """
 
-    __slots__ = ("_limiting", "_pending", "_step_ms", "above_ms", "own_ms")
+    __slots__ = ("_limiting", "_pending", "_throttle_round_ms", "above_ms", "own_ms")
 
     parent: EnforcedGroup
     _pending: float
-    _step_ms: int
+    _throttle_round_ms: int
 
     def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedGroup, **settings: Any) -> None:
         self._limiting: EnforcedGroup | None = None
@@ -37,7 +37,7 @@ class ChildGroup(EnforcedGroup):
 
     @property
     def limiting(self) -> EnforcedGroup:
-        """The group of the chain whose delay was the longest when there last was one: it gives out age steps, and keeps the books."""
+        """The group of the chain whose delay was the longest when there last was one: it gives out throttle rounds, and keeps the books."""
         return self if self._limiting is None else self._limiting.limiting
 
     def record(self, amount: float, now_ms: int) -> int:
@@ -86,7 +86,7 @@ class ChildGroup(EnforcedGroup):
         """The most that fits into every window of the chain."""
         return min(QuotaGroup.max_value_in_window(self), self.parent.max_value_in_window())
 
-    # What is under way is under way for the parents too; age steps are those of the group that limits.
+    # What is under way is under way for the parents too; throttle rounds are those of the group that limits.
 
     @property
     def _pending_elsewhere(self) -> float:
@@ -111,18 +111,18 @@ class ChildGroup(EnforcedGroup):
         return self._pending
 
     @property
-    def last_step_ms(self) -> int:
-        """When the last age step was given out."""
+    def last_throttle_round_ms(self) -> int:
+        """When the last throttle round was given out."""
         limiting = self.limiting
-        return self._step_ms if limiting is self else limiting.last_step_ms
+        return self._throttle_round_ms if limiting is self else limiting.last_throttle_round_ms
 
-    @last_step_ms.setter
-    def last_step_ms(self, now_ms: int) -> None:
+    @last_throttle_round_ms.setter
+    def last_throttle_round_ms(self, now_ms: int) -> None:
         limiting = self.limiting
         if limiting is self:
-            self._step_ms = now_ms
+            self._throttle_round_ms = now_ms
         else:
-            limiting.last_step_ms = now_ms
+            limiting.last_throttle_round_ms = now_ms
 
 
 class ChildMutationGroup(EnforcedMutationGroup):

@@ -22,7 +22,7 @@ class EnforcedGroup(QuotaGroup):
         pending: units that are under way and not recorded.
         fetch_answer_bytes: the size of the last answer to a fetch; `UNKNOWN`: there was none.
         fetch_queue: the fetches that wait; None: none ever had to.
-        last_step_ms: when the last age step was given out.
+        last_throttle_round_ms: when the group last gave out a throttle round, which lets one throttled connection forward a request.
         departed_throttles: what connections that ended left; None: nothing ever.
         departed_until_ms: when the longest of these throttles is over; 0: none is left.
         meter_ref, meter_word, metered_bound: the meter's, see `proxy.meter.meter.Metered`; `meter_word` is the word that names this group,
@@ -34,7 +34,7 @@ class EnforcedGroup(QuotaGroup):
         "departed_until_ms",
         "fetch_answer_bytes",
         "fetch_queue",
-        "last_step_ms",
+        "last_throttle_round_ms",
         "meter_ref",
         "meter_word",
         "metered_bound",
@@ -48,7 +48,7 @@ class EnforcedGroup(QuotaGroup):
         self.pending = 0.0
         self.fetch_answer_bytes = UNKNOWN
         self.fetch_queue: FetchQueue | None = None
-        self.last_step_ms = NEVER_MS
+        self.last_throttle_round_ms = NEVER_MS
         self.departed_throttles: DepartedThrottles | None = None
         self.departed_until_ms = 0
         self.meter_ref = -1
@@ -84,13 +84,13 @@ class EnforcedGroup(QuotaGroup):
 class EnforcedMutationGroup(MutationGroup):
     """A bucket of controller mutations that is enforced and metered; attributes as those of `EnforcedGroup`."""
 
-    __slots__ = ("departed_throttles", "departed_until_ms", "last_step_ms", "meter_ref", "metered_bound")
+    __slots__ = ("departed_throttles", "departed_until_ms", "last_throttle_round_ms", "meter_ref", "metered_bound")
 
     parent: EnforcedMutationGroup | None
 
     def __init__(self, tags: Mapping[str, str], bound: float = UNLIMITED, **settings: Any) -> None:
         super().__init__(tags, bound, **settings)
-        self.last_step_ms = NEVER_MS
+        self.last_throttle_round_ms = NEVER_MS
         self.departed_throttles: DepartedThrottles | None = None
         self.departed_until_ms = 0
         self.meter_ref = -1
@@ -112,5 +112,5 @@ class EnforcedMutationGroup(MutationGroup):
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
 
-Stepper = EnforcedGroup | EnforcedMutationGroup
-"""A group whose verdicts throttle connections, and which hands out age steps."""
+ThrottlingGroup = EnforcedGroup | EnforcedMutationGroup
+"""A group whose verdicts throttle connections, and which gives out throttle rounds."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from proxy.enforcement.mode import AGE_MAX_MS
 
-WINDOWS_PER_AGE_STEP = 2  # a window that was filled at once is empty again after 11 s: so often within 25 s
+WINDOWS_PER_THROTTLE_ROUND = 2  # a window that was filled at once is empty again after 11 s: so often within 25 s
 GIVEN_OUT = 0.9  # of them; the rest is for answers that bring more than they were asked for
 
 Place = tuple[int, int, Callable[[], None]]
@@ -25,7 +25,7 @@ class FetchQueue:
     def __init__(self) -> None:
         self._waiting: list[Place] = []
         self._numbers = 0
-        self._max_depth = 0  # the longest that the line was in this age step, and in the one before
+        self._max_depth = 0  # the longest queue of this throttle round, and of the one before
         self._max_depth_before = 0
         self._max_depth_since_ms = 0
 
@@ -63,7 +63,7 @@ class FetchQueue:
         Those that went of late count too, since they will be back.
         """
         self._roll_max_depth(now_ms)
-        return window_bytes * WINDOWS_PER_AGE_STEP * GIVEN_OUT / max(self._max_depth, self._max_depth_before, 1)
+        return window_bytes * WINDOWS_PER_THROTTLE_ROUND * GIVEN_OUT / max(self._max_depth, self._max_depth_before, 1)
 
     def _roll_max_depth(self, now_ms: int) -> None:
         if now_ms - self._max_depth_since_ms >= AGE_MAX_MS:

@@ -89,12 +89,12 @@ class FetchRequests:
             return True
         wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
         is_expiring = throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms))
-        has_step = is_expiring or throttle.took_step(group)
-        if self._in_flight and not has_step and not admission.may_follow(group, now_ms):
+        has_throttle_round = is_expiring or throttle.has_throttle_round(group)
+        if self._in_flight and not has_throttle_round and not admission.may_follow(group, now_ms):
             admission.leave_queue()
             self._pending.keep_over(data, at, len(self._in_flight), now_ms, read_ms)
             return False
-        if not admission.admits(group, context.cap_bytes, now_ms, read_ms, has_step=has_step):
+        if not admission.admits(group, context.cap_bytes, now_ms, read_ms, has_throttle_round=has_throttle_round):
             if admission.throttle_ms > 0:
                 context.client.fetch_throttled(group, admission.throttle_ms, now_ms)
                 self._note_wait(group, context, admission.throttle_ms, now_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.enforcement.groups.enforced_groups import Stepper
+from proxy.enforcement.groups.enforced_groups import ThrottlingGroup
 from proxy.session.mutations.charge import is_strict
 from proxy.session.request_context import FETCH, MUTATION, NO_ACK, PRODUCE, RequestContext
 from proxy.session.throttle.departed_throttles import longest_throttle, take_throttle
@@ -18,7 +18,7 @@ class ThrottleChecks:
 
     def __init__(self, throttle: ThrottleState) -> None:
         self._throttle = throttle
-        self._groups_met: set[Stepper] | None = None  # that a request of this connection counts for
+        self._groups_met: set[ThrottlingGroup] | None = None  # that a request of this connection counts for
 
     def inherits(self, context: RequestContext, now_ms: int, *, ungated: bool) -> bool:
         """Take over the longest throttle that a departed connection left to a group, before the first request of the group."""
@@ -51,10 +51,10 @@ class ThrottleChecks:
             if not throttle.in_flight_max(now_ms):
                 return False
         counted = client.produce(now_ms) if kind in (PRODUCE, NO_ACK) else client.mutation(now_ms) if kind == MUTATION else None
-        return throttle.step_passes(counted, size, now_ms)
+        return throttle.fits_throttle_round(counted, size, now_ms)
 
 
-def _groups_of(context: RequestContext, now_ms: int) -> tuple[Stepper | None, Stepper | None]:
+def _groups_of(context: RequestContext, now_ms: int) -> tuple[ThrottlingGroup | None, ThrottlingGroup | None]:
     """The groups that a request counts for: of its bytes or mutations, and of its time."""
     client, kind = context.client, context.kind
     if kind == NO_ACK:

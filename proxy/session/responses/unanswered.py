@@ -10,7 +10,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup, Stepper
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, ThrottlingGroup
 from proxy.session.in_flight import InFlight
 from proxy.session.mutations.pending import PendingMutation
 from proxy.session.request_context import FETCH, PRODUCE, RequestContext
@@ -102,7 +102,7 @@ class UnansweredRequests:
         if throttle_ms > 0:
             count(group, throttle_ms, now_ms)
 
-    def _throttled(self, head: RequestContext, group: Stepper, throttle_ms: int, now_ms: int) -> None:
+    def _throttled(self, head: RequestContext, group: ThrottlingGroup, throttle_ms: int, now_ms: int) -> None:
         if throttle_ms > 0:
             self._throttle.judge_gone(head.client, throttle_ms, group, now_ms)
 

@@ -8,11 +8,11 @@ first request that counts for the group goes on. A group without such throttles 
 from __future__ import annotations
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
-from proxy.enforcement.groups.enforced_groups import Stepper
+from proxy.enforcement.groups.enforced_groups import ThrottlingGroup
 from quota.entity import UNLIMITED
 
 
-def leave_throttle(group: Stepper, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
+def leave_throttle(group: ThrottlingGroup, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
     """Leave a throttle to a group; `instead_of_ms` as in `DepartedThrottles.leave`."""
     throttles = group.departed_throttles
     if throttles is None:
@@ -21,14 +21,14 @@ def leave_throttle(group: Stepper, until_ms: int, now_ms: int, *, instead_of_ms:
     group.departed_until_ms = throttles.longest_until_ms(now_ms)
 
 
-def longest_throttle(group: Stepper, now_ms: int) -> tuple[Stepper, int] | None:
+def longest_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGroup, int] | None:
     """Find the longest throttle that was left to a group or to one that it is a part of.
 
     Returns:
         The group that it was left to, and when it is over; None: there is none.
     """
-    found: Stepper | None = None
-    member: Stepper | None = group
+    found: ThrottlingGroup | None = None
+    member: ThrottlingGroup | None = group
     while member is not None:
         longest_ms = now_ms if found is None else found.departed_until_ms
         if member.departed_until_ms > longest_ms and member.bound < UNLIMITED:
@@ -37,7 +37,7 @@ def longest_throttle(group: Stepper, now_ms: int) -> tuple[Stepper, int] | None:
     return None if found is None else (found, found.departed_until_ms)
 
 
-def take_throttle(group: Stepper, now_ms: int) -> tuple[Stepper, int] | None:
+def take_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGroup, int] | None:
     """Take the longest throttle for a new connection; the return value is that of `longest_throttle`."""
     found = longest_throttle(group, now_ms)
     if found is None:

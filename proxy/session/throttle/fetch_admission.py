@@ -46,7 +46,7 @@ class FetchAdmission:
         self.wait_until_ms = 0
         self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
 
-    def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
+    def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_throttle_round: bool) -> bool:
         """Whether a fetch of `group` may go on; if so, `bytes_max` says how much it may bring, if not, `wait_until_ms` when to ask again.
 
         Args:
@@ -54,13 +54,13 @@ class FetchAdmission:
             bytes_max: the most that it may bring by what it asks for and by the quota's window.
             now_ms: monotonic milliseconds.
             read_ms: when it was read.
-            has_step: the present age step of the group is this connection's already.
+            has_throttle_round: whether this connection has the group's current throttle round already.
         """
         if not group.fetch_queue:
             self._expect(group, bytes_max)
             if group.would_throttle_ms(group.pending_at(now_ms) + self._own_bytes(group), now_ms) <= 0:
                 return True
-        return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_step=has_step)
+        return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_throttle_round=has_throttle_round)
 
     def may_follow(self, group: EnforcedGroup, now_ms: int) -> bool:
         """Whether a fetch may go on behind those of this connection that are under way, if each brings all that it may.
@@ -104,8 +104,8 @@ class FetchAdmission:
         group.pending += expected_bytes
         return True
 
-    def _admits_in_turn(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_step: bool) -> bool:
-        """Stand in line: the first one goes when the rate allows it, or at 25 s if no other connection of the group took this age step."""
+    def _admits_in_turn(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_throttle_round: bool) -> bool:
+        """Queue the fetch: the first one goes when the rate allows it, or at 25 s if this throttle round of the group is not taken."""
         line = group.fetch_queue
         if line is None:
             line = group.fetch_queue = FetchQueue()
@@ -117,19 +117,19 @@ class FetchAdmission:
             self.throttle_ms = group.foretell(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
         else:
             self.throttle_ms = 0
-        if not has_step and not line.is_first(self._place):
+        if not has_throttle_round and not line.is_first(self._place):
             self.wait_until_ms = now_ms + AGE_MAX_MS  # it is notified long before
             return False
         share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
         self._expect(group, min(bytes_max, share_bytes))
         throttle_ms = group.would_throttle_ms(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
-        if throttle_ms > 0 and not has_step:
-            step_ms = max(read_ms, group.last_step_ms) + AGE_MAX_MS
-            if now_ms < step_ms:
-                self.wait_until_ms = min(now_ms + throttle_ms, step_ms, max(group.next_expiry_ms(), now_ms + 1))
+        if throttle_ms > 0 and not has_throttle_round:
+            next_round_ms = max(read_ms, group.last_throttle_round_ms) + AGE_MAX_MS
+            if now_ms < next_round_ms:
+                self.wait_until_ms = min(now_ms + throttle_ms, next_round_ms, max(group.next_expiry_ms(), now_ms + 1))
                 return False
-            group.last_step_ms = now_ms
-        if throttle_ms > 0:  # an age step passes no more than the bound does in its time, however long the window
+            group.last_throttle_round_ms = now_ms
+        if throttle_ms > 0:  # a throttle round passes no more than the bound does in its time, however long the window
             self._expect(group, min(self.bytes_max, max(1, int(group.limiting.bound * AGE_MAX_MS / 1_000))))
         self.leave_queue()
         return True

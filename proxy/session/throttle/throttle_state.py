@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup, Stepper
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup, ThrottlingGroup
 from proxy.enforcement.mode import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.attention import Attention
@@ -22,8 +22,8 @@ HELD_BEYOND_MS_MAX = 3_000
 """A response is held at most so long beyond the end of a session: a client whose requests in flight are at their limit cannot renew ..."""
 RENEWAL_MS_MAX = 7_000
 """... and the response to a renewal's first message at most so long after the read of that message: librdkafka gives either 10 s."""
-STEP_S = AGE_MAX_MS / 1_000
-"""An age step passes at most what the bound passes in this time; a larger request waits until the throttle is over."""
+THROTTLE_ROUND_S = AGE_MAX_MS / 1_000
+"""Seconds of one throttle round, which passes at most what the bound passes in this time. A larger request waits for the throttle's end."""
 
 
 class ThrottleState:
@@ -46,8 +46,8 @@ class ThrottleState:
         "_group",
         "_is_cut_short",
         "_left_ms",
-        "_step_before_ms",
-        "_step_taken",
+        "_previous_throttle_round_ms",
+        "_took_throttle_round",
         "_until_ms",
         "active",
         "client",
@@ -68,11 +68,11 @@ class ThrottleState:
     def __init__(self, attention: Attention) -> None:
         self._attention = attention
         self.client: ClientQuota | None = None  # whose verdict the last one above zero was
-        self._group: Stepper | None = None  # whose verdict lasts longest: it hands out steps
-        self._until_ms: dict[Stepper, int] = {}  # when the throttle of each group is over
-        self._left_ms: dict[Stepper, int] = {}  # what was left to each group
-        self._step_taken = False  # this connection is the one that goes on in the present age step
-        self._step_before_ms = 0  # when the group's step before it was
+        self._group: ThrottlingGroup | None = None  # the group of the longest throttle, which gives out the throttle rounds
+        self._until_ms: dict[ThrottlingGroup, int] = {}  # when the throttle of each group is over
+        self._left_ms: dict[ThrottlingGroup, int] = {}  # what was left to each group
+        self._took_throttle_round = False  # whether this connection took the group's current throttle round
+        self._previous_throttle_round_ms = 0  # when the group gave out the one before it
         self.departed = False  # the client has closed its side
         self._expiring_left_bytes = 0  # may still pass while this session expires
         self._expiring_at_ms = 0  # from this time to the end of the session nothing waits
@@ -94,7 +94,7 @@ class ThrottleState:
         self,
         client: ClientQuota,
         throttle_ms: int,
-        group: Stepper,
+        group: ThrottlingGroup,
         now_ms: int,
         received_ms: int,
         in_flight: int,
@@ -141,7 +141,7 @@ class ThrottleState:
         self.unanswered = True
         self._throttle_until(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
 
-    def judge_gone(self, client: ClientQuota, throttle_ms: int, group: Stepper, now_ms: int) -> None:
+    def judge_gone(self, client: ClientQuota, throttle_ms: int, group: ThrottlingGroup, now_ms: int) -> None:
         """Take in the verdict on a request of a connection that has ended; the throttle is left to the group."""
         if throttle_ms > 0 and client.is_enforced:
             self._throttle_until(client, group, now_ms + min(throttle_ms, INT32_MAX), now_ms)
@@ -163,8 +163,8 @@ class ThrottleState:
     def in_flight_max(self, now_ms: int) -> int:
         """How many requests may be in flight now: 0 while reading is off, 1 while throttled, else the limit.
 
-        At the end of an age step the throttle may not be over. Then one request goes on, and only if no other connection of the group
-        went on in this step. The step keeps the client from giving up; it does not raise its rate.
+        A throttle round lasts 25 s. When it ends before the throttle does, one request goes on, and only if no other connection of
+        the group has gone on in this round. The round keeps the client from giving up; it does not raise its rate.
         """
         if self.session_expiring(now_ms):
             return EXPIRING_IN_FLIGHT_MAX
@@ -177,42 +177,42 @@ class ThrottleState:
                 return 1
             self.limits = False
             return IN_FLIGHT_MAX
-        if now_ms < self.throttled_until_ms and self._group is not None and not self._step_taken:
-            if now_ms - self._group.last_step_ms < AGE_MAX_MS and not self._is_cut_short:
+        if now_ms < self.throttled_until_ms and self._group is not None and not self._took_throttle_round:
+            if now_ms - self._group.last_throttle_round_ms < AGE_MAX_MS and not self._is_cut_short:
                 self._stop_reading(now_ms)
                 return 0
-            self._step_before_ms = self._group.last_step_ms
-            self._group.last_step_ms = now_ms
-            self._step_taken = True
+            self._previous_throttle_round_ms = self._group.last_throttle_round_ms
+            self._group.last_throttle_round_ms = now_ms
+            self._took_throttle_round = True
         return 1
 
-    def step_passes(self, group: Stepper | None, size_bytes: int, now_ms: int) -> bool:
-        """Whether a request may go on before the throttle is over: in an age step no more than the bound lets pass in 25 s.
+    def fits_throttle_round(self, group: ThrottlingGroup | None, size_bytes: int, now_ms: int) -> bool:
+        """Whether a request may go on before the throttle is over: in a throttle round no more than the bound lets pass in 25 s.
 
-        A larger one gives the step back and waits until the throttle is over.
+        A larger request gives the round back and waits until the throttle is over.
 
         Args:
             group: that its produced bytes or its mutations count for; None: neither.
-            size_bytes: of the request. How many mutations one asks for is not known yet, so none goes on in a step.
+            size_bytes: of the request. How many mutations one asks for is not known yet, so none goes on in a round.
             now_ms: monotonic milliseconds.
         """
         limiting = self._group
-        if not self._step_taken or limiting is None or group is None or now_ms >= self.throttled_until_ms:
+        if not self._took_throttle_round or limiting is None or group is None or now_ms >= self.throttled_until_ms:
             return True
         if not _is_part_of(group, limiting):
             return True
-        if isinstance(limiting, EnforcedGroup) and size_bytes <= STEP_S * limiting.bound:
+        if isinstance(limiting, EnforcedGroup) and size_bytes <= THROTTLE_ROUND_S * limiting.bound:
             return True
-        limiting.last_step_ms = self._step_before_ms
-        self._step_taken = False
+        limiting.last_throttle_round_ms = self._previous_throttle_round_ms
+        self._took_throttle_round = False
         self._stop_reading(now_ms, INT32_MAX)
         return False
 
-    def took_step(self, group: EnforcedGroup) -> bool:
-        """Whether this connection is the one of `group` that goes on in the present age step."""
-        return self._step_taken and self.is_throttled and self._group is not None and _is_part_of(group, self._group)
+    def has_throttle_round(self, group: EnforcedGroup) -> bool:
+        """Whether this connection has the current throttle round of `group`."""
+        return self._took_throttle_round and self.is_throttled and self._group is not None and _is_part_of(group, self._group)
 
-    def inherit(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int) -> None:
+    def inherit(self, client: ClientQuota, group: ThrottlingGroup, until_ms: int, now_ms: int) -> None:
         """Take over a throttle that another connection left to `group`, before a request of `client` goes on."""
         self._throttle_until(client, group, until_ms, now_ms)
 
@@ -244,12 +244,12 @@ class ThrottleState:
         self.responses_pending -= 1
         return True
 
-    def _throttle_until(self, client: ClientQuota, group: Stepper, until_ms: int, now_ms: int, *, outlives: bool = True) -> None:
+    def _throttle_until(self, client: ClientQuota, group: ThrottlingGroup, until_ms: int, now_ms: int, *, outlives: bool = True) -> None:
         """Throttle the connection for a group, or for the one of its parents whose bound is exceeded."""
         self.client = client
         group = group.limiting
         self.active = self.is_throttled = self.limits = self._attention.needs_settle = True
-        self._step_taken = False
+        self._took_throttle_round = False
         if outlives:
             self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)
         if until_ms >= self.throttled_until_ms:
@@ -261,12 +261,12 @@ class ThrottleState:
     def _within_quota(self, now_ms: int) -> None:
         """A verdict of zero ends the throttle when it is served. Source: Kafka, whose channel stays muted for the whole throttle time.
 
-        Before that such a verdict says little: of another group, or on the one request of an age step, whose window is empty after 25 s
-        of silence.
+        Before that such a verdict says little: of another group, or on the one request of a throttle round, whose window is empty after
+        25 s of silence.
         """
         if now_ms < self.throttled_until_ms and self.client is not None and self.client.is_enforced:
-            if self._step_taken:
-                self._step_taken = False
+            if self._took_throttle_round:
+                self._took_throttle_round = False
                 self._stop_reading(now_ms)
             return
         self._end_throttle()
@@ -277,7 +277,7 @@ class ThrottleState:
         self.session_is_short = 0 < ends_ms <= now_ms + SHORT_SESSION_MS
         self._expiring_at_ms = ends_ms - min(max((ends_ms - now_ms) // EXPIRING_SHARE, EXPIRING_MS_MIN), EXPIRING_MS_MAX)
         self._expiring_left_bytes = EXPIRING_BYTES_MAX
-        self._is_cut_short = self._step_taken = False
+        self._is_cut_short = self._took_throttle_round = False
 
     def logs_in(self, read_ms: int) -> None:
         """A message of a login, read at `read_ms`, goes to the broker; nothing waits until the verdict."""
@@ -329,9 +329,9 @@ class ThrottleState:
         """Return until when reading may be off, from now on."""
         return max(now_ms, min(self.wait_max_ms(now_ms), self._expiring_at_ms))
 
-    def _stop_reading(self, now_ms: int, step_ms: int = AGE_MAX_MS) -> None:
-        """Read nothing for a step, but read before the session is over: the broker closes a connection that sends later."""
-        self.read_off_until_ms = min(self.throttled_until_ms, now_ms + step_ms)
+    def _stop_reading(self, now_ms: int, length_ms: int = AGE_MAX_MS) -> None:
+        """Read nothing for one throttle round, but read before the session is over: the broker closes a connection that sends later."""
+        self.read_off_until_ms = min(self.throttled_until_ms, now_ms + length_ms)
         if self.session_ends_ms and self._expiring_left_bytes > 0:
             wait_max_ms = self._read_off_max_ms(now_ms)
             self._is_cut_short = wait_max_ms < self.read_off_until_ms
@@ -345,8 +345,8 @@ class ThrottleState:
         self._left_ms.clear()
 
 
-def _is_part_of(group: Stepper, whole: Stepper) -> bool:
-    member: Stepper | None = group
+def _is_part_of(group: ThrottlingGroup, whole: ThrottlingGroup) -> bool:
+    member: ThrottlingGroup | None = group
     while member is not None and member is not whole:
         member = member.parent
     return member is whole

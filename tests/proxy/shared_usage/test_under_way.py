@@ -1,4 +1,4 @@
-"""What is under way for a group, and its age steps, are known in all workers."""
+"""What is under way for a group, and its throttle rounds, are known in all workers."""
 
 import pytest
 from hypothesis import given
@@ -114,30 +114,30 @@ def test_under_way_for_a_child_is_under_way_for_its_parent() -> None:
     assert children[0].would_throttle_ms(10_000, 30) == 40
 
 
-def test_an_age_step_is_given_out_once_by_all_workers() -> None:
+def test_a_throttle_round_is_given_out_once_by_all_workers() -> None:
     """Who asks after another worker gave one out sees when that was; who gives it back leaves the one before."""
     first, second = two_workers()
-    before_ms = first.group.last_step_ms
-    first.group.last_step_ms = 30_000
-    assert second.group.last_step_ms == 30_000
-    second.group.last_step_ms = 60_000
-    assert first.group.last_step_ms == 60_000
-    second.group.last_step_ms = 30_000
-    first.group.last_step_ms = before_ms
-    assert second.group.last_step_ms == 30_000
+    before_ms = first.group.last_throttle_round_ms
+    first.group.last_throttle_round_ms = 30_000
+    assert second.group.last_throttle_round_ms == 30_000
+    second.group.last_throttle_round_ms = 60_000
+    assert first.group.last_throttle_round_ms == 60_000
+    second.group.last_throttle_round_ms = 30_000
+    first.group.last_throttle_round_ms = before_ms
+    assert second.group.last_throttle_round_ms == 30_000
 
 
-def test_an_age_step_of_a_chain_is_the_limiting_groups() -> None:
-    """A child that is limited by itself gives out its own steps; one whose parent limits it gives out the parent's."""
+def test_a_throttle_round_of_a_chain_is_the_limiting_groups() -> None:
+    """A child that is limited by itself gives out its own throttle rounds; one whose parent limits it gives out the parent's."""
     segment = new_segment(2)
     parent = SharedWorker(segment, 0, BOUND, 0)
     child = parent.usage.of_scope("child").maker(ClientQuotaType.PRODUCE)({"client-id": "child"}, 10 * BOUND, parent=parent.group)
-    before_ms = child.last_step_ms
-    child.last_step_ms = 1_000
-    assert (child.last_step_ms, parent.group.last_step_ms) == (1_000, before_ms)
+    before_ms = child.last_throttle_round_ms
+    child.last_throttle_round_ms = 1_000
+    assert (child.last_throttle_round_ms, parent.group.last_throttle_round_ms) == (1_000, before_ms)
     assert child.record(20_000, 2_000) > 0
-    child.last_step_ms = 3_000
-    assert (child.last_step_ms, parent.group.last_step_ms) == (3_000, 3_000)
+    child.last_throttle_round_ms = 3_000
+    assert (child.last_throttle_round_ms, parent.group.last_throttle_round_ms) == (3_000, 3_000)
 
 
 @pytest.mark.parametrize("quiet_ms", [0, 5_000])
@@ -147,13 +147,13 @@ def test_a_fetch_waits_for_what_other_workers_have_under_way(quiet_ms: int) -> N
     second.record(1, 10)
     admissions = [FetchAdmission() for _ in range(3)]
     now_ms = 20 + quiet_ms
-    assert admissions[0].admits(first.group, 9_000, now_ms, now_ms, has_step=False)
+    assert admissions[0].admits(first.group, 9_000, now_ms, now_ms, has_throttle_round=False)
     admissions[0].forwarded(first.group)
     first.publish(now_ms + 10)
     assert not admissions[1].passes(second.group, 5_000, now_ms + 15)
-    assert not admissions[1].admits(second.group, 5_000, now_ms + 15, now_ms + 15, has_step=False)
+    assert not admissions[1].admits(second.group, 5_000, now_ms + 15, now_ms + 15, has_throttle_round=False)
     admissions[0].answered(100)
     first.record(100, now_ms + 20)
     first.publish(now_ms + 30)
-    assert admissions[2].admits(second.group, 5_000, now_ms + 40, now_ms + 40, has_step=False) is False, "one is before it"
-    assert admissions[1].admits(second.group, 5_000, now_ms + 40, now_ms + 15, has_step=False)
+    assert admissions[2].admits(second.group, 5_000, now_ms + 40, now_ms + 40, has_throttle_round=False) is False, "one is before it"
+    assert admissions[1].admits(second.group, 5_000, now_ms + 40, now_ms + 15, has_throttle_round=False)

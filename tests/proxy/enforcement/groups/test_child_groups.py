@@ -63,20 +63,20 @@ def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[
 
 
 def test_the_longest_throttle_and_who_it_is_of() -> None:
-    """The group whose throttle is the longest keeps the books and hands out age steps; a tie is the child's."""
+    """The group whose throttle is the longest keeps the books and hands out throttle rounds; a tie is the child's."""
     parent = EnforcedGroup({"g": "parent"}, 500.0)
     child, sibling = ChildGroup({"g": "child"}, 1_000.0, parent), ChildGroup({"g": "sibling"}, 1_000.0, parent)
     assert child.record(6_000.0, 0) == 2_000
     assert (child.limiting, child.own_ms, child.above_ms) == (parent, 0, 2_000)
-    child.last_step_ms = 7
-    assert (parent.last_step_ms, sibling.last_step_ms != 7) == (7, True)
+    child.last_throttle_round_ms = 7
+    assert (parent.last_throttle_round_ms, sibling.last_throttle_round_ms != 7) == (7, True)
     assert sibling.record(14_000.0, 0) == 30_000
     assert (sibling.limiting, sibling.own_ms, sibling.above_ms) == (parent, 4_000, 30_000)
-    assert sibling.last_step_ms == 7
+    assert sibling.last_throttle_round_ms == 7
     parent.update_bound(1e9)
     assert sibling.record(1_000.0, 0) == 5_000
     assert sibling.limiting is sibling
-    assert sibling.last_step_ms != 7
+    assert sibling.last_throttle_round_ms != 7
 
 
 def test_fetches_under_way_count_for_the_parent() -> None:

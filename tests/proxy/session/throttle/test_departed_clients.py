@@ -20,9 +20,9 @@ MODES = pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 
 
 def budget(elapsed_ms: int, request_bytes: int, *, open_at_once: int = 1) -> float:
-    """What may pass: the quota of the time and of one window, one request of each connection, one step's worth for each step."""
-    steps = 1 + elapsed_ms // 25_000
-    return BOUND * (elapsed_ms + WINDOW_MS) / 1_000 + open_at_once * request_bytes + steps * 25 * BOUND
+    """Return the bytes that may pass: the quota of the time and one window, a request of each connection, 25 s for each throttle round."""
+    rounds = 1 + elapsed_ms // 25_000
+    return BOUND * (elapsed_ms + WINDOW_MS) / 1_000 + open_at_once * request_bytes + rounds * 25 * BOUND
 
 
 def forwarded_bytes(peer: Peer, request_bytes: int) -> list[int]:
@@ -229,11 +229,11 @@ def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
         assert sum(len(peer.forwarded()) for peer in peers) <= 3
 
 
-# --- age steps
+# --- throttle rounds
 
 
-def test_a_request_larger_than_a_step_waits_until_the_throttle_is_over() -> None:
-    """At 25 s a request of 25 s of the quota may go; a larger one gives the step back to its group."""
+def test_a_request_larger_than_a_throttle_round_waits_until_the_throttle_is_over() -> None:
+    """At 25 s a request of 25 s of the quota may go; a larger one gives the throttle round back to its group."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         large, small = throttled(proxy, 400_000), throttled(proxy, 100_000)
         large.sends(produce_of(250_001, 2))
@@ -245,7 +245,7 @@ def test_a_request_larger_than_a_step_waits_until_the_throttle_is_over() -> None
 
 
 def test_a_verdict_of_zero_for_another_group_does_not_end_a_throttle() -> None:
-    """A throttled client that goes on with another client-id in an age step still serves the throttle of the first."""
+    """A throttled client that goes on with another client-id in a throttle round still serves the throttle of the first."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         peer = throttled(proxy, 800_000)
         peer.sends(produce_of(100, 2, client_id="free") + produce_of(200_000, 3))

@@ -137,8 +137,8 @@ def test_25_s_after_it_was_read_it_goes_on(proxy: ProxyFixture) -> None:
     assert second.forwarded() == [1]
 
 
-def test_one_waiting_fetch_of_the_group_per_step(proxy: ProxyFixture) -> None:
-    """Of several that are 25 s old one goes on; the others wait for the next steps."""
+def test_one_waiting_fetch_of_the_group_goes_on_per_throttle_round(proxy: ProxyFixture) -> None:
+    """Of several that are 25 s old one goes on; the others wait for the next throttle rounds."""
     peers = [proxy.connect() for _ in range(3)]
     proxy.set_quota(fetch=1.0)
     peers[0].asks(ask(1), fetched_of(9_000_000, 1))
@@ -334,7 +334,7 @@ def decisions(steps: list[tuple[str, int]], *, short: bool) -> Iterator[object]:
         elif step == "fetch":
             goes = short and gate.passes_behind(group, amount, now_ms)
             if not goes and (not under_way or gate.may_follow(group, now_ms)):
-                goes = gate.admits(group, amount, now_ms, now_ms, has_step=False)
+                goes = gate.admits(group, amount, now_ms, now_ms, has_throttle_round=False)
                 if goes:
                     gate.forwarded(group)
                 else:

@@ -142,7 +142,7 @@ def test_share_fetches_have_their_share(proxy: ProxyFixture) -> None:
 
 
 def test_a_share_grows_when_the_line_is_short_again(proxy: ProxyFixture) -> None:
-    """How long the line was is forgotten after two age steps."""
+    """The longest queue counts for two throttle rounds, no longer."""
     line = FetchQueue()
     places = [line.join(now_ms, lambda: None, now_ms) for now_ms in range(10)]
     for place in places[1:]:
@@ -235,7 +235,7 @@ def test_a_drain_empties_the_line(proxy: ProxyFixture) -> None:
     assert number_waiting(group_of(proxy)) == 0
 
 
-def test_an_age_step_lets_no_more_be_brought_than_the_quota_in_its_time() -> None:
+def test_a_throttle_round_lets_no_more_be_brought_than_the_quota_in_its_time() -> None:
     """Where a window is longer than 25 s, the fetch that goes on at 25 s may bring 25 s of the quota, and not a window of it."""
     with ProxyFixture(fetch=1_000.0, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
         first, second = proxy.connect(), proxy.connect()

@@ -1,4 +1,4 @@
-"""During a throttle of more than 25 s one request of the group goes on at each step of 25 s, so that its client does not give up."""
+"""In each throttle round of 25 s one request of a throttled group goes on, so that its client does not give up."""
 
 import pytest
 
@@ -20,8 +20,8 @@ def throttled(proxy: ProxyFixture, verdict_ms: int) -> Peer:
     return peer
 
 
-def test_a_lone_connection_goes_on_at_each_step(proxy: ProxyFixture) -> None:
-    """The next request goes on after 25 s, before the throttle is over; it is judged, and the next step begins."""
+def test_a_single_connection_goes_on_in_each_throttle_round(proxy: ProxyFixture) -> None:
+    """The next request goes on after 25 s, before the throttle is over; it is recorded, and the next throttle round begins."""
     peer = throttled(proxy, 100_000)
     peer.sends(produce_of(25_000, 2), produce_of(25_000, 3))
     for number in (2, 3):
@@ -33,8 +33,8 @@ def test_a_lone_connection_goes_on_at_each_step(proxy: ProxyFixture) -> None:
         peer.client.take()
 
 
-def test_one_connection_of_the_group_per_step(proxy: ProxyFixture) -> None:
-    """Of three throttled connections one goes on per step; each gets its turn."""
+def test_one_connection_of_the_group_goes_on_per_throttle_round(proxy: ProxyFixture) -> None:
+    """Of three throttled connections one goes on per throttle round; each gets its turn."""
     peers = [throttled(proxy, 200_000) for _ in range(3)]
     for peer in peers:
         peer.sends(plain(2), plain(3))
@@ -46,7 +46,7 @@ def test_one_connection_of_the_group_per_step(proxy: ProxyFixture) -> None:
     assert {turn[0] for turn in turns} == {0, 1, 2}
 
 
-def test_a_step_within_quota_does_not_forgive_the_throttle(proxy: ProxyFixture) -> None:
+def test_a_throttle_round_within_quota_does_not_end_the_throttle(proxy: ProxyFixture) -> None:
     """After 25 s of silence the window is empty; what the client has ready waits all the same until the throttle is served."""
     peer = throttled(proxy, 60_000)
     peer.sends(*(produce_of(900, number) for number in range(2, 6)))
@@ -59,8 +59,8 @@ def test_a_step_within_quota_does_not_forgive_the_throttle(proxy: ProxyFixture) 
     assert peer.forwarded() == [5], "the throttle is over: within quota no client waits"
 
 
-def test_groups_do_not_share_steps(proxy: ProxyFixture) -> None:
-    """Another client-id's step is its own."""
+def test_groups_do_not_share_throttle_rounds(proxy: ProxyFixture) -> None:
+    """The throttle rounds of another client-id are its own."""
     proxy.set_quota(produce=1_000.0, client_id="other")
     first = throttled(proxy, 100_000)
     second = proxy.connect()
@@ -72,7 +72,7 @@ def test_groups_do_not_share_steps(proxy: ProxyFixture) -> None:
     assert second.forwarded() == [2]
 
 
-def test_a_throttle_that_is_over_needs_no_step(proxy: ProxyFixture) -> None:
+def test_a_throttle_that_is_over_needs_no_throttle_round(proxy: ProxyFixture) -> None:
     """Two connections whose throttle ends within 25 s both go on at its end."""
     peers = [throttled(proxy, 5_000), throttled(proxy, 0)]
     for peer in peers:
@@ -81,8 +81,8 @@ def test_a_throttle_that_is_over_needs_no_step(proxy: ProxyFixture) -> None:
     assert [peer.forwarded() for peer in peers] == [[2], [2]]
 
 
-def test_who_goes_on_is_one_request_not_many(proxy: ProxyFixture) -> None:
-    """The step lets one request go; its follower waits for the answer, and an unjudged answer begins no new step."""
+def test_a_throttle_round_lets_one_request_go(proxy: ProxyFixture) -> None:
+    """The request behind it waits for the answer, and an answer without a verdict begins no new throttle round."""
     peer = throttled(proxy, 100_000)
     peer.sends(plain(2), plain(3))
     proxy.wait(25_000)
