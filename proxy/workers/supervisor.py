@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from proxy.app.config_parts import apply_policy, callback_choice, limit_principals, quota_windows
 from proxy.app.control_plane import EXPIRE_S, ControlPlane, admission_of
@@ -20,6 +20,7 @@ from proxy.config.problem import ConfigProblems
 from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
+from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.upstream.routes import Route, Routes
 from proxy.observe.workers.many_workers import ManyWorkers
@@ -35,6 +36,9 @@ from proxy.workers.messaging.messages import AlterQuotas, BrokerMet, Described, 
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
 from quota.entity import KafkaPrincipal
+
+if TYPE_CHECKING:
+    from proxy.metering.metering import Metering
 
 ASLEEP_MS: Final = 1_000
 """A worker that did not say for so long that it is alive, which it does every 100 ms, is stopped or overloaded."""
@@ -85,6 +89,7 @@ class Supervisor:
         self._watch = ProcessWatch(self.counters)
         self._tasks: list[asyncio.Task[Any]] = []
         self._reloading = asyncio.Lock()
+        self._metering: Metering | None = None
         self._state = ControlPlaneState(config, self.control)
         self._shown = ManyWorkers(self._state, self.pool.look)
 
@@ -98,15 +103,26 @@ class Supervisor:
 
         Raises:
             ConfigProblems: the quotas are not right, or a worker cannot start.
-            StartError: an address cannot be bound.
+            StartError: an address cannot be bound, or the directory of the metering cannot be written.
         """
         await self.pool.start()
         await self.control.start(self._shown, self._watch.lag)
         await self.pool.settled()
+        self._meter()
         self.control.accept()
         self._watch.start()
         forever = (*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
+
+    def _meter(self) -> None:
+        """Note what is decided on connections, where the configuration says so: a run of its own, since no worker knows of it."""
+        if not self.config.metering.is_on:
+            return
+        from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
+
+        no_clients = QuotaScopes(per_cluster=True, choice=CallbackChoice(), statics={}, windows=quota_windows(self.config))
+        self._metering = Metering(self.config, no_clients, self.admission, self.counters.metering, self.policy)
+        self._metering.start(self.config)
 
     async def reload(self) -> bool:
         """Read file and flags again in all processes; all obey, or none does. False: kept all."""
@@ -144,6 +160,8 @@ class Supervisor:
         self.control.stop_accepting(CloseReason.SHUTDOWN)
         await self.pool.stop()
         await self.control.stop()
+        if self._metering is not None:
+            await self._metering.stop()
         self._routes.close()
         await self.control.close_admin()
         self._watch.stop()
@@ -162,6 +180,8 @@ class Supervisor:
     def _obey(self, config: Config) -> None:
         for key in needs_restart(self.config, config):
             log.warning("restart_needed", key=key)
+        if self._metering is not None:
+            self._metering.settings_changed(config)
         self._apply(config)
         self.control.reload(config)
         self.config = self._state.config = config
@@ -174,7 +194,11 @@ class Supervisor:
     # --- quotas, ports, brokers
 
     def _content_arrived(self, content: StoreContent, origin: Origin) -> None:
-        self.pool.announcements.content_arrived(content, self.control.administration.altering if origin == "own" else None)
+        who = self.control.administration.altering if origin == "own" else None
+        self.pool.announcements.content_arrived(content, who)
+        if self._metering is not None:
+            self._metering.quotas_changed(who)
+            self._metering.settings_changed(self.config)  # a content has switches, too
 
     def _ports_bound(self, listener: BoundListener) -> None:
         self.pool.announcements.ports_bound(listener.settings.name, listener.bootstrap_port, listener.ports)

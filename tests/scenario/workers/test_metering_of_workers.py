@@ -5,17 +5,22 @@ import os
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
+from metering_format.places import SHARED
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
-from tests.support.processes.sluice_process import SluiceProcess
-from tests.support.processes.sluice_workers import BOUND, connected, running, workers_of
+from tests.support.processes.sluice_process import SluiceProcess, write_quotas
+from tests.support.processes.sluice_workers import BOUND, configured, connected, connections_of_workers, running, workers_of
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import produce_of_size
 from tests.support.scripted.scripted_sockets import until
 
 REQUESTS = 60
+CONNECTIONS = 130
+"""More than an address may open in a window of 11 s."""
 
 
 def arguments(directory: Path) -> list[str]:
@@ -66,7 +71,34 @@ async def test_what_a_killed_worker_metered_fits(tmp_path: Path) -> None:
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
     assert verdict.shared is not None
     assert verdict.shared.workers == 2
-    assert len(verdict.findings) == 3
+    assert len(verdict.findings) == 4, "the supervisor, and three lives of workers"
+
+
+async def test_decisions_on_connections_are_a_run_of_the_supervisor(tmp_path: Path) -> None:
+    """Rates of a listener and of an address are metered as by one process: under the name without a number, every wait is exact."""
+    directory = tmp_path / "metering"
+    write_quotas(tmp_path / "quotas.toml", [{"ip": "<default>", "connection_creation_rate": 10}])
+    tables = (
+        '[quotas]\nstore = "file"\npath = "quotas.toml"',
+        f'[metering]\ndir = "{directory}"\nproxy_id = "edge"',
+        "[connections]\nmax_connection_creation_rate = 1000",
+    )
+    async with ScriptedBroker() as broker, configured(broker, tmp_path, *tables) as sluice:
+        opened = [await ScriptedClient.connect(sluice.port) for _ in range(CONNECTIONS)]
+        await until(lambda: sum(connections_of_workers(sluice).values()) > 0)
+        for client in opened:
+            client.close()
+        await asyncio.to_thread(stop, sluice)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+    assert verdict.incomplete == []
+    assert {proxy_id for proxy_id, _ in verdict.findings} >= {"edge"}
+    (manifest,) = (one for one in find_manifests(directory) if one.proxy_id == "edge")
+    assert set(manifest.counts) == {"Connection"}
+    assert SHARED not in manifest.settings
+    assert verdict.counts["Connection"]["throttled"] > 0
+    groups = pq.read_table(next(directory.glob("dim_group/schema=1/proxy=edge/**/*.parquet")), partitioning=None).to_pylist()
+    assert {group["scope"] for group in groups} == {"process", "listener", "ip"}
 
 
 def stop(sluice: SluiceProcess) -> None:
