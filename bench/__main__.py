@@ -1,6 +1,7 @@
 """`make bench`: the cost table and the memory rows, printed and written to bench/results/.
 
 python -m bench [--quick] [--load NAME]... [--seconds S] [--runs N] [--out FOLDER] [--no-write] [--python-peers] [--list]
+python -m bench --beside CHECKOUT [--runs PAIRS]: this checkout against another one, in alternating pairs
 """
 
 import argparse
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 from bench import micro_quota
+from bench.cost.beside import STARTS, beside_lines, measure_beside
 from bench.cost.cost import LOADS, CostRow, measure_cost, row_lines
 from bench.cost.groups import many_groups
 from bench.cost.memory import MEMORY_ROWS, MemoryRow, memory_lines
@@ -18,6 +20,7 @@ from bench.harness.report import Report, machine_lines
 OTHER_ROWS = MEMORY_ROWS | {"groups-10000": many_groups}
 SECONDS, WARM_SECONDS = 4.0, 1.5
 QUICK_SECONDS, QUICK_WARM_SECONDS = 1.5, 0.7
+PAIRS = 20
 
 
 def main() -> int:
@@ -33,11 +36,11 @@ def main() -> int:
         return 2
     engine = Engine(python_only=options.python_peers)
     try:
-        report = _run(options, wanted, engine)
+        report = _run_beside(options, wanted, engine) if options.beside else _run(options, wanted, engine)
     finally:
         engine.close()
     print("\n" + report.text())
-    if not options.load:
+    if not options.load and not options.beside:
         print("\nquota arithmetic (bench/micro_quota.py):")
         micro_quota.main()
     if not options.no_write:
@@ -65,6 +68,22 @@ def _run(options: argparse.Namespace, wanted: list[str], engine: Engine) -> Repo
             print(name, flush=True)
             memory += measure(engine, quick=options.quick)
     return _report(options, engine, missing, rows, memory)
+
+
+def _run_beside(options: argparse.Namespace, wanted: list[str], engine: Engine) -> Report:
+    report = Report("cost-beside")
+    report.add(*machine_lines(), f"- stub broker and load generator: {engine.name}", "")
+    rows = []
+    for load in LOADS:
+        if load.name in wanted:
+            print(f"{load.name}: {load.what}", flush=True)
+            pairs, seconds = max(options.runs or PAIRS, STARTS), options.seconds or QUICK_SECONDS
+            rows.append(
+                measure_beside(engine, load, options.beside, pairs=pairs, seconds=seconds, warm_seconds=QUICK_WARM_SECONDS, say=_say)
+            )
+    report.add(*beside_lines(rows))
+    report.data["beside"] = [{"load": row.load.name, "here_us": row.here_us, "there_us": row.there_us} for row in rows]
+    return report
 
 
 def _report(options: argparse.Namespace, engine: Engine, missing: list[str], rows: list[CostRow], memory: list[MemoryRow]) -> Report:
@@ -95,8 +114,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
     parser.add_argument("--load", action="append", help="only this row (repeatable)")
     parser.add_argument("--arm", action="append", help="only the pump and this proxy (repeatable)")
+    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="another checkout of Sluice, measured in turn with this one")
     parser.add_argument("--seconds", type=float, help="length of one run")
-    parser.add_argument("--runs", type=int, help="runs per proxy")
+    parser.add_argument("--runs", type=int, help="runs per proxy, or pairs")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "cost", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     parser.add_argument("--python-peers", action="store_true", help="do not use the C stub broker and load generator")

@@ -97,6 +97,7 @@ def start_sluice(
     enter: Path | None = None,
     seed: int | None = None,
     administered: bool = True,
+    checkout: Path = ROOT,
 ) -> Arm:
     """`sluice run` as a gateway in front of one broker.
 
@@ -111,6 +112,7 @@ def start_sluice(
         open_files: the limit on file descriptors, if it is to be low.
         enter: the file of a control group that takes its process in.
         administered: with an admin port.
+        checkout: whose source runs.
         seed: of processes that are to be alike; None: as the system starts them.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
@@ -123,7 +125,7 @@ def start_sluice(
     arm = _when_listening(
         Arm(
             "sluice",
-            _child(_entering(_limited(command, open_files), enter), log),
+            _child(_entering(_limited(command, open_files), enter), log, checkout),
             port,
             admin if administered else None,
             f"{HOST}:{port}",
@@ -199,10 +201,10 @@ def starters() -> tuple[dict[str, Starter], list[str]]:
     return found, missing
 
 
-def _child(command: Sequence[str], log: Path | None = None) -> subprocess.Popen[bytes]:
+def _child(command: Sequence[str], log: Path | None = None, checkout: Path = ROOT) -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     with (log or Path(os.devnull)).open("ab") as output:
-        return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
+        return subprocess.Popen(command, cwd=checkout, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output)
 
 
 def _when_listening(arm: Arm) -> Arm:

@@ -16,7 +16,7 @@ On two cores the stub broker and the load generators have a share of them: at fu
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from statistics import median
 
@@ -38,7 +38,7 @@ def cost(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
     """Two workers over two separate Sluices."""
     demand = small_produce(CONNECTIONS, options.rate)
     pairs = _compare(engine, options, Side([WORKERS], demand), Side([1] * WORKERS, demand))
-    ratio = pairs.interval()[0]
+    ratio = pairs.ratio.middle
     report.add(_line(f"CPU of a request at {options.rate:,.0f}/s, 2 workers / 2 Sluices", pairs, f"<= {GOAL_COST}", ratio <= GOAL_COST))
     report.data["cost"] = _data(pairs)
     return ratio <= GOAL_COST
@@ -55,7 +55,7 @@ def throughput(engine: Engine, options: argparse.Namespace, report: Report) -> b
 
 
 def _add_throughput(report: Report, title: str, pairs: Pairs, goal: float | None) -> bool:
-    ratio, low, high = pairs.interval()
+    ratio, low, high = astuple(pairs.ratio)
     figure = 1 / ratio
     is_good = goal is None or figure >= goal
     many, one = (median(part.per_second for part in side) for side in (pairs.one, pairs.other))
@@ -138,7 +138,7 @@ ROWS: dict[str, Callable[[Engine, argparse.Namespace, Report], bool]] = {
 
 
 def _line(title: str, pairs: Pairs, goal: str, is_good: bool | None) -> str:
-    ratio, low, high = pairs.interval()
+    ratio, low, high = astuple(pairs.ratio)
     one, other = (median(part.us for part in side) for side in (pairs.one, pairs.other))
     return f"| {title} | {ratio:.3f} ({low:.3f} - {high:.3f}) | {one:.2f} us | {other:.2f} us | {goal} | {_said(is_good)} |"
 
@@ -148,7 +148,7 @@ def _said(is_good: bool | None) -> str:
 
 
 def _data(pairs: Pairs) -> dict[str, object]:
-    return {"interval": pairs.interval(), "one": [asdict(one) for one in pairs.one], "other": [asdict(one) for one in pairs.other]}
+    return {"interval": asdict(pairs.ratio), "one": [asdict(one) for one in pairs.one], "other": [asdict(one) for one in pairs.other]}
 
 
 def main() -> int:

@@ -8,16 +8,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from math import sqrt
-from statistics import median
 
 from bench.cost.cost import SMALL_RECORD_BYTES
+from bench.cost.intervals import Interval, median_interval
 from bench.harness.arms import Arm, start_sluice
 from bench.harness.engine import Engine, Load, cpu_seconds
 from bench.harness.frames import Template, api_versions_request, produce_request
 
 WARM_S = 0.4
-CERTAIN_95 = 1.96
 CHURN_AT_ONCE_MAX, CHURN_AT_ONCE = 256, 32
 GENERATORS = 2
 
@@ -62,15 +60,10 @@ class Pairs:
     one: list[Slice] = field(default_factory=list)
     other: list[Slice] = field(default_factory=list)
 
-    def ratios(self) -> list[float]:
-        """CPU of the one over CPU of the other, lowest first."""
-        return sorted(a.us / b.us for a, b in zip(self.one, self.other, strict=True))
-
-    def interval(self) -> tuple[float, float, float]:
-        """Return the median of the ratios, and between which two it lies with a certainty of 95 %."""
-        ratios = self.ratios()
-        middle, reach = (len(ratios) - 1) / 2, CERTAIN_95 / 2 * sqrt(len(ratios))
-        return median(ratios), ratios[max(0, int(middle - reach))], ratios[min(len(ratios) - 1, round(middle + reach))]
+    @property
+    def ratio(self) -> Interval:
+        """CPU of the one over CPU of the other."""
+        return median_interval([a.us / b.us for a, b in zip(self.one, self.other, strict=True)])
 
 
 def small_produce(conns: int, rate: float) -> Demand:

@@ -1,0 +1,101 @@
+"""What a request costs in this checkout, over what it costs in another one: the rows of the cost table in alternating pairs.
+
+Both Sluices run at the same time and take one slice of load each in turn, every second time in the opposite order. A figure is the
+median of the ratios of neighbouring slices, with its interval. All processes of a start are laid out alike, and the next start lays
+them out otherwise.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.cost.cost import CostLoad
+from bench.cost.intervals import Interval, median_interval
+from bench.harness.arms import Arm, start_sluice
+from bench.harness.engine import ROOT, Engine, cpu_seconds
+
+STARTS = 4
+LIMIT = 1.03
+
+
+@dataclass
+class BesideRow:
+    """One load: CPU microseconds per request of each slice, by turn."""
+
+    load: CostLoad
+    here_us: list[float] = field(default_factory=list)
+    there_us: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> Interval:
+        """Here over there."""
+        return median_interval([here / there for here, there in zip(self.here_us, self.there_us, strict=True)])
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the whole interval lies above the limit."""
+        return self.ratio.low > LIMIT
+
+
+def measure_beside(
+    engine: Engine, load: CostLoad, other: Path, *, pairs: int, seconds: float, warm_seconds: float, say: Callable[[str], None]
+) -> BesideRow:
+    """Measure one load in `pairs` pairs, divided over some starts of both Sluices.
+
+    Args:
+        engine: the peers of both.
+        load: a row of the cost table.
+        other: a checkout of the same command line; it runs with this one's interpreter and libraries.
+        pairs: at least one for each start.
+        seconds: of one slice.
+        warm_seconds: before the first slice of a start, and before each.
+        say: takes a line on each start.
+    """
+    row = BesideRow(load)
+    for seed in range(1, STARTS + 1):
+        with ExitStack() as stack:
+            stub, stub_port = engine.stub(load.fetch_record_bytes)
+            stack.callback(stub.stop)
+            here, there = (_started(engine, stack, stub_port, checkout, seed) for checkout in (ROOT, other))
+            for arm in (here, there):
+                _slice_us(engine, load, arm, warm_seconds, warm_seconds)  # the first slice of a process is slower than those behind
+            for turn in range(pairs * seed // STARTS - pairs * (seed - 1) // STARTS):
+                order = (here, there) if turn % 2 == 0 else (there, here)
+                us = {id(arm): _slice_us(engine, load, arm, seconds, warm_seconds) for arm in order}
+                row.here_us.append(us[id(here)])
+                row.there_us.append(us[id(there)])
+        say(f"  start {seed}/{STARTS}: {row.ratio.middle:.3f} of the other's CPU")
+    return row
+
+
+def _started(engine: Engine, stack: ExitStack, stub_port: int, checkout: Path, seed: int) -> Arm:
+    arm = start_sluice(stub_port, engine.folder, seed=seed, checkout=checkout)
+    stack.callback(arm.stop)
+    return arm
+
+
+def _slice_us(engine: Engine, load: CostLoad, arm: Arm, seconds: float, warm_seconds: float) -> float:
+    running = engine.load(load.request, arm.port, conns=load.conns, depth=load.depth, rate=load.rate, churn=load.churn)
+    try:
+        time.sleep(warm_seconds)
+        pids = arm.pids()
+        cpu, done = cpu_seconds(pids), running.done()
+        time.sleep(seconds)
+        cpu, done = cpu_seconds(pids) - cpu, running.done() - done
+    finally:
+        running.stop()
+    if not done:
+        raise RuntimeError(f"{load.name}: no request was answered")
+    return cpu / done * 1e6
+
+
+def beside_lines(rows: Sequence[BesideRow]) -> list[str]:
+    """The table in Markdown."""
+    lines = [f"| load | CPU here / there (median) | 95 % interval | pairs | at most {LIMIT:.2f} |", "|---|--:|--:|--:|---|"]
+    for row in rows:
+        ratio, verdict = row.ratio, "slower" if row.is_slower else "ok"
+        title = f"{row.load.name} ({row.load.what})"
+        lines.append(f"| {title} | {ratio.middle:.3f} | {ratio.low:.3f} - {ratio.high:.3f} | {len(row.here_us)} | {verdict} |")
+    return lines
