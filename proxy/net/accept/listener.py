@@ -17,7 +17,9 @@ BACKLOG_ACCEPTS_PER_TURN = 8
 """Connections that are accepted in a turn while the kernel's queue is long: other connections wait while they are set up."""
 BACKLOG_CONNECTIONS_MIN = 128
 LONE_TURNS = 7
-"""After a client that came alone so many turns accept one each: to look for another is a system call that fails for nothing."""
+"""While connections arrive alone so many turns accept one each: to look for another one is a system call that fails."""
+LONE_ARRIVALS_MIN = 6
+"""So many times in a row a turn has to find one connection only, first: where several arrive at once a turn for each costs more."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -62,7 +64,7 @@ class Acceptor:
         self._reading = False
         self._stopped = False
         self._accepts_per_turn = ACCEPTS_PER_TURN
-        self._lone_turns = 0
+        self._lone_turns = self._lone_arrivals = 0
         self._retry: asyncio.TimerHandle | None = None
         self.port: int = sock.getsockname()[1]
         self._spare = _spare_descriptor()
@@ -125,7 +127,8 @@ class Acceptor:
                 fd, peer = self._sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 self._accepts_per_turn = ACCEPTS_PER_TURN
-                self._lone_turns = LONE_TURNS if number == 1 else 0
+                self._lone_arrivals = self._lone_arrivals + 1 if number <= 1 else 0
+                self._lone_turns = LONE_TURNS if self._lone_arrivals >= LONE_ARRIVALS_MIN else 0
                 return False
             except OSError as error:
                 if error.errno not in _EXHAUSTED:

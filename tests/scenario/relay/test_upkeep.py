@@ -13,7 +13,14 @@ import pytest
 from protocol.api_keys import ApiKey
 from protocol.messages.api_versions import read_api_keys
 from proxy.base.host_port import HostPort
-from proxy.net.accept.listener import ACCEPTS_PER_TURN, BACKLOG_ACCEPTS_PER_TURN, BACKLOG_CONNECTIONS_MIN, LONE_TURNS, Acceptor
+from proxy.net.accept.listener import (
+    ACCEPTS_PER_TURN,
+    BACKLOG_ACCEPTS_PER_TURN,
+    BACKLOG_CONNECTIONS_MIN,
+    LONE_ARRIVALS_MIN,
+    LONE_TURNS,
+    Acceptor,
+)
 from proxy.net.sockets import listen
 from proxy.net.upstream import prober
 from proxy.net.upstream.connector import Bootstrap
@@ -106,22 +113,27 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
     acceptor.close()
 
 
+async def accepted_by_turn(accepted: list[socket.socket], total: int) -> list[int]:
+    """Wait until `total` connections are accepted; return how many each turn of the loop accepted that accepted any."""
+    counts = [len(accepted)]
+
+    def in_each_turn() -> None:
+        counts.append(len(accepted))
+        if len(accepted) < total:
+            asyncio.get_running_loop().call_soon(in_each_turn)
+
+    in_each_turn()
+    await until(lambda: len(accepted) == total)
+    return [after - before for before, after in pairwise(counts) if after > before]
+
+
 async def test_a_long_backlog_is_accepted_a_few_at_a_time() -> None:
     """While more than 128 wait in the kernel's queue, a turn of the event loop accepts 8, so that connected clients wait less."""
     accepted: list[socket.socket] = []
     listening = listen(HOST, 0)
     crowd = [socket.create_connection(listening.getsockname()) for _ in range(BACKLOG_CONNECTIONS_MIN + 3 * ACCEPTS_PER_TURN)]
     acceptor = Acceptor(listening, lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
-    counts = [0]
-
-    def in_each_turn() -> None:
-        counts.append(len(accepted))
-        if len(accepted) < len(crowd):
-            asyncio.get_running_loop().call_soon(in_each_turn)
-
-    in_each_turn()
-    await until(lambda: len(accepted) == len(crowd))
-    took = [after - before for before, after in pairwise(counts) if after > before]
+    took = await accepted_by_turn(accepted, len(crowd))
     backlog_turns = took[1 : took.index(ACCEPTS_PER_TURN, 1)]
     assert took[0] == ACCEPTS_PER_TURN
     assert set(backlog_turns) == {BACKLOG_ACCEPTS_PER_TURN}
@@ -132,23 +144,31 @@ async def test_a_long_backlog_is_accepted_a_few_at_a_time() -> None:
         sock.close()
 
 
-async def test_a_backlog_behind_a_lone_connection_is_accepted_soon() -> None:
-    """Clients that come alone are accepted one in a turn; those that come together wait so for a few turns at most."""
+async def test_a_backlog_behind_lone_connections_is_accepted_soon() -> None:
+    """After connections that arrived alone a few turns accept one each, and the next turn accepts all that arrived together."""
+    accepted: list[socket.socket] = []
+    acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
+    clients: list[socket.socket] = []
+    for number in range(1, LONE_ARRIVALS_MIN + 1):
+        clients.append(socket.create_connection((HOST, acceptor.port)))
+        await until(lambda: len(accepted) == number)  # noqa: B023 - awaited here
+    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(LONE_TURNS + ACCEPTS_PER_TURN)]
+    took = await accepted_by_turn(accepted, len(clients))
+    assert took == [1] * LONE_TURNS + [ACCEPTS_PER_TURN]
+    acceptor.close()
+    for sock in (*clients, *accepted):
+        sock.close()
+
+
+async def test_a_turn_accepts_all_that_arrived_together_after_a_lone_connection() -> None:
+    """One connection that arrived alone says nothing about the next ones: where several arrive at once, one turn accepts them."""
     accepted: list[socket.socket] = []
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
     clients = [socket.create_connection((HOST, acceptor.port))]
     await until(lambda: len(accepted) == 1)
-    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(LONE_TURNS + ACCEPTS_PER_TURN)]
-    counts = [1]
-
-    def in_each_turn() -> None:
-        counts.append(len(accepted))
-        if len(accepted) < len(clients):
-            asyncio.get_running_loop().call_soon(in_each_turn)
-
-    in_each_turn()
-    await until(lambda: len(accepted) == len(clients))
-    assert [after - before for before, after in pairwise(counts) if after > before] == [1] * LONE_TURNS + [ACCEPTS_PER_TURN]
+    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(LONE_TURNS)]
+    took = await accepted_by_turn(accepted, len(clients))
+    assert took == [LONE_TURNS]
     acceptor.close()
     for sock in (*clients, *accepted):
         sock.close()
