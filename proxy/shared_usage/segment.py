@@ -1,9 +1,10 @@
 """The memory that worker processes share: a row of 64-bit words for each quota group, with cells that one worker each writes.
 
 Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows. A row
-holds the total of each worker, what each has under way, when each gave out its last throttle round, and for each worker a ring of
-(number of a slot of time, sum). Reads take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one
-writer. A row changes hands under a lock of the file that nobody waits for, and that the kernel frees when its holder dies.
+holds the total of each worker, what each has under way, how many fetches wait in each and since when the first one, the size of its last
+answer to a fetch, when each gave out its last throttle round, and for each worker a ring of (number of a slot of time, sum). Reads take no
+lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row changes hands under a lock of the file
+that nobody waits for, and that the kernel frees when its holder dies.
 
 An odd generation: the row is a group's. An even one: it is nobody's, or its writer died while it changed it.
 """
@@ -22,7 +23,7 @@ from typing import Final
 from proxy.base.errors import ProxyError
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 1
+VERSION: Final = 2
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -30,6 +31,9 @@ PROBES_MAX: Final = 64
 CACHE_LINE_WORDS: Final = 8
 NEVER_MS: Final = -(2**62)
 """Of a throttle round: there was none."""
+
+ASLEEP_MS: Final = 1_000
+"""A worker that did not say for so long that it is alive, which it does every 100 ms, is stopped or overloaded."""
 
 LOCKED: Final = -1
 FULL: Final = -2
@@ -114,12 +118,18 @@ class Segment:
         """Return when a worker last was alive; 0: it never was, or it ended."""
         return self.words[_PER_WORKER + worker]
 
+    def is_asleep(self, worker: int, now_ms: int) -> bool:
+        """Whether a worker is there and has not been alive for a second: no other one waits for what it does next."""
+        heartbeat_ms = self.words[_PER_WORKER + worker]
+        return heartbeat_ms != 0 and now_ms - heartbeat_ms >= ASLEEP_MS
+
     def enter(self, worker: int) -> None:
-        """A process begins as this worker: its predecessor has no rows and nothing under way any more, and what it used stays counted."""
+        """A process begins as this worker: of its predecessor there is nothing but what it used: no rows, nothing under way, no waiting."""
         marks = self._in_use + worker * self.rows_max
         for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()):
             if mark:
-                self.words[self.under_way_at(row) + worker] = 0
+                for at in (self.under_way_at(row), self.waiting_at(row), self.fronts_at(row)):
+                    self.words[at + worker] = 0
         self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
 
     def exit(self, worker: int) -> None:
@@ -162,13 +172,21 @@ class Segment:
         """Return the index of what the first worker has under way; that of the others follows."""
         return self.totals_at(row) + self.workers
 
+    def waiting_at(self, row: int) -> int:
+        """Return the index of how many fetches wait in the first worker; those of the others follow."""
+        return self.totals_at(row) + 2 * self.workers
+
+    def fronts_at(self, row: int) -> int:
+        """Return the index of the time of the fetch that waits longest in the first worker, 0: none waits; those of the others follow."""
+        return self.totals_at(row) + 3 * self.workers
+
     def throttle_rounds_at(self, row: int) -> int:
         """Return the index of the first worker's last throttle round; those of the others follow."""
-        return self.totals_at(row) + 2 * self.workers
+        return self.totals_at(row) + 5 * self.workers  # the sizes of the last answers are before them
 
     def ring_at(self, row: int, worker: int) -> int:
         """Return the index of a worker's slots: a number and a sum each."""
-        return self.totals_at(row) + 3 * self.workers + 2 * self.slots * worker
+        return self.totals_at(row) + 6 * self.workers + 2 * self.slots * worker
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
         """Return a group's row and True, else one that it may have and False. Called with the lock."""
@@ -225,7 +243,7 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
 
 
 def _row_words(workers: int, slots: int) -> int:
-    return _whole_lines(workers * (3 + 2 * slots))
+    return _whole_lines(workers * (6 + 2 * slots))
 
 
 def _whole_lines(words: int) -> int:

@@ -34,7 +34,7 @@ class SegmentRow:
         return self._words[self._generation_at] == self._generation
 
     def used(self) -> list[int]:
-        """Return what each worker used since the row began, then what each has under way."""
+        """Return the numbers of all workers, see `UsageRow`."""
         return self._used.tolist()
 
     def sums(self, worker: int) -> Iterator[tuple[int, int]]:
@@ -62,6 +62,28 @@ class SegmentRow:
         """Let this worker have so much under way."""
         self._used[self._segment.workers + self._worker] = amount
 
+    def publish_waiting(self, count: int, front: int) -> None:
+        """Let so many fetches wait in this worker; `front` is the time of the one that waits longest, 0: none waits."""
+        waiting_at = 2 * self._segment.workers + self._worker
+        self._used[waiting_at] = count
+        self._used[waiting_at + self._segment.workers] = front
+
+    def is_front(self, now_ms: int) -> bool:
+        """Whether no fetch of another worker, unless that is asleep, waits longer than the first of this one; of equal ones the lower."""
+        segment = self._segment
+        fronts = self._used[3 * segment.workers : 4 * segment.workers].tolist()
+        own = (fronts[self._worker], self._worker)
+        return not any(front and (front, worker) < own and not segment.is_asleep(worker, now_ms) for worker, front in enumerate(fronts))
+
+    def under_way(self) -> int:
+        """Return how much all workers have under way."""
+        workers = self._segment.workers
+        return sum(self._used[workers : 2 * workers].tolist())
+
+    def publish_answer(self, size_bytes: int) -> None:
+        """Let the last answer to a fetch in this worker have had this size."""
+        self._used[4 * self._segment.workers + self._worker] = size_bytes + 1
+
     def last_throttle_round_ms(self) -> int:
         """Return when a worker last gave out a throttle round."""
         segment = self._segment
@@ -73,7 +95,8 @@ class SegmentRow:
         self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
 
     def release(self) -> None:
-        """This worker uses the row no more, and has nothing under way there."""
+        """This worker uses the row no more, and has nothing under way and nothing that waits there."""
         if self.is_held():
             self.publish_under_way(0)
+            self.publish_waiting(0, 0)
             self._segment.release(self._row, self._worker)

@@ -17,6 +17,8 @@ from typing import Any, Final, Self
 
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.groups.fetch_queue import FetchQueue
+from proxy.shared_usage.shared_fetch_queue import SharedFetchQueue
 from proxy.shared_usage.sharing import Sharing, UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import Verdict
@@ -47,9 +49,11 @@ class Shared(EnforcedGroup):
         self._narrow()
 
     def certain_room(self, now_ms: int) -> float:
-        """Return how much can be recorded for certain; what others used is taken in when it is due."""
+        """Return how much can be recorded for certain; what others used is taken in when it is due, what they have under way always."""
         if now_ms >= self._sharing.due_ms:
             self._refresh(now_ms)
+        else:
+            self._sharing.look_under_way()
         return super().certain_room(now_ms)
 
     def update_bound(self, bound: float) -> None:
@@ -84,16 +88,19 @@ class Shared(EnforcedGroup):
     # What is under way, and throttle rounds. A change is published with the totals
 
     def pending_at(self, now_ms: int) -> float:
-        """Return what is under way, here and elsewhere; what others have is read when it is due."""
-        if now_ms >= self._sharing.due_ms:
-            self._refresh(now_ms)
+        """Return what is under way, here and elsewhere, as it is now: a fetch is judged by it."""
+        self._refresh(now_ms)
         return super().pending_at(now_ms)
 
     def _note_pending(self, pending: float) -> None:
         sharing = self._sharing
         if pending != sharing.pending:
-            sharing.pending = pending
+            sharing.note_pending(pending)
             self._note_unpublished()
+
+    def new_fetch_queue(self) -> FetchQueue:
+        """Return the queue of its fetches, of which a part is here."""
+        return SharedFetchQueue(self._sharing, self._note_unpublished)
 
     @property
     def measures_all(self) -> bool:
@@ -108,9 +115,13 @@ class Shared(EnforcedGroup):
     # Called by who has the list of groups to publish
 
     def publish(self, now_ms: int) -> None:
-        """Publish what was recorded here; the next record takes the slow path."""
+        """Publish what was recorded here; the next record takes the slow path. While fetches wait here, look at the other workers, too."""
         sharing = self._sharing
         sharing.is_noted = False
+        if sharing.waiting and sharing.row is not None and isinstance(self.fetch_queue, SharedFetchQueue):
+            self._refresh(now_ms)
+            self.fetch_queue.look(now_ms)
+            return
         if sharing.row is None:
             self._pull(now_ms)
             sharing.full = self._free

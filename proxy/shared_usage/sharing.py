@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from metering_format.event_kinds import REMOTE, SKIPPED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
 
@@ -24,7 +24,11 @@ units of its own worker, with the total found there.
 
 
 class UsageRow(Protocol):
-    """One group's row: for each worker a cumulative total, sums by slots of time, what is under way, and its last throttle round."""
+    """One group's row: for each worker a total, sums by slots of time, what is under way, what waits, and its last throttle round.
+
+    By worker, one after the other, it has what each used since the row began; has under way; how many fetches wait there; the time of the
+    first of them, 0: none waits; the size of the last answer to a fetch and one, 0: there was none.
+    """
 
     scope_key: str
     """The scope that it was claimed for."""
@@ -33,7 +37,7 @@ class UsageRow(Protocol):
         """Whether no other group has it."""
 
     def used(self) -> list[int]:
-        """Return what each worker used since the row began, then what each has under way."""
+        """Return these numbers."""
 
     def sums(self, worker: int) -> Iterator[tuple[int, int]]:
         """Yield (start of the slot in ms, what the worker used in it), newest first."""
@@ -43,6 +47,18 @@ class UsageRow(Protocol):
 
     def publish_under_way(self, amount: int) -> None:
         """Let this worker have so much under way."""
+
+    def publish_waiting(self, count: int, front: int) -> None:
+        """Let so many fetches wait in this worker; `front` is the time of the one that waits longest, 0: none waits."""
+
+    def is_front(self, now_ms: int) -> bool:
+        """Whether no fetch of another worker, unless that is asleep, waits longer than the first of this one."""
+
+    def under_way(self) -> int:
+        """Return how much all workers have under way."""
+
+    def publish_answer(self, size_bytes: int) -> None:
+        """Let the last answer to a fetch in this worker have had this size."""
 
     def last_throttle_round_ms(self) -> int:
         """Return when a worker last gave out a throttle round."""
@@ -103,17 +119,24 @@ class Sharing:
         published: what this object published of what it recorded itself.
         remote: units that were recorded here for others.
         pending, elsewhere: units that are under way, and how many of them elsewhere.
+        waiting, front: how many fetches wait here, and the time of the first one, as a row has it.
+        waiting_elsewhere: how many wait in other workers.
+        made_room: whether less has come to be under way elsewhere since the queue was looked at.
+        answer_bytes: the size of the last answer to a fetch that was published.
         throttle_round_ms: the last throttle round that this object gave out.
         pulled_ms, claim_ms: when totals were last read, and from when on to ask for a row.
         full, due_ms, is_noted: belong to the group; see `Shared`.
     """
 
     __slots__ = (
+        "answer_bytes",
         "claim_ms",
         "due_ms",
         "elsewhere",
+        "front",
         "full",
         "is_noted",
+        "made_room",
         "pending",
         "published",
         "pulled_ms",
@@ -122,6 +145,8 @@ class Sharing:
         "rows",
         "seen",
         "throttle_round_ms",
+        "waiting",
+        "waiting_elsewhere",
     )
 
     def __init__(self, rows: UsageRows) -> None:
@@ -132,6 +157,9 @@ class Sharing:
         self.remote = 0.0
         self.pulled_ms = self.claim_ms = self.due_ms = -NEVER_MS
         self.pending = self.elsewhere = 0.0
+        self.waiting = self.front = self.waiting_elsewhere = 0
+        self.made_room = False
+        self.answer_bytes = UNKNOWN
         self.throttle_round_ms = NO_THROTTLE_ROUND_MS
         self.full = NO_ROOM
         self.is_noted = False
@@ -158,11 +186,33 @@ class Sharing:
         if amount:
             self._publish_part(row, amount, now_ms)
             self.published = own
-        at = self.rows.workers + self.rows.worker
-        if self.pending != self.elsewhere or self.seen[at]:
-            under_way = round((self.pending - self.elsewhere) * self.rows.under_way_per_unit)
-            row.publish_under_way(under_way)
-            self.seen[at] = under_way
+        if self.pending != self.elsewhere or self.seen[self.rows.workers + self.rows.worker]:
+            self._publish_under_way(row)
+        if group.fetch_answer_bytes != self.answer_bytes:
+            self.answer_bytes = group.fetch_answer_bytes
+            row.publish_answer(self.answer_bytes)
+
+    def look_under_way(self) -> None:
+        """Let `pending` be what is under way now; what others used meanwhile is not looked at."""
+        if self.row is not None:
+            self._note_elsewhere(self.row.under_way() - self.seen[self.rows.workers + self.rows.worker])
+
+    def note_pending(self, pending: float) -> None:
+        """Let so much be under way, here and elsewhere. Others know of more at once, and of less when they know what came of it."""
+        is_more = pending > self.pending
+        self.pending = pending
+        if is_more and self.row is not None and self.row.is_held():
+            self._publish_under_way(self.row)
+
+    def note_waiting(self, waiting: int, front: int) -> None:
+        """Let so many fetches wait here; others know at once. `front` as in `UsageRow.publish_waiting`."""
+        self.waiting, self.front = waiting, front
+        if self.row is not None and self.row.is_held():
+            self._publish_waiting(self.row)
+
+    def is_front(self, now_ms: int) -> bool:
+        """Whether the first fetch that waits here is the first of all workers."""
+        return self.row is None or not self.row.is_held() or self.row.is_front(now_ms)
 
     @property
     def last_throttle_round_ms(self) -> int:
@@ -188,13 +238,19 @@ class Sharing:
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
         other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
         other.pending = other.elsewhere = self.elsewhere
-        self.pending, self.elsewhere = self.pending - self.elsewhere, 0.0
-        self.row = None
+        other.waiting_elsewhere = self.waiting_elsewhere
+        if self.waiting:
+            self.note_waiting(0, 0)
+        self._forget_others()
         self.claim_ms = NEVER_MS
 
     def _release(self, row: UsageRow) -> None:
-        self.pending, self.elsewhere = self.pending - self.elsewhere, 0.0
         row.release()
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        self.pending, self.elsewhere = self.pending - self.elsewhere, 0.0
+        self.waiting_elsewhere = 0
         self.row = None
 
     def _own_amount(self, group: EnforcedGroup) -> int:
@@ -205,6 +261,16 @@ class Sharing:
         worker = self.rows.worker
         self.seen[worker] += amount
         row.publish(self.seen[worker], amount, time_ms)
+
+    def _publish_under_way(self, row: UsageRow) -> None:
+        under_way = round((self.pending - self.elsewhere) * self.rows.under_way_per_unit)
+        row.publish_under_way(under_way)
+        self.seen[self.rows.workers + self.rows.worker] = under_way
+
+    def _publish_waiting(self, row: UsageRow) -> None:
+        row.publish_waiting(self.waiting, self.front)
+        at = 2 * self.rows.workers + self.rows.worker
+        self.seen[at], self.seen[at + self.rows.workers] = self.waiting, self.front
 
     # Rows
 
@@ -222,13 +288,15 @@ class Sharing:
             self.claim_ms = now_ms + claimed
             return None
         history = self._unpublished(group, now_ms)
-        self.row, self.seen, self.pulled_ms = claimed, [0] * (2 * self.rows.workers), -NEVER_MS
+        self.row, self.seen, self.pulled_ms = claimed, [0] * (5 * self.rows.workers), -NEVER_MS
         self._take_in(group, claimed, claimed.used(), now_ms)
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, self.rows.worker, 0, self.seen[self.rows.worker], now_ms, SKIPPED)
         for start_ms, amount in history:
             self._publish_part(claimed, amount, start_ms)
         self.published = self._own_amount(group)
+        if self.waiting:
+            self._publish_waiting(claimed)
         return claimed
 
     def _unpublished(self, group: EnforcedGroup, now_ms: int) -> Sequence[tuple[int, int]]:
@@ -248,12 +316,15 @@ class Sharing:
     # Usage from elsewhere
 
     def _take_in(self, group: EnforcedGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
-        """Record what the totals say beyond what was seen; what is under way replaces what was."""
+        """Record what the totals say beyond what was seen; what is under way, and what waits, replaces what was."""
         seen, self.seen = self.seen, used
-        workers = self.rows.workers
-        elsewhere = (sum(used[workers:]) - used[workers + self.rows.worker]) / self.rows.under_way_per_unit
-        self.pending += elsewhere - self.elsewhere
-        self.elsewhere = elsewhere
+        workers, worker = self.rows.workers, self.rows.worker
+        self._note_elsewhere(sum(used[workers : 2 * workers]) - used[workers + worker])
+        if group.fetch_answer_bytes == UNKNOWN and any(used[4 * workers :]):
+            group.fetch_answer_bytes = max(used[4 * workers :]) - 1
+        self.waiting_elsewhere = sum(used[2 * workers : 3 * workers]) - used[2 * workers + worker]
+        if self.waiting_elsewhere and group.fetch_queue is None:
+            group.fetch_queue = group.new_fetch_queue()
         if now_ms - self.pulled_ms > self.rows.slot_ms:
             self._take_in_late(group, row, seen, now_ms)
             return
@@ -261,6 +332,13 @@ class Sharing:
             total = used[worker]
             if total != seen[worker]:
                 self._record(group, now_ms, worker, total - seen[worker], total)
+
+    def _note_elsewhere(self, under_way: int) -> None:
+        elsewhere = under_way / self.rows.under_way_per_unit
+        if elsewhere < self.elsewhere:
+            self.made_room = True
+        self.pending += elsewhere - self.elsewhere
+        self.elsewhere = elsewhere
 
     def _take_in_late(self, group: EnforcedGroup, row: UsageRow, before: list[int], now_ms: int) -> None:
         """Record what was used since another look at the row, when it was used, in the order of time."""

@@ -26,7 +26,7 @@ from proxy.net.upstream.routes import Route, Routes
 from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_store.store import Origin, StoreContent
 from proxy.session.login.principal_connections import PrincipalConnections
-from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.segment import ASLEEP_MS, Segment
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
@@ -40,8 +40,6 @@ from quota.entity import KafkaPrincipal
 if TYPE_CHECKING:
     from proxy.metering.metering import Metering
 
-ASLEEP_MS: Final = 1_000
-"""A worker that did not say for so long that it is alive, which it does every 100 ms, is stopped or overloaded."""
 GROUP_ROWS: Final = 65_536
 """So many quota groups are shared by all workers; those beyond are counted by each worker alone."""
 

@@ -69,6 +69,10 @@ class EnforcedGroup(QuotaGroup):
         """Return what is under way as it is known at `now_ms`: for a class of groups that count with other processes."""
         return self.pending
 
+    def new_fetch_queue(self) -> FetchQueue:
+        """Return a queue for its fetches: for a class of groups that count with other processes."""
+        return FetchQueue()
+
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
         """Whether it has recorded nothing for so long, and no departed connection left a throttle to it."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms

@@ -38,7 +38,7 @@ class FetchQueue:
         place = (read_ms, self._numbers, tell)
         insort(self._waiting, place)
         self._roll_max_depth(now_ms)
-        self._max_depth = max(self._max_depth, len(self._waiting))
+        self._max_depth = max(self._max_depth, len(self))
         return place
 
     def leave(self, place: Place) -> None:
@@ -48,7 +48,7 @@ class FetchQueue:
         if at == 0:
             self.tell_first()
 
-    def is_first(self, place: Place) -> bool:
+    def is_first(self, place: Place, now_ms: int) -> bool:
         """Whether this one is first."""
         return self._waiting[0] is place
 
@@ -68,5 +68,5 @@ class FetchQueue:
     def _roll_max_depth(self, now_ms: int) -> None:
         if now_ms - self._max_depth_since_ms >= AGE_MAX_MS:
             self._max_depth_before = self._max_depth
-            self._max_depth = len(self._waiting)
+            self._max_depth = len(self)
             self._max_depth_since_ms = now_ms

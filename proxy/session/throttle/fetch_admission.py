@@ -108,7 +108,7 @@ class FetchAdmission:
         """Queue the fetch: the first one goes when the rate allows it, or at 25 s if this throttle round of the group is not taken."""
         line = group.fetch_queue
         if line is None:
-            line = group.fetch_queue = FetchQueue()
+            line = group.fetch_queue = group.new_fetch_queue()
         if self._line is not line or self._place is None:
             self.leave_queue()
             self._line = line
@@ -117,7 +117,7 @@ class FetchAdmission:
             self.throttle_ms = group.foretell(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
         else:
             self.throttle_ms = 0
-        if not has_throttle_round and not line.is_first(self._place):
+        if not has_throttle_round and not line.is_first(self._place, now_ms):
             self.wait_until_ms = now_ms + AGE_MAX_MS  # it is notified long before
             return False
         share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
@@ -131,7 +131,6 @@ class FetchAdmission:
             group.last_throttle_round_ms = now_ms
         if throttle_ms > 0:  # a throttle round passes no more than the bound does in its time, however long the window
             self._expect(group, min(self.bytes_max, max(1, int(group.limiting.bound * AGE_MAX_MS / 1_000))))
-        self.leave_queue()
         return True
 
     def _expect(self, group: EnforcedGroup, bytes_max: int) -> None:
@@ -149,15 +148,18 @@ class FetchAdmission:
         return min(self._expected_bytes, group.max_value_in_window())
 
     def forwarded(self, group: EnforcedGroup | None) -> None:
-        """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges."""
-        if self._place is not None:
-            self.leave_queue()
+        """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges.
+
+        It is under way before it leaves the queue, since the next one may wait in another process.
+        """
         if group is None:
             self._under_way.append((None, 0, INT32_MAX))
-            return
-        self._under_way.append((group, self._expected_bytes, self.bytes_max))
-        self._summed = None
-        group.pending += self._expected_bytes
+        else:
+            self._under_way.append((group, self._expected_bytes, self.bytes_max))
+            self._summed = None
+            group.pending += self._expected_bytes
+        if self._place is not None:
+            self.leave_queue()
 
     def answered(self, size_bytes: int) -> None:
         """The answer of the oldest fetch under way is here."""

@@ -86,7 +86,7 @@ def test_a_full_segment_has_no_row_until_one_is_left_and_old() -> None:
     assert segment.claim(digest(2), 0, OLD_MS + 12 * WINDOW_MS) == FULL, "its usage counts still"
     assert segment.claim(digest(2), 0, OLD_MS + 13 * WINDOW_MS) == 0
     assert not first.is_held()
-    assert SegmentRow(segment, 0, 0, "1").used() == [0, 0, 0, 0]
+    assert SegmentRow(segment, 0, 0, "1").used() == [0] * 10
     first.release()
     assert segment.claim(digest(2), 0, OLD_MS + 13 * WINDOW_MS) == TAKEN, "who lost a row does not give it up for its next group"
 
@@ -97,7 +97,7 @@ def test_a_row_that_was_released_keeps_its_totals() -> None:
     row = SegmentRow(segment, segment.claim(digest(0), 0, OLD_MS), 0, "1")
     row.publish(500, 500, OLD_MS)
     row.release()
-    assert SegmentRow(segment, segment.claim(digest(0), 0, OLD_MS), 0, "1").used() == [500, 0, 0, 0]
+    assert SegmentRow(segment, segment.claim(digest(0), 0, OLD_MS), 0, "1").used() == [500] + [0] * 9
 
 
 def test_sums_are_kept_by_slots() -> None:

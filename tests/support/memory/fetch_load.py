@@ -6,6 +6,7 @@ from proxy.base.close_reason import CloseReason
 from tests.support.frames.kafka_frames import fetch
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
+from tests.support.memory.worker_proxies import WorkerProxies
 
 MAX_BYTES_AT = 4 + 8 + 2 + 3 + 4 + 4 + 4  # length, header with client-id "etl", replica id, longest wait, min_bytes
 
@@ -23,14 +24,16 @@ class FetchLoad:
     """Moves time and runs every participant every `step_ms`.
 
     Args:
-        house: the fixture that they connect to.
+        proxy: the fixture that they connect to; with several workers each takes its turn.
         connections: how many.
         asks_bytes: `max_bytes` of every fetch.
         batch_bytes: the least that the broker returns, also above `asks_bytes`.
         takes_ms: how long the broker takes.
     """
 
-    def __init__(self, proxy: ProxyFixture, connections: int, asks_bytes: int, *, batch_bytes: int = 0, takes_ms: int = 5) -> None:
+    def __init__(
+        self, proxy: ProxyFixture | WorkerProxies, connections: int, asks_bytes: int, *, batch_bytes: int = 0, takes_ms: int = 5
+    ) -> None:
         self._proxy = proxy
         self._asks_bytes = asks_bytes
         self._batch_bytes = batch_bytes

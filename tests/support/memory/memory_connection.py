@@ -242,7 +242,7 @@ class ProxyFixture:
     """Everything around the connections: settings, quotas, timers, and the clock inside its block. Acts as their owner."""
 
     def __init__(self, *, produce: float | None = None, fetch: float | None = None, **settings: Any) -> None:
-        self.loop = ManualLoop()
+        self.loop: ManualLoop = settings.get("loop") or ManualLoop()
         self.counters = Counters()
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
         self.answer_buffer = AnswerBuffer()

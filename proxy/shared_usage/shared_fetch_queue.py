@@ -1,0 +1,60 @@
+"""The fetches of one group that wait in this worker, in one queue with those that wait in others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
+from proxy.shared_usage.sharing import Sharing
+
+
+class SharedFetchQueue(FetchQueue):
+    """The part of it that stands here. The row names the first one of each worker, and only the first of these is judged.
+
+    Args:
+        sharing: of the group.
+        keep_looking: called while fetches wait here: within `SHARE_MS` `look` is due.
+    """
+
+    __slots__ = ("_keep_looking", "_sharing", "_was_front")
+
+    def __init__(self, sharing: Sharing, keep_looking: Callable[[], None]) -> None:
+        super().__init__()
+        self._sharing = sharing
+        self._keep_looking = keep_looking
+        self._was_front = False
+
+    def __len__(self) -> int:
+        return len(self._waiting) + self._sharing.waiting_elsewhere
+
+    def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
+        """Add a fetch that was read at `read_ms`; `tell` is called when asking again is worth while."""
+        place = super().join(read_ms, tell, now_ms)
+        self._publish()
+        self._keep_looking()
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Give a place back; when it was the first one, the next one is notified, if that is not here within `SHARE_MS`."""
+        super().leave(place)
+        self._publish()
+
+    def is_first(self, place: Place, now_ms: int) -> bool:
+        """Whether this one is first of all workers."""
+        if not super().is_first(place, now_ms):
+            return False
+        self._was_front = self._sharing.is_front(now_ms)
+        return self._was_front
+
+    def look(self, now_ms: int) -> None:
+        """Notify the first one here when it has become the first of all, or when it is and others have less under way than before."""
+        is_front = self._sharing.is_front(now_ms)
+        if is_front and (self._sharing.made_room or not self._was_front):
+            self.tell_first()
+        self._was_front = is_front
+        self._sharing.made_room = False
+        self._keep_looking()
+
+    def _publish(self) -> None:
+        waiting = self._waiting
+        self._sharing.note_waiting(len(waiting), waiting[0][0] + 1 if waiting else 0)  # 0 is for none

@@ -1,0 +1,126 @@
+"""The fetches of a group that wait in several workers are in one queue, and together pass what those of one process do."""
+
+import pytest
+
+from proxy.enforcement.mode import AGE_MAX_MS, Mode
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.shared_usage.segment import ASLEEP_MS
+from proxy.shared_usage.shared_groups import SHARE_MS
+from tests.support.frames.kafka_frames import fetch
+from tests.support.memory.fetch_load import FetchLoad
+from tests.support.memory.memory_connection import Peer
+from tests.support.memory.shared_workers import SharedWorker, new_segment
+from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
+from tests.support.memory.worker_proxies import WorkerProxies
+
+BOUND = 100_000
+"""Of the loads: large enough that the heads of answers hardly matter."""
+WINDOW_S = 10
+LOAD_S = 130
+
+
+def passed_each_second(workers: int, connections: int, mode: Mode) -> list[int]:
+    """Let so many connections fetch a second's quota each without end; return what had passed after each second, none older than 25 s."""
+    with WorkerProxies(workers, fetch=float(BOUND), mode=mode) as proxies:
+        load = FetchLoad(proxies, connections, BOUND)
+        passed = [0]
+        for _ in range(LOAD_S):
+            load.run(1)
+            passed.append(load.passed_bytes)
+            assert load.oldest_ms < AGE_MAX_MS
+        return passed
+
+
+def worst_bytes(passed: list[int]) -> int:
+    """What passed in the ten seconds, after the first fifteen, in which it was the most."""
+    return max(passed[at] - passed[at - WINDOW_S] for at in range(15 + WINDOW_S, len(passed)))
+
+
+@pytest.mark.parametrize(("connections", "mode"), [(1, Mode.MUTE), (16, Mode.DELAY), (40, Mode.MUTE)])
+def test_workers_pass_what_one_process_does(connections: int, mode: Mode) -> None:
+    """In the long run within 2 %, in the worst ten seconds at most a tenth more; and every fetch goes before it is 25 s old."""
+    alone = passed_each_second(1, connections, mode)
+    for workers in (2, 4):
+        shared = passed_each_second(workers, connections, mode)
+        assert shared[-1] == pytest.approx(alone[-1], rel=0.02)
+        assert worst_bytes(shared) <= 1.1 * worst_bytes(alone)
+
+
+def ask(number: int) -> bytes:
+    """Return a Fetch request that may bring all."""
+    return fetch(number, version=FETCH_VERSION)
+
+
+def full_proxies(proxies: WorkerProxies, waiting: int) -> list[Peer]:
+    """Fill the window of 10,000 bytes with three answers, and let so many connections, of the workers in turn, wait, one a millisecond."""
+    first = proxies.connect()
+    for number in (1, 2, 3):
+        first.asks(ask(number), fetched_of(3_333, number))
+    proxies.wait(2 * SHARE_MS)
+    peers = []
+    for _ in range(waiting):
+        peers.append(proxies.connect())
+        assert peers[-1].sends(ask(1)) == []
+        proxies.wait(1)
+    return peers
+
+
+def test_fetches_go_in_the_order_in_which_they_were_read() -> None:
+    """Whichever worker read them: each that goes makes the next one the first, in its worker or in another one, within 10 ms."""
+    with WorkerProxies(3, fetch=1_000.0) as proxies:
+        peers = full_proxies(proxies, 9)
+        turns = []
+        for _ in range(2_300):
+            proxies.wait(10)
+            for at, peer in enumerate(peers):
+                if peer.forwarded():
+                    turns.append(at)
+                    peer.broker.arrive(fetched_of(3_333, 1))
+        assert turns == list(range(9))[: len(turns)]
+        assert len(turns) >= 6
+
+
+def test_room_that_is_made_in_one_worker_is_taken_in_another() -> None:
+    """An answer brings less than was expected: the fetch that waits in the other worker goes within two intervals of 10 ms."""
+    with WorkerProxies(2, fetch=1_000.0) as proxies:
+        early, late = proxies.connect(), proxies.connect()
+        assert early.sends(ask(1)) == [1]
+        proxies.wait(2 * SHARE_MS)
+        assert late.sends(ask(1)) == []
+        proxies.wait(500)
+        assert late.forwarded() == []
+        early.answers(fetched_of(100, 1))
+        proxies.wait(2 * SHARE_MS)
+        assert late.forwarded() == [1]
+
+
+def test_a_fetch_waits_behind_those_of_other_workers() -> None:
+    """One that would fit does not overtake a larger one that another worker has kept."""
+    with WorkerProxies(2, fetch=1_000.0) as proxies:
+        (large,) = full_proxies(proxies, 1)
+        proxies.wait(SHARE_MS)
+        small = proxies.connect()
+        assert small.sends(fetch(1, version=FETCH_VERSION, max_bytes=1)) == []
+        proxies.wait(11_000)
+        assert (large.forwarded(), small.forwarded()) == ([1], [1])
+
+
+@pytest.mark.parametrize("end", ["dead", "asleep"])
+def test_nobody_waits_behind_a_worker_that_does_nothing(end: str) -> None:
+    """When a worker died its fetches have left the queue; those of one that is asleep keep their places, and no fetch waits for them."""
+    segment = new_segment(2)
+    gone, here = (SharedWorker(segment, number, 1_000.0, 0) for number in (0, 1))
+    gone.record(10_000, 0)
+    first, second = FetchAdmission(), FetchAdmission()
+    assert not first.admits(gone.group, 500, 5, 5, has_throttle_round=False)
+    assert not second.admits(here.group, 500, 6, 6, has_throttle_round=False)
+    segment.beat(0, 20_000)
+    assert not second.admits(here.group, 500, 20_000, 6, has_throttle_round=False)
+    told: list[int] = []
+    second.notify = lambda: told.append(now_ms)
+    if end == "dead":
+        segment.exit(0)
+    for now_ms in range(20_010, 20_000 + 2 * ASLEEP_MS, SHARE_MS):
+        here.publish(now_ms)
+    assert told == [20_010 if end == "dead" else 20_000 + ASLEEP_MS]
+    assert second.admits(here.group, 500, told[0], 6, has_throttle_round=False)

@@ -1,0 +1,62 @@
+"""The proxies of several workers in one process, on one clock: what one budget over all of them lets a client have."""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from proxy.shared_usage.shared_groups import SHARE_MS
+from proxy.shared_usage.shared_usage import SharedUsage
+from tests.support.memory.memory_connection import ManualLoop, Peer, ProxyFixture
+from tests.support.memory.shared_workers import new_segment
+
+
+class WorkerProxies:
+    """Workers that share a segment, each with its timer; connections are given to them in turn. One worker counts alone.
+
+    Attributes:
+        proxies: one of each worker.
+        usages: what each has of the segment; none of one that counts alone.
+    """
+
+    def __init__(self, workers: int, **settings: Any) -> None:
+        self.loop = ManualLoop()
+        self.usages: list[SharedUsage] = []
+        self.proxies: list[ProxyFixture] = []
+        self._connected = 0
+        if workers == 1:
+            self.proxies.append(ProxyFixture(loop=self.loop, **settings))
+            return
+        segment = new_segment(workers)
+        for number in range(workers):
+            usage = SharedUsage(segment, number)
+            usage.on_unpublished = self._timer_of(usage)
+            self.usages.append(usage)
+            self.proxies.append(ProxyFixture(loop=self.loop, factories=usage, **settings))
+
+    def connect(self) -> Peer:
+        """Return a new connection, of the next worker."""
+        self._connected += 1
+        return self.proxies[self._connected % len(self.proxies)].connect()
+
+    @property
+    def now_ms(self) -> int:
+        """The time."""
+        return self.loop.now_ms
+
+    def wait(self, ms: int) -> None:
+        """Let time pass in all workers; deadlines fall due on the way."""
+        self.loop.run_until(self.loop.now_ms + ms)
+
+    def __enter__(self) -> Self:
+        """From here on the proxies' one clock shows the time of all of them."""
+        self.proxies[0].__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.proxies[0].__exit__(kind, error, trace)
+
+    def _timer_of(self, usage: SharedUsage) -> Callable[[], None]:
+        def start() -> None:
+            self.loop.call_later(SHARE_MS / 1_000, lambda: usage.publish_dirty(self.loop.now_ms))
+
+        return start
