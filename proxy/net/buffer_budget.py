@@ -113,7 +113,7 @@ class BufferBudget:
             return
         self._counters.memory_pressure = now
         say = log.warning if now > before else log.info
-        say("memory_pressure", level=now, buffered_bytes=held_bytes, bytes_max=self.bytes_max, paused=len(self._paused))
+        say("memory_pressure", pressure=now, buffered_bytes=held_bytes, bytes_max=self.bytes_max, paused=len(self._paused))
 
 
 def _is_empty(channel: Channel) -> bool:

@@ -11,6 +11,7 @@ from proxy.net.buffer_budget import NO_PRESSURE, PAUSING, REFUSING, UNTAKEN_MS, 
 from proxy.net.relay.flow import Channel
 from proxy.session.buffers import BufferAccount
 from proxy.telemetry.counters import Counters
+from tests.proxy.telemetry.test_log import lines_of
 
 KIB = 1024
 BUDGET = 1_000 * KIB
@@ -241,3 +242,20 @@ def test_frames_give_way_before_answers_that_nobody_takes_use_up_their_room() ->
     reader.set(to_client=900 * KIB)
     proxy.look()
     assert proxy.account.frames_bytes_max == pytest.approx(400 * KIB)
+
+
+def test_a_line_about_memory_pressure_keeps_its_level() -> None:
+    """The line says how high the pressure is, and is a warning while it rises and an information when it has fallen."""
+    proxy = ProxyFixture()
+    proxy.connect(to_client=int(0.97 * BUDGET))
+
+    def rise_and_fall() -> None:
+        proxy.look()
+        proxy.connections.clear()
+        proxy.look(1_000)
+
+    lines = lines_of(rise_and_fall)
+    assert [(line["event"], line["level"], line["pressure"]) for line in lines] == [
+        ("memory_pressure", "warning", 2),
+        ("memory_pressure", "info", NO_PRESSURE),
+    ]
