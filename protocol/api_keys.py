@@ -1,4 +1,4 @@
-"""The table of all APIs: header versions, treatment, where throttle time sits. Made from `apis.json` at import."""
+"""The table of all APIs: header versions, treatment, position of the throttle time. Built from `apis.json` at import."""
 
 import json
 from collections.abc import Container, Iterator
@@ -110,13 +110,13 @@ class Treatment(Enum):
     """What Sluice does with a request."""
 
     PASS = "pass"  # noqa: S105 - no password: forwarded as it came
-    OBSERVE = "observe"  # forwarded; bytes of the request or of the answer count against a byte quota
-    ANSWER = "answer"  # its answer is Sluice's own, made from the broker's
+    OBSERVE = "observe"  # forwarded; the bytes of its request or response count against a byte quota
+    ANSWER = "answer"  # the response is Sluice's own, made from the broker's
     REFUSE = "refuse"  # inter-broker or controller plane: never advertised, closes the connection
 
 
 class ThrottlePosition(Enum):
-    """Where `throttle_time_ms` stands in a response."""
+    """Position of `throttle_time_ms` in a response."""
 
     NONE = "none"
     FIRST = "first"  # right after the response header
@@ -151,12 +151,12 @@ class ApiVersion:
 
 
 TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("apis.json").read_text(encoding="utf-8"))
-"""The table as it stands in the file: `apis` and `layouts`."""
+"""The content of `apis.json`: `apis` and `layouts`."""
 
 _OBSERVED = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
-# On broker listeners, yet spoken by brokers only: the share-group persister.
+# Available on broker listeners, but used by brokers only: the share-group persister.
 _SHARE_STATE = frozenset(range(ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE_SUMMARY + 1))
-# Version 2 answers with the addresses of controllers, which no client listener may show.
+# Version 2 returns the addresses of controllers, which must not reach a client.
 _VERSION_CAPS = {int(ApiKey.DESCRIBE_QUORUM): 1}
 
 
@@ -215,15 +215,15 @@ def _all_versions() -> Iterator[ApiVersion]:
 
 
 API_VERSIONS: dict[int, ApiVersion] = {api.index: api for api in _all_versions()}
-"""Every pair that the table knows, refused ones too, by the int32 at offset 4 of a request frame."""
+"""All pairs in the table, refused ones too, by the int32 at offset 4 of a request frame."""
 
 KNOWN_KEYS: frozenset[int] = frozenset(api.key for api in API_VERSIONS.values())
 
 HIDDEN_KEYS: frozenset[int] = frozenset(api["key"] for api in TABLE["apis"] if _is_hidden(api))
-"""Keys of the inter-broker and controller plane: not advertised, refused when they come."""
+"""Keys of the inter-broker and controller plane: not advertised, and refused in requests."""
 
 MAX_VERSIONS: dict[int, int] = {}
-"""Highest version of each key that clients may use; maxima of ApiVersions are capped to it."""
+"""Highest version of each key that clients may use; ApiVersions responses are capped to it."""
 for _api in API_VERSIONS.values():
     if _api.treatment is not Treatment.REFUSE:
         MAX_VERSIONS[_api.key] = max(_api.version, MAX_VERSIONS.get(_api.key, 0))
@@ -235,7 +235,7 @@ def client_api_keys() -> frozenset[int]:
 
 
 class AllKeysExcept:
-    """A set of API keys given by the keys that are not in it."""
+    """The set of all API keys except the given ones."""
 
     __slots__ = ("_kept",)
 
@@ -247,15 +247,15 @@ class AllKeysExcept:
 
 
 def keys_to_drop(*, unknown_apis_pass: bool) -> Container[int]:
-    """Return the keys that leave the broker's ApiVersions answer: the hidden ones and, unless they pass, the unknown ones."""
+    """Return the keys to remove from a broker's ApiVersions response: the hidden ones and, unless they pass, the unknown ones."""
     return HIDDEN_KEYS if unknown_apis_pass else AllKeysExcept(client_api_keys())
 
 
 def unknown_api_version(key: int, version: int) -> ApiVersion:
-    """Describe a pair that is not in the table, for requests that are answered or let through nevertheless.
+    """Return an ApiVersion for a pair that is not in the table, for requests that are answered or forwarded nevertheless.
 
-    A newer ApiVersions request has a flexible header (KIP-511). Of a vendor's API nothing is known: only what all request
-    headers begin with is read, and only the correlation id of its answer.
+    A newer ApiVersions request has a flexible header (KIP-511). The format of a vendor's API is unknown: only the part common to all
+    request headers is read, and only the correlation id of its response.
     """
     from_the_future = key == ApiKey.API_VERSIONS
     return ApiVersion(

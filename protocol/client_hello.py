@@ -1,6 +1,6 @@
 """Reads the host name (SNI) from the first message of a TLS client.
 
-Only the name is looked for; whether the rest is right is for TLS itself to judge. Sources: RFC 8446, 4.1.2 and 5.1; RFC 6066, 3.
+Only the name is parsed; TLS itself checks everything else. Sources: RFC 8446, 4.1.2 and 5.1; RFC 6066, 3.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from protocol.errors import ClientHelloError
 
 HELLO_BYTES_MAX = 64 * 1024
-"""Longest hello that is waited for. Usual ones have a few hundred bytes, those with keys against quantum computers less than 2 KiB."""
+"""Maximum length of a ClientHello. Usual ones have a few hundred bytes, those with post-quantum keys less than 2 KiB."""
 
 RECORDS_MAX = 256
-"""Most records that a hello may come in."""
+"""Maximum number of records of one ClientHello."""
 EXTENSIONS_MAX = 256
-"""Most extensions that are looked through for the name; usual hellos have fewer than thirty."""
+"""Maximum number of extensions searched for the name; usual messages have fewer than thirty."""
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _MAJOR_VERSION = 3
@@ -25,11 +25,11 @@ _NAME_BYTES_MAX = 255
 
 
 class ClientHelloReader:
-    """Takes a hello in whatever pieces it comes, and keeps them: TLS wants them too.
+    """Parses a ClientHello from pieces of any size, and keeps the bytes, since TLS needs them too.
 
     Attributes:
-        is_whole: the hello has come, and `server_name` is known.
-        server_name: the host name in it, in lower case; None: it names none.
+        is_whole: the message is complete, and `server_name` is known.
+        server_name: the host name in lower case; None when the message has none.
         data: everything that was fed.
     """
 
@@ -44,10 +44,10 @@ class ClientHelloReader:
         self._records = 0
 
     def feed(self, data: bytes) -> bool:
-        """Take what has come; return whether the hello is whole now.
+        """Add received bytes; return whether the message is complete.
 
         Raises:
-            ClientHelloError: this is not TLS, or no hello that can be read.
+            ClientHelloError: the bytes are not TLS, or not a readable ClientHello.
         """
         self.data += data
         if len(self.data) > 2 * HELLO_BYTES_MAX:
@@ -58,7 +58,7 @@ class ClientHelloReader:
         return self.is_whole
 
     def _take_record(self) -> bool:
-        """Move one record into the message; False when it is not here in full."""
+        """Move one record into the message; False when it is not complete."""
         head = self.data[self._at : self._at + _RECORD_HEAD_BYTES]
         if head and (head[0] != _HANDSHAKE or (len(head) > 1 and head[1] != _MAJOR_VERSION)):
             raise ClientHelloError("what came first is no TLS", "not_tls")
@@ -90,7 +90,7 @@ class ClientHelloReader:
 
 
 class _Fields:
-    """Reads one field after another, none beyond the end."""
+    """Reads one field after another, never beyond the end."""
 
     __slots__ = ("_at", "_data")
 
@@ -137,7 +137,7 @@ def _server_name(hello: _Fields) -> str | None:
 
 
 def _first_host(names: _Fields) -> str | None:
-    """There may be one name of each kind, and there is one kind."""
+    """Return the host name; RFC 6066 allows one name of each type and defines one type."""
     if not names or names.number(1) != _HOST_NAME:
         raise ClientHelloError("a server name that is no host name")
     name = names.vector(2)

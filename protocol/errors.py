@@ -1,8 +1,8 @@
-"""What a broken or forbidden message raises. Each class maps to one close reason."""
+"""Errors for invalid or forbidden messages. Each class maps to one close reason."""
 
 
 class ProtocolError(Exception):
-    """The peer broke the protocol, or asked for what Sluice does not let through.
+    """The peer violated the protocol, or sent a request that Sluice refuses.
 
     Attributes:
         reason: slug of the close reason; a connection that raised this ends with it.
@@ -17,31 +17,31 @@ class ProtocolError(Exception):
 
 
 class FrameSizeError(ProtocolError):
-    """A frame length below its minimum or above its limit."""
+    """A frame length below the minimum or above the limit."""
 
     reason = "frame_size"
 
 
 class BadHeaderError(ProtocolError):
-    """A request header that cannot be read, or is larger than its limits."""
+    """A request header that is invalid or exceeds a limit."""
 
     reason = "bad_header"
 
 
 class BadRequestError(ProtocolError):
-    """A request body whose beginning cannot be read."""
+    """A request body whose first fields are invalid."""
 
     reason = "bad_request"
 
 
 class TooManyTopicsError(BadRequestError):
-    """A request to make or delete topics, or its answer, with more in it than is judged."""
+    """A request to create or delete topics, or its response, with more elements than Sluice checks."""
 
     reason = "too_many_topics"
 
 
 class BadResponseError(ProtocolError):
-    """A response that does not read as its API and version say."""
+    """A response that does not match its API and version."""
 
     reason = "bad_response"
 
@@ -65,12 +65,12 @@ class RefusedApiError(ProtocolError):
 
 
 class ProxyHeaderError(ProtocolError):
-    """What a load balancer sent first is no header that can be understood."""
+    """The first bytes of a connection are not a valid PROXY header."""
 
     reason = "proxy_header"
 
 
 class ClientHelloError(ProtocolError):
-    """What a client of TLS sent first cannot be read."""
+    """The first bytes of a TLS connection are not a readable ClientHello."""
 
     reason = "tls_handshake"

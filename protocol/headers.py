@@ -9,7 +9,7 @@ _CORRELATION_ID_BYTES = 4
 
 
 def frame_end(data: Buffer, at: int) -> int:
-    """Return the offset behind the frame whose length field, complete, stands at `at`."""
+    """Return the offset after the frame whose complete length field is at `at`."""
     end: int = at + LENGTH_BYTES + INT32.unpack_from(data, at)[0]
     return end
 

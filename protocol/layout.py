@@ -1,9 +1,9 @@
-"""Compile the field tables of `apis.json` into functions that walk over a message.
+"""Compiles the field tables of `apis.json` into functions that walk over a message.
 
-A compiled walker takes the bytes and an offset and returns the offset behind what it walked over. It is quick because it checks
-little: a length that goes too far shows as IndexError or struct.error at the next read, or as an offset behind the end of the
-frame. Who calls it does so inside `reading` and compares the result with the end. Offsets never go back, counts never size
-anything, and every element of an array has at least one byte, so a walk ends with the bytes that are there.
+A compiled walker takes the bytes and an offset and returns the offset after the fields it skipped. It is fast because it checks
+little: a length that is too large shows as IndexError or struct.error at the next read, or as an offset beyond the end of the
+frame. The caller runs it inside `reading` and compares the result with the end. Offsets never decrease, counts never size
+an allocation, and every element of an array has at least one byte, so a walk ends at the latest with the available bytes.
 """
 
 import struct
@@ -21,7 +21,7 @@ _FIXED_BYTES = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint
 
 
 class Field(NamedTuple):
-    """A field of one version of a message. `fields` are those of a struct, `tag` is None for an ordinary field."""
+    """A field of one version of a message. `fields` are those of a struct; `tag` is None for a field without a tag."""
 
     name: str
     type: str
@@ -32,7 +32,7 @@ class Field(NamedTuple):
 
     @property
     def fixed_bytes(self) -> int | None:
-        """The length of a value that has always the same, or None."""
+        """The length of a value of fixed length, or None."""
         return None if self.is_array else _FIXED_BYTES.get(self.type)
 
 
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
         return next(field for field in self.fields if field.name == name)
 
     def before(self, name: str) -> tuple[Field, ...]:
-        """Return the ordinary fields that stand before `name`: all of them when it is tagged or absent."""
+        """Return the untagged fields before `name`: all of them when it is tagged or absent."""
         ordinary = tuple(field for field in self.fields if field.tag is None)
         names = [field.name for field in ordinary]
         return ordinary[: names.index(name)] if name in names else ordinary
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 
 
 def in_range(versions: str | None, version: int) -> bool:
-    """Return whether `version` is in a range as Kafka's message definitions write it: "3", "0-8", "9+" or "none"."""
+    """Return whether `version` is in a range in the notation of Kafka's message definitions: "3", "0-8", "9+" or "none"."""
     if versions is None or versions == "none":
         return False
     first, _, last = versions.removesuffix("+").partition("-")
@@ -68,7 +68,7 @@ def in_range(versions: str | None, version: int) -> bool:
 
 
 def layout_of(key: int, kind: str, version: int) -> Layout:
-    """Return the layout of a "request" or "response". Where both releases of Kafka have the version, the newer one words it."""
+    """Return the layout of a "request" or "response". When both releases of Kafka have the version, the newer one's layout is used."""
     for entry in TABLE["layouts"]:
         if entry["key"] == key and entry["type"] == kind and in_range(entry["versions"], version):
             return layout_from(entry, version)
@@ -98,7 +98,7 @@ def _field_of(row: dict[str, Any], version: int) -> Field:
 
 @contextmanager
 def reading(error: type[ProtocolError] = BadResponseError) -> Iterator[None]:
-    """Turn what a compiled walker raises on bytes that do not read into `error`."""
+    """Raise `error` in place of the exceptions that a compiled walker raises on invalid bytes."""
     try:
         yield
     except (IndexError, struct.error) as cause:
@@ -129,17 +129,17 @@ def _length(count: int) -> int:
 
 
 def skip_string(data: Buffer, at: int) -> int:
-    """Go past a string with an int16 length."""
+    """Skip a string with an int16 length."""
     return at + 2 + _length(INT16.unpack_from(data, at)[0])
 
 
 def skip_bytes(data: Buffer, at: int) -> int:
-    """Go past bytes or records with an int32 length."""
+    """Skip bytes or records with an int32 length."""
     return at + 4 + _length(INT32.unpack_from(data, at)[0])
 
 
 def skip_compact(data: Buffer, at: int) -> int:
-    """Go past a compact string, compact bytes or compact records: a varint of length + 1."""
+    """Skip a compact string, compact bytes or compact records: a varint of length + 1."""
     length = data[at]
     if length < 0x80:
         return at + (length or 1)
@@ -148,7 +148,7 @@ def skip_compact(data: Buffer, at: int) -> int:
 
 
 def skip_tags(data: Buffer, at: int) -> int:
-    """Go past a tag section."""
+    """Skip a tag section."""
     count = data[at]
     if count == 0:
         return at + 1
@@ -169,7 +169,7 @@ def read_count(data: Buffer, at: int, *, compact: bool) -> tuple[int, int]:
 
 
 def skip_fields(fields: Sequence[Field], *, flexible: bool) -> Skip:
-    """Compile a walker over ordinary fields that stand one after the other; neighbours of fixed length are one step."""
+    """Compile a walker over consecutive untagged fields; adjacent fields of fixed length are skipped together."""
     steps: list[Skip] = []
     fixed = 0
     for field in fields:
@@ -182,13 +182,13 @@ def skip_fields(fields: Sequence[Field], *, flexible: bool) -> Skip:
 
 
 def skip_struct(fields: Sequence[Field], *, flexible: bool) -> Skip:
-    """Compile a walker over a struct: its ordinary fields and, in flexible versions, its tag section."""
+    """Compile a walker over a struct: its untagged fields and, in flexible versions, its tag section."""
     ordinary = skip_fields([field for field in fields if field.tag is None], flexible=flexible)
     return _chain([ordinary, skip_tags]) if flexible else ordinary
 
 
 def skip_field(field: Field, *, flexible: bool) -> Skip:
-    """Compile a walker over one ordinary field."""
+    """Compile a walker over one untagged field."""
     if field.is_array:
         return _skip_array(field, flexible=flexible)
     return _skip_value(field, flexible=flexible)
@@ -222,7 +222,7 @@ def _skip_array(field: Field, *, flexible: bool) -> Skip:
 
 
 def _element_bytes(field: Field, *, flexible: bool) -> int | None:
-    """Return the length of an element that has always the same, or None."""
+    """Return the length of an element of fixed length, or None."""
     if field.type in _FIXED_BYTES:
         return _FIXED_BYTES[field.type]
     lengths = [inner.fixed_bytes for inner in field.fields]

@@ -1,4 +1,4 @@
-"""Compile the field tables of `apis.json` into walks in steps: `layout` for messages whose arrays may have any number of elements."""
+"""Compiles the field tables of `apis.json` into walks in steps, for messages whose arrays may have any number of elements."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,11 +7,11 @@ from protocol.primitives import Buffer
 from protocol.steps import Pace, Steps
 
 SkipInSteps = Callable[[Buffer, int, Pace], Steps[int]]
-"""Goes past fields that begin at an offset; returns the offset behind them."""
+"""Skips fields from an offset on; returns the offset after them."""
 
 
 def fields_in_steps(fields: Sequence[Field], *, flexible: bool) -> SkipInSteps:
-    """Compile a walk over ordinary fields that stand one after the other; it pauses between elements of arrays, nested ones too."""
+    """Compile a walk over consecutive untagged fields; it pauses between elements of arrays, nested ones too."""
     walks = [_field_in_steps(field, flexible=flexible) for field in fields if field.tag is None]
 
     def walk(data: Buffer, at: int, pace: Pace) -> Steps[int]:
@@ -23,7 +23,7 @@ def fields_in_steps(fields: Sequence[Field], *, flexible: bool) -> SkipInSteps:
 
 
 def struct_in_steps(fields: Sequence[Field], *, flexible: bool) -> SkipInSteps:
-    """Compile a walk over a struct: its ordinary fields and, in flexible versions, its tag section."""
+    """Compile a walk over a struct: its untagged fields and, in flexible versions, its tag section."""
     to_tags = fields_in_steps(fields, flexible=flexible)
 
     def walk(data: Buffer, at: int, pace: Pace) -> Steps[int]:

@@ -1,4 +1,4 @@
-"""Changes of a frame whose other bytes stay the same."""
+"""Replacements of parts of a frame; all other bytes stay the same."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ COPIED_PER_STEP: Final = 256 * 1024
 class Patches:
     """Replacements in one frame, collected in wire order.
 
-    Of thousands of them not all are kept: `flush` writes those so far, and what stands between them, into the new frame.
+    `flush` writes the replacements so far and the bytes between them into the new frame, so that thousands of them need not be kept.
     """
 
     __slots__ = ("_done", "_frame", "_patches", "_written")
@@ -21,27 +21,27 @@ class Patches:
     def __init__(self, frame: bytes | memoryview) -> None:
         self._frame = frame
         self._patches: list[tuple[int, int, bytes]] = []
-        self._written: bytearray | None = None  # the new frame, as far as it was flushed ...
-        self._done = LENGTH_BYTES  # ... which is up to here in the old one
+        self._written: bytearray | None = None  # the new frame, as far as it is written ...
+        self._done = LENGTH_BYTES  # ... which is up to this offset of the old one
 
     def __len__(self) -> int:
-        """How many wait to be written."""
+        """Return the number of replacements that are not written."""
         return len(self._patches)
 
     def add(self, at: int, end: int, new: bytes) -> None:
-        """Replace what stands from `at` to `end`, behind all replacements so far."""
+        """Replace the bytes from `at` to `end`, which are after all replacements so far."""
         self._patches.append((at, end, new))
 
     def insert(self, number: int, at: int, end: int, new: bytes) -> None:
-        """Replace what stands from `at` to `end`, before replacement `number` of those that wait."""
+        """Replace the bytes from `at` to `end`, before unwritten replacement `number`."""
         self._patches.insert(number, (at, end, new))
 
     def growth_since(self, number: int) -> int:
-        """Return by how many bytes the replacements from `number` on of those that wait lengthen the frame."""
+        """Return by how many bytes the unwritten replacements from `number` on lengthen the frame."""
         return sum(len(new) - (end - at) for at, end, new in self._patches[number:])
 
     def flush(self) -> Steps[None]:
-        """Write the replacements so far; nothing is inserted before them any more."""
+        """Write the replacements so far, in steps; no replacement can be inserted before them any more."""
         if not self._patches:
             return
         if self._written is None:
@@ -55,11 +55,11 @@ class Patches:
             self._done = end
 
     def result(self) -> bytes | memoryview:
-        """Return the frame with all replacements and its length put right, or the frame itself when there are none."""
+        """Return the frame with all replacements and its new length, or the frame itself when there are none."""
         return finished(self.written())
 
     def written(self) -> Steps[bytes | memoryview]:
-        """Write the result, some bytes at a time."""
+        """Return the result, written in steps."""
         yield from self.flush()
         written = self._written
         if written is None:
@@ -69,7 +69,7 @@ class Patches:
         return bytes(written) if len(written) <= COPIED_PER_STEP else memoryview(written)
 
     def _copy(self, end: int) -> Steps[None]:
-        """Copy what stays, up to `end`, some bytes at a time."""
+        """Copy unchanged bytes up to `end`, in steps."""
         assert self._written is not None
         while self._done < end:
             until = min(end, self._done + COPIED_PER_STEP)

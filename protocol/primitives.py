@@ -1,4 +1,4 @@
-"""Reader and writers of Kafka's primitive types, bounds checked, for everything that is not on the hot path."""
+"""Reader and writers of Kafka's primitive types with bounds checks, for everything that is not on the hot path."""
 
 from struct import Struct
 
@@ -16,19 +16,19 @@ Buffer = bytes | bytearray | memoryview
 
 
 class IncompleteError(Exception):
-    """The frame goes on, but the bytes have not arrived. Never leaves this package."""
+    """The frame continues, but the bytes have not arrived. Caught within `protocol`."""
 
 
 class Reader:
-    """Reads values one after the other and refuses to go past the end of its frame.
+    """Reads values one after the other, never beyond the end of its frame.
 
-    Every length is compared with the bytes that are left before anything is made of it.
+    Every length is compared with the bytes left before a value is made of it.
 
     Args:
-        data: where the frame lies; may hold other frames too.
+        data: the bytes, which may contain other frames too.
         at: offset of the next value.
-        end: end of the frame, which may lie behind the end of `data`.
-        error: what to raise when the bytes do not read.
+        end: end of the frame, which may be beyond the end of `data`.
+        error: class of the exception for invalid bytes.
     """
 
     __slots__ = ("_available", "_data", "_error", "at", "end")
@@ -41,7 +41,7 @@ class Reader:
         self.end = end
 
     def skip(self, count: int) -> int:
-        """Go `count` bytes on and return the offset that they begin at."""
+        """Advance by `count` bytes and return the offset of the first of them."""
         at = self.at
         after = at + count
         if count < 0 or after > self.end:
@@ -66,7 +66,7 @@ class Reader:
         return value
 
     def raw(self, count: int) -> bytes:
-        """Read `count` bytes as they are."""
+        """Read `count` bytes."""
         at = self.skip(count)
         return bytes(self._data[at : at + count])
 
@@ -107,7 +107,7 @@ class Reader:
         return None if count < 0 else self.raw(count)
 
     def nullable_string(self, *, compact: bool) -> str | None:
-        """Read a string, or None. Bytes that are no UTF-8 become U+FFFD, as in Kafka."""
+        """Read a string, or None. Invalid UTF-8 becomes U+FFFD, as in Kafka."""
         value = self.nullable_string_bytes(compact=compact)
         return None if value is None else value.decode("utf-8", "replace")
 
@@ -116,7 +116,7 @@ class Reader:
         return self.nullable_string(compact=compact) or ""
 
     def skip_tag_section(self, *, max_fields: int = INT32_MAX, max_field_bytes: int = INT32_MAX) -> None:
-        """Go past a tag section."""
+        """Skip a tag section."""
         count = self.uvarint()
         if count > max_fields:
             raise self._error(f"{count} tagged fields, limit {max_fields}")
@@ -129,7 +129,7 @@ class Reader:
 
 
 def uvarint(value: int) -> bytes:
-    """Write an unsigned varint in its shortest form."""
+    """Return an unsigned varint in its shortest form."""
     if value < 0x80:
         return bytes((value,))
     encoded = bytearray()
@@ -146,7 +146,7 @@ def uvarint_bytes(value: int) -> int:
 
 
 def string(value: str, *, compact: bool) -> bytes:
-    """Write a string that is not null."""
+    """Return the bytes of a string that is not null."""
     encoded = value.encode()
     if len(encoded) > MAX_STRING_BYTES:
         raise ValueError(f"string of {len(encoded)} bytes, limit {MAX_STRING_BYTES}")
@@ -154,5 +154,5 @@ def string(value: str, *, compact: bool) -> bytes:
 
 
 def with_length(body: bytes | bytearray) -> bytes:
-    """Put the 4 bytes of its length before a frame."""
+    """Return a frame with its 4-byte length in front."""
     return INT32.pack(len(body)) + body

@@ -1,6 +1,6 @@
-"""The header of the PROXY protocol, versions 1 and 2: whose connection a load balancer hands on.
+"""The header of the PROXY protocol, versions 1 and 2, in which a load balancer names the client.
 
-Only addresses matter here: TLVs are skipped unread, and so is everything behind UNKNOWN and LOCAL. Source: HAProxy's
+Only addresses are read: TLVs, and everything after UNKNOWN and LOCAL, are skipped. Source: HAProxy's
 "The PROXY protocol, versions 1 & 2", sections 2.1 and 2.2.
 """
 
@@ -14,13 +14,13 @@ from protocol.errors import ProxyHeaderError
 V1_BYTES_MAX = 107
 """Longest header of version 1, with its CR LF. Source: the specification, which derives it from two IPv6 addresses."""
 V2_BODY_BYTES_MAX = 4_096
-"""Longest rest of a version 2 header that is waited for: addresses and TLVs, among which may be a client's certificate."""
+"""Maximum length of the rest of a version 2 header: addresses and TLVs, which may include a client certificate."""
 
 _V1_PREFIX = b"PROXY "
 _V1_UNKNOWN = b"PROXY UNKNOWN"
 _V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 _V2_HEAD_BYTES = 16  # signature, version and command, family and transport, length
-_V2_ADDRESSES_MAX = 36  # two IPv6 addresses and two ports: nothing behind them is looked at
+_V2_ADDRESSES_MAX = 36  # two IPv6 addresses and two ports: bytes after them are not read
 _LOCAL, _PROXY = 0x0, 0x1
 _UNSPEC, _INET, _INET6, _UNIX = 0x0, 0x1, 0x2, 0x3
 _STREAM = 0x1
@@ -28,18 +28,18 @@ _DATAGRAM = 0x2
 
 
 class ProxyHeader(NamedTuple):
-    """What the balancer says of the connection."""
+    """The content of a header."""
 
     source: tuple[str, int] | None
-    """IP address and port of the client; None when it names none, and the socket's own address is what is known."""
+    """IP address and port of the client; None when the header names none, and the address of the socket applies."""
     local: bool
-    """The balancer itself is the client, to check that a server is there."""
+    """The load balancer itself is the client, for a health check."""
 
 
 class ProxyHeaderReader:
-    """Takes a header from the beginning of a stream, in whatever pieces it comes, and not one byte more.
+    """Reads a header from the beginning of a stream, in pieces of any size, and not one byte more.
 
-    Keeps at most 107 bytes; `header` is there once all of it was taken.
+    Keeps at most 107 bytes; `header` is set when the header is complete.
     """
 
     __slots__ = ("_kept", "_skipped", "header")
@@ -51,14 +51,14 @@ class ProxyHeaderReader:
 
     @property
     def begun(self) -> bool:
-        """Whether any byte has come."""
+        """Whether any byte has arrived."""
         return bool(self._kept)
 
     def feed(self, data: bytes) -> int:
-        """Take what belongs to the header from the beginning of `data`, return how many bytes that is.
+        """Consume the bytes of the header at the beginning of `data`; return how many there are.
 
         Raises:
-            ProxyHeaderError: this is no header of either version, or one that may not be sent.
+            ProxyHeaderError: the bytes are not a header of either version, or not a valid one.
         """
         if self.header is not None or not data:
             return 0
@@ -94,7 +94,7 @@ class ProxyHeaderReader:
         return taken + to_skip
 
     def _keep(self, data: bytes, up_to: int) -> int:
-        """Keep of `data` what is still missing of so many bytes; return how much that was."""
+        """Keep the bytes of `data` up to a total of `up_to`; return how many were kept."""
         missing = max(0, up_to - len(self._kept))
         self._kept += data[:missing]
         return min(missing, len(data))
@@ -120,7 +120,7 @@ def _read_v1(line: bytes) -> ProxyHeader:
 
 def _text_address(text: bytes, *, version: int) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     try:
-        if b"%" in text:  # a zone of the balancer's own machine
+        if b"%" in text:  # a zone index has a meaning on the load balancer only
             raise ValueError
         return ipaddress.IPv4Address(text.decode("ascii")) if version == 4 else ipaddress.IPv6Address(text.decode("ascii"))
     except ValueError:
@@ -134,7 +134,7 @@ def _text_port(text: bytes) -> int:
 
 
 def _check_v2_head(head: bytearray) -> int:
-    """Return the length of what follows the first 16 bytes, when these may be sent."""
+    """Validate the first 16 bytes and return the length of the rest."""
     version, command = head[12] >> 4, head[12] & 0xF
     if version != 2:
         raise ProxyHeaderError(f"a header with the signature of version 2 that says version {version}")
@@ -147,7 +147,7 @@ def _check_v2_head(head: bytearray) -> int:
 
 
 def _read_v2(header: bytes) -> ProxyHeader:
-    """Read the first 16 bytes and the addresses behind them; TLVs were skipped."""
+    """Read the first 16 bytes and the addresses after them; TLVs were skipped."""
     if header[12] & 0xF == _LOCAL:
         return ProxyHeader(None, local=True)
     family, transport = header[13] >> 4, header[13] & 0xF
@@ -166,7 +166,7 @@ def _read_v2(header: bytes) -> ProxyHeader:
 
 
 def _plain(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
-    """An IPv4 address as such, also where it is written as an IPv6 address."""
+    """Return the address, an IPv4-mapped IPv6 address as IPv4."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(address)

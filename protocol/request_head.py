@@ -1,4 +1,4 @@
-"""The beginning of a request: its header, and of Produce and Fetch the fields that quotas look at."""
+"""The beginning of a request: its header, and for Produce and Fetch the fields that quotas need."""
 
 from protocol.api_keys import API_VERSIONS, KNOWN_KEYS, ApiKey, ApiVersion, unknown_api_version
 from protocol.errors import BadHeaderError, BadRequestError, UnknownApiError, UnknownVersionError
@@ -11,16 +11,16 @@ _PRODUCE_SINCE_TRANSACTIONAL_ID = 3
 
 
 class RequestHead:
-    """What the beginning of one request says. Offsets count bytes from the first byte of the frame's length.
+    """The fields at the beginning of one request. Offsets count from the first byte of the frame's length.
 
     Attributes:
-        client_id: None when null; bytes that are no UTF-8 read as U+FFFD, as in Kafka.
-        client_id_bytes: the same as it stands in the frame.
+        client_id: None when null; invalid UTF-8 becomes U+FFFD, as in Kafka.
+        client_id_bytes: the same, as in the frame.
         body_at: offset of the first byte after the header.
-        head_len: bytes from the first byte of the length to the last byte that was looked at.
+        head_len: number of bytes from the first byte of the length to the last byte read.
         acks, acks_at, transactional_id: Produce.
         max_wait_ms, min_bytes, max_bytes, replica_id and their offsets: Fetch and ShareFetch; None where the version has none.
-            From Fetch v15 on the replica id stands at the end of the body: see `messages.fetch.read_replica_id`.
+            From Fetch v15 on the replica id is at the end of the body: see `messages.fetch.read_replica_id`.
     """
 
     __slots__ = (
@@ -64,22 +64,22 @@ class RequestHead:
 
 
 def read_request_head(data: Buffer, at: int, frame_size: int, *, unknown_apis_pass: bool = False) -> RequestHead | None:
-    """Read the beginning of the request whose length field stands at `at`.
+    """Read the beginning of the request whose length field is at `at`.
 
     Args:
         data: the bytes that have arrived.
         at: offset of the frame's length.
-        frame_size: what that length says, already checked against the limit for frames.
-        unknown_apis_pass: read the head of a key that the table lacks instead of raising.
+        frame_size: the value of that length, already compared with the limit.
+        unknown_apis_pass: read the head of a key that is not in the table instead of raising.
 
     Returns:
-        The head, or None when more bytes are needed to tell.
+        The head, or None when more bytes are needed.
 
     Raises:
-        BadHeaderError: the header does not fit into the frame or into its limits.
-        BadRequestError: the same for the fields of Produce and Fetch behind it.
+        BadHeaderError: the header does not fit into the frame, or exceeds a limit.
+        BadRequestError: the same for the fields of Produce and Fetch after it.
         UnknownApiError: the key is not in the table and unknown keys do not pass.
-        UnknownVersionError: the version is not in the table; a newer ApiVersions is no error (KIP-511).
+        UnknownVersionError: the version is not in the table; a newer ApiVersions is not an error (KIP-511).
     """
     if frame_size < HEAD_BYTES - LENGTH_BYTES:
         raise BadHeaderError(f"frame of {frame_size} bytes holds no request header")

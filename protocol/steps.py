@@ -1,6 +1,6 @@
 """Walks over thousands of items in steps: a generator pauses after some items, so that the event loop can run other callbacks.
 
-A walk is a generator. It is given the time (ms) at each pause, for walks that record what they find; the others do not look at it.
+A walk receives the time (ms) at each pause. Walks that record what they find use it; the others ignore it.
 """
 
 from collections.abc import Generator
@@ -12,14 +12,14 @@ Steps = Generator[None, int, T]
 """Pauses without a value, takes the time in milliseconds, and returns its result."""
 
 ITEMS_PER_STEP: Final = 256
-"""Most items (topics, partitions, configurations, tagged fields) that a walk looks at between two pauses: about a millisecond's work."""
+"""Most items (topics, partitions, configurations, tagged fields) that a walk processes between two pauses, in about a millisecond."""
 
 
 class Pace:
-    """Counts the items of one walk: says when to pause, and adds up what was walked.
+    """Counts the items of one walk, and says when to pause.
 
     Attributes:
-        items: how many were counted.
+        items: number of items so far.
     """
 
     __slots__ = ("_pause_at", "items")
@@ -29,7 +29,7 @@ class Pace:
         self._pause_at = ITEMS_PER_STEP
 
     def due(self, items: int = 1) -> bool:
-        """Count items that were just looked at; return whether the walk has to pause now."""
+        """Count items that were just processed; return whether the walk has to pause now."""
         self.items += items
         if self.items < self._pause_at:
             return False
@@ -38,7 +38,7 @@ class Pace:
 
 
 def finished(steps: Steps[T], now_ms: int = 0) -> T:
-    """Run a walk to its end at once, at one time, and return its result."""
+    """Run a walk to its end without pauses, at one time, and return its result."""
     try:
         next(steps)
         while True:

@@ -1,4 +1,4 @@
-"""Controller-mutation quotas: topics and partitions made or deleted. Source: Kafka 3.8 `ControllerMutationQuotaManager`."""
+"""Controller-mutation quotas on topics and partitions created or deleted. Source: Kafka 3.8 `ControllerMutationQuotaManager`."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -12,11 +12,11 @@ BucketGroup = TypeVar("BucketGroup", bound=MutationGroup)
 
 
 class ControllerMutationQuotaManager(QuotaGroups[BucketGroup]):
-    """Token buckets per group; `record_and_get_throttle_time_ms` is the strict use.
+    """One token bucket per group; `record_and_get_throttle_time_ms` is the strict mode.
 
     Args:
-        starts_full: a new bucket holds its whole burst. Kafka's does, since it was last filled in 1970; on a clock that starts near 0
-            it has to be said.
+        starts_full: a new bucket holds its whole burst. Kafka's does, because it refills from 1970 on; a clock that starts near 0
+            needs this argument.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class ControllerMutationQuotaManager(QuotaGroups[BucketGroup]):
         super().__init__(ClientQuotaType.CONTROLLER_MUTATION, make, num_samples=num_samples, window_ms=window_ms, callback=callback)
 
     def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> BucketGroup:
-        # twice the time that fills it, so that rounding cannot leave it a hair below
+        # twice the time that fills it, so that rounding cannot leave it below the burst
         filled_since_ms = now_ms - 2 * self.num_samples * self.window_ms if self._starts_full else 0
         return self._make(
             tags, bound, num_samples=self.num_samples, window_ms=self.window_ms, created_ms=now_ms, last_update_ms=filled_since_ms
         )
 
     def _is_idle(self, group: BucketGroup, now_ms: int) -> bool:
-        """A new bucket is full: one that is not is kept, or its client would have what it owes forgiven."""
+        """Whether the bucket is full, as a new one is. Forgetting one that is not full would cancel its client's throttle."""
         return super()._is_idle(group, now_ms) and group.is_full(now_ms)
 
     def _with_parent(self, group: BucketGroup, parent: BucketGroup | None) -> BucketGroup:

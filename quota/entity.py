@@ -1,4 +1,4 @@
-"""Who a quota is for: types, principals, entities, and the encoded form of names.
+"""The subject of a quota: types, principals, entities, and the encoded form of names.
 
 Source: Kafka 3.8 `ClientQuotaType`, `ClientQuotaEntity`, `KafkaPrincipal`, `Sanitizer`.
 """
@@ -21,7 +21,7 @@ UNLIMITED: Final = 9.223372036854775807e18
 
 
 class ClientQuotaType(enum.Enum):
-    """What is counted. The value is the name Kafka gives to the metrics group."""
+    """Type of quota. The value is Kafka's name of the metrics group."""
 
     PRODUCE = "Produce"
     FETCH = "Fetch"
@@ -30,7 +30,7 @@ class ClientQuotaType(enum.Enum):
 
 
 class ConfigEntityType(enum.Enum):
-    """What one part of an entity names, as a callback sees it."""
+    """Type of an entity part, as a callback receives it."""
 
     USER = "USER"
     CLIENT_ID = "CLIENT_ID"
@@ -64,7 +64,7 @@ class EntityPart:
 class ClientQuotaEntity:
     """A user, a client-id, or both; names are raw.
 
-    The name `<default>` means the default entity. A client that is really called so is written with `literal_client_id=True`
+    The name `<default>` means the default entity. A client whose name really is `<default>` has `literal_client_id=True`
     (and a user with `literal_user=True`); the flags are dropped for every other name, so that equal entities compare equal.
     """
 
@@ -108,11 +108,11 @@ def sanitize(name: str) -> str:
 
     A lone surrogate becomes `%3F`, as in Java. Source: Kafka 3.8 `Sanitizer.sanitize`.
     """
-    return _sanitized(name) if len(name) <= NAME_BYTES_MAX else _sanitized.__wrapped__(name)  # long names are not remembered
+    return _sanitized(name) if len(name) <= NAME_BYTES_MAX else _sanitized.__wrapped__(name)  # long names are not cached
 
 
 def user_tag(name: str) -> str:
-    """Return a user as it stands in the tags of groups: encoded, and a long name in the form in which it is kept."""
+    """Return a user in the form used in tags: encoded, and a long name shortened."""
     tag = sanitize(kept_name(name))
     return tag if len(tag) <= NAME_BYTES_MAX else KeptName(tag)
 

@@ -1,8 +1,8 @@
-"""Errors of `quota`. Being over quota is not an error: it is a number of milliseconds."""
+"""Errors of `quota`. Exceeding a quota is not an error: it is a number of milliseconds."""
 
 
 class QuotaError(Exception):
-    """A quota, entity or name that cannot be; the message says which and why."""
+    """An invalid quota, entity or name; the message says which and why."""
 
 
 class SanitizedNameError(QuotaError):

@@ -1,6 +1,6 @@
-"""All quotas of one type, by entity and by what a callback asks for. It is immutable: the next takes its place, in all managers at once.
+"""All quotas of one type, by entity and by tags. The object is immutable; a change replaces it in all managers at once.
 
-Managers of many brokers share one, so a change of thousands of quotas costs each of them no more than a look at its groups.
+The managers of many brokers share one object, so a change of thousands of quotas costs each of them only a pass over its groups.
 """
 
 import weakref
@@ -17,7 +17,7 @@ USER_CLIENT_ID_LEVEL: Final = 4
 
 
 class DefaultPart:
-    """Stands for a default entity in keys: no name, however odd, equals it."""
+    """Represents a default entity in keys; it is not equal to any name."""
 
 
 DEFAULT_PART: Final = DefaultPart()
@@ -30,7 +30,7 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
     """Bounds in units per second, by entity.
 
     Attributes:
-        rules: the same by user and client-id as they stand in tags; not to be changed.
+        rules: the bounds by user and client-id in the form used in tags; not to be modified.
     """
 
     __slots__ = ("__weakref__", "_before", "_bounds", "_changes", "_counts", "rules")
@@ -44,7 +44,7 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
 
     @classmethod
     def of(cls, bounds: Mapping[ClientQuotaEntity, float]) -> "QuotaLimits":
-        """Return `bounds`, as one if they are none.
+        """Return `bounds` as `QuotaLimits`, converted if necessary.
 
         Raises:
             QuotaError: an entity without a name.
@@ -62,16 +62,16 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
 
     @property
     def bounds(self) -> Mapping[ClientQuotaEntity, float]:
-        """The same as a plain table, which is found in faster; not to be changed."""
+        """The bounds as a plain dict, which is faster to look up; not to be modified."""
         return self._bounds
 
     @property
     def levels(self) -> int:
-        """The bits of the levels of which there are quotas."""
+        """One bit for each level that has quotas."""
         return sum(level for level, count in self._counts.items() if count)
 
     def changed(self, changes: Mapping[ClientQuotaEntity, float | None]) -> "QuotaLimits":
-        """Return these with other bounds (None: without one); the same object where nothing is different.
+        """Return a copy with other bounds (None removes one); the same object when nothing differs.
 
         Raises:
             QuotaError: an entity without a name.
@@ -99,7 +99,7 @@ class QuotaLimits(Mapping[ClientQuotaEntity, float]):
         self.rules[rule_key(entity)] = (entity, bound)
 
     def since(self, before: "QuotaLimits") -> Collection[ClientQuotaEntity]:
-        """Return the entities whose bound is another one than in `before`; at once where these were made of it."""
+        """Return the entities whose bound differs from that in `before`; a stored list when this object was made from `before`."""
         if self._before is not None and self._before() is before:
             return self._changes
         if not before:
@@ -119,7 +119,7 @@ def level_of(entity: ClientQuotaEntity) -> int:
 
 
 def rule_key(entity: ClientQuotaEntity) -> RuleKey:
-    """Return where the rule of an entity is found: by its names as they stand in tags."""
+    """Return the key of the entity's rule: its names in the form used in tags."""
     user: Part = None if entity.user is None else user_tag(entity.user)
     client_id: Part = None if entity.client_id is None else kept_name(entity.client_id)
     return (DEFAULT_PART if entity.user_is_default else user, DEFAULT_PART if entity.client_id_is_default else client_id)

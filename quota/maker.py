@@ -1,7 +1,7 @@
-"""Makers of groups: a client that invents client-ids is limited to a share of the tables that they fill.
+"""Makers of groups: a client that invents client-ids is limited to a share of the tables that it fills.
 
-A user that the broker let in is one maker. Of clients without a known user those of one address (of IPv6: one /64) at one listener are one,
-so that no client fills up what others need by connecting again under other names.
+A user that the broker authenticated is one maker. Without a known user, all clients of one address (IPv6: one /64) at one listener are
+one maker, so that no client can use up the table by connecting again under other names.
 """
 
 from functools import lru_cache
@@ -13,11 +13,11 @@ from quota.names import kept_name
 
 
 class Maker(NamedTuple):
-    """One of them. All empty: no maker.
+    """One maker. All attributes empty: no maker.
 
     Attributes:
-        user: its name as tables keep it; "" for a client without a known user.
-        listener, network: where it comes in, and from which address.
+        user: its name, shortened as in tables; "" for a client without a known user.
+        listener, network: where the client connects, and from which address.
     """
 
     user: str = ""
@@ -26,16 +26,16 @@ class Maker(NamedTuple):
 
     @property
     def share(self) -> "Maker":
-        """As whom it has a share: a user has one wherever it comes from."""
+        """The maker whose share is used: a user has one share for all addresses."""
         return Maker(self.user) if self.user else self
 
     @property
     def place(self) -> "Maker":
-        """All clients that come in there, by any name."""
+        """All clients of this listener and address, whatever their names."""
         return Maker("", self.listener, self.network)
 
     def of_user(self, name: str) -> "Maker":
-        """A user that comes in here."""
+        """A user at this listener and address."""
         return Maker(kept_name(name), self.listener, self.network)
 
 
@@ -49,10 +49,10 @@ def maker_at(listener: str, host: str) -> Maker:
 
 
 def maker_of(principal: KafkaPrincipal) -> Maker:
-    """Return the maker that a principal is, where nothing is known of where it comes from."""
+    """Return the maker of a principal whose listener and address are unknown."""
     return NO_MAKER if is_anonymous(principal) else NO_MAKER.of_user(principal.name)
 
 
 def is_anonymous(principal: KafkaPrincipal) -> bool:
-    """Whether a principal is Kafka's own for clients that did not log in."""
+    """Whether a principal is Kafka's own for clients that have not authenticated."""
     return principal.name == ANONYMOUS.name and principal.type == ANONYMOUS.type

@@ -1,4 +1,4 @@
-"""Groups per quota type, found by what the callback says, with bounds that follow the quota table.
+"""Groups per quota type, found by the tags of the callback, with bounds that follow the quota table.
 
 Source: Kafka 3.8 `ClientQuotaManager`, `QuotaFactory`.
 """
@@ -24,27 +24,27 @@ GROUPS_MAX: Final = 50_000
 """Clients choose their ids, so the number of groups has a bound; see `_group_beyond_the_bound`."""
 
 GROUPS_PER_USER_MAX: Final = 1_000
-"""So many of them one user that logged in may make by changing its client-id, and clients of one address without a known user together."""
+"""Maximum number of groups per authenticated user, which changes its client-id, and per address for clients without a known user."""
 
 OVERFLOWS_MAX: Final = 1_000
-"""So many groups there are for those that have too many, or came when there were too many ..."""
+"""Maximum number of overflow groups, which are shared by clients that have too many groups, or that found the table full ..."""
 
 OVERFLOWS_PER_PLACE_MAX: Final = 100
-"""... of which so many may be of names that came in from one address."""
+"""... of which at most this many for names from one address."""
 
 OVERFLOW: Final = "__other__"
 LISTENER_TAG: Final = "listener"
 ADDRESS_TAG: Final = "address"
-"""Of a group that clients of one address share which there was no room for."""
+"""The tag of an overflow group, shared by clients of one address."""
 FIND_COST: Final = 3
-"""To find the group of an entity takes so many times as long as to ask for the limit of one that is at hand."""
+"""Cost of finding an entity's group, as a multiple of the cost of requesting the limit of a known group."""
 
 Group = TypeVar("Group", bound=QuotaGroup | MutationGroup)
 RateGroup = TypeVar("RateGroup", bound=QuotaGroup)
 
 
 class _Made:
-    """What one maker made, and when it was last looked for what it left alone."""
+    """The groups that one maker made, and when they were last checked for idle ones."""
 
     __slots__ = ("keys", "swept_ms")
 
@@ -54,17 +54,17 @@ class _Made:
 
 
 class QuotaGroups(Generic[Group]):
-    """What the managers of all types have in common: the table of limits, the callback, and the groups.
+    """Common base of the managers of all types: the table of limits, the callback, and the groups.
 
     Attributes:
-        enabled: a quota of this type has ever been given (or a custom callback is there) and it is not switched off. While False
+        enabled: a quota of this type has ever been set (or a custom callback is used) and quotas are not switched off. While False
             nothing is recorded.
-        generation: grows whenever a cached group may no longer be the right one.
-        custom_callback: the callback is not Kafka's own, so groups are to be asked for per request.
+        generation: increases whenever a cached group may be out of date.
+        custom_callback: the callback is not Kafka's own, so the group has to be requested for each request.
 
     Args:
-        make: makes a group from tags, bound and settings, and with `parent` one that is a part of another.
-        cap_ms: no verdict is longer; None: none but 32 bits, at which Kafka's number wraps (and may become negative).
+        make: makes a group from tags, bound and settings; `parent` makes it part of another group.
+        cap_ms: maximum of a verdict; None: only that of 32 bits, at which Kafka's number wraps (and may become negative).
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class QuotaGroups(Generic[Group]):
         self._changed()
 
     def replace_quotas(self, table: Mapping[ClientQuotaEntity, float]) -> None:
-        """Make `table` the quotas in force, with one refresh for all changes; the caller does not change it afterwards."""
+        """Replace all quotas by `table`, with one refresh for all changes; the caller does not modify it afterwards."""
         before, self._limits = self._limits, QuotaLimits.of(table)
         changes = self._limits.since(before)
         if not changes:
@@ -133,7 +133,7 @@ class QuotaGroups(Generic[Group]):
         self._changed()
 
     def update_static_default(self, bound: float | None) -> None:
-        """Set the ninth level (`producer_default`, `consumer_default`); None: there is none. A custom callback never sees it."""
+        """Set the ninth level (`producer_default`, `consumer_default`); None removes it. A custom callback never receives it."""
         if bound == self._static_default:
             return
         self._static_default = bound
@@ -143,7 +143,7 @@ class QuotaGroups(Generic[Group]):
         self.refresh_bounds()
 
     def refresh_bounds(self) -> None:
-        """Ask the callback for every group's limit again, as after a change of the cluster."""
+        """Request the limit of every group again, as after a change of the cluster."""
         self._ask_bounds()
         self._changed()
 
@@ -151,19 +151,19 @@ class QuotaGroups(Generic[Group]):
 
     @property
     def callback(self) -> ClientQuotaCallback:
-        """Who resolves groups and limits."""
+        """The callback that resolves groups and limits."""
         return self._callback
 
     def replace_callback(self, callback: ClientQuotaCallback | None) -> None:
-        """Let another callback decide from the next request on; it learns every quota first. Groups with equal tags go on."""
+        """Use another callback from the next request on; it receives every quota first. Groups with equal tags continue."""
         self._install(callback)
         self._tell_all(self._limits)
         self.refresh_bounds()
 
-    # Groups that the operator declares
+    # Declared groups
 
     def declare(self, groups: DeclaredGroups) -> None:
-        """Let these be declared from the next request on, and no others. Groups of the same name go on, also under another parent."""
+        """Use these declared groups from the next request on, and no others. Groups of the same name continue, under any parent."""
         self._declared = groups
         self._layer()
         for key in [key for key, group in self._groups.items() if GROUP_TAG in group.tags]:
@@ -181,18 +181,18 @@ class QuotaGroups(Generic[Group]):
         self._changed()
 
     def close(self) -> None:
-        """Stop recording. The callback is shared, so its maker closes it."""
+        """Stop recording. The callback is shared, so its owner closes it."""
         self.switch(on=False)
 
     # Per request
 
     def group(self, principal: KafkaPrincipal, client_id: str, now_ms: int, maker: Maker | None = None) -> Group:
-        """Return the group of a client, made if need be: what Kafka does on every request.
+        """Return the group of a client, made if necessary: what Kafka does on every request.
 
-        While not enabled, a stand-in without a bound.
+        While not enabled, a placeholder without a bound is returned.
 
         Args:
-            maker: in whose name it is made; None: the principal's, that of clients without a known user counts as no maker.
+            maker: the maker that the group counts for; None: that of the principal, and no maker for a client without a known user.
         """
         if not self.enabled:
             return self._idle_group
@@ -208,10 +208,10 @@ class QuotaGroups(Generic[Group]):
             self.refresh_bounds()
         return group
 
-    # Looking at and forgetting groups
+    # Listing and forgetting groups
 
     def holds(self, group: object) -> bool:
-        """Whether `group` is one of this manager's, those of the overflow included."""
+        """Whether `group` is one of this manager's groups, overflow groups included."""
         key = getattr(group, "key", None)
         return self._groups.get(key) is group or any(shared is group for shared in self._overflow.values())  # type: ignore[arg-type]
 
@@ -221,22 +221,22 @@ class QuotaGroups(Generic[Group]):
 
     @property
     def rules(self) -> Mapping[RuleKey, Rule]:
-        """The quotas in force, each with its entity, by names as they stand in tags."""
+        """The quotas in force, each with its entity, by names in the form used in tags."""
         return self._limits.rules
 
     def find(self, key: GroupKey) -> Group | None:
-        """Return the group of a key; None: there is none."""
+        """Return the group of a key, or None."""
         return self._groups.get(key)
 
     def rule(self, group: Group) -> ClientQuotaEntity | None:
-        """Return the entity whose quota a group gets; None with a custom callback, the static default, or no quota."""
+        """Return the entity whose quota applies to a group; None with a custom callback, the static default, or no quota."""
         if not isinstance(self._base, DefaultQuotaCallback):
             return None
         found = self._base.rule(group.tags)
         return None if found is None else found[0]
 
     def expire(self, now_ms: int) -> int:
-        """Forget what has not been recorded for more than an hour, history included; return how many groups."""
+        """Forget groups without a record for more than an hour, history included; return how many."""
         forgotten = [key for key, group in self._groups.items() if group.is_idle(INACTIVE_MS, now_ms)]
         self._forget(forgotten)
         self._forget_overflow([shared for shared, group in self._overflow.items() if group.is_idle(INACTIVE_MS, now_ms)])
@@ -246,17 +246,17 @@ class QuotaGroups(Generic[Group]):
         return len(forgotten)
 
     def release(self) -> None:
-        """No scope has this manager any more: its groups leave the sharing of usage."""
+        """The scope is gone: the groups of this manager leave the sharing of usage."""
         for group in (*self._groups.values(), *self._overflow.values()):
             group.leave()
 
-    # Inside
+    # Implementation
 
     def _new_group(self, tags: Mapping[str, str], bound: float, now_ms: int) -> Group:
         raise NotImplementedError
 
     def _with_parent(self, group: Group, parent: Group | None) -> Group:
-        """Return a group that is part of `parent`, or of nothing, and goes on where `group` is."""
+        """Return a group with another parent (or none) that continues `group`."""
         raise NotImplementedError
 
     def _made_like(self, group: Group, parent: Group | None) -> Group:
@@ -264,13 +264,13 @@ class QuotaGroups(Generic[Group]):
         return self._make(group.tags, group.bound, **above, **group.like())
 
     def _add_declared(self, tags: Mapping[str, str], key: GroupKey, now_ms: int) -> Group:
-        """Make a declared group, and those that it is a part of. They are as many as the operator wrote: no bound of clients applies."""
+        """Make a declared group and its parents. Their number is the operator's, so the limits on clients' groups do not apply."""
         group = self._groups[key] = self._new_group(tags, self._limit(tags), now_ms)
         group.key = key
         return self._link(key, now_ms)
 
     def _link(self, key: GroupKey, now_ms: int | None = None) -> Group:
-        """Make a declared group a part of its parent, which is made if need be."""
+        """Make a declared group part of its parent, which is made if necessary."""
         group = self._groups[key]
         parent: Group | None = None
         if isinstance(self._callback, GroupCallback):
@@ -301,7 +301,7 @@ class QuotaGroups(Generic[Group]):
     # per window, as it takes a look at each.
 
     def _has_share_left(self, share: Maker, now_ms: int) -> bool:
-        """Whether a maker may make one more; what it left alone makes room."""
+        """Whether a maker may make one more group; its idle groups make room."""
         made = self._made_by.get(share)
         if made is None or len(made.keys) < self.groups_per_user_max:
             return True
@@ -322,10 +322,10 @@ class QuotaGroups(Generic[Group]):
         return group.is_idle(self.num_samples * self.window_ms, now_ms)
 
     def _group_beyond_the_bound(self, bound: float, now_ms: int, maker: Maker) -> Group:
-        """Clients that there is no room for share a group with those of the same limit: too strict rather than unlimited.
+        """Return a group shared by clients with the same limit: too strict rather than unlimited.
 
-        Makers do not share groups while there is room for such groups. Then a maker shares one with all names of its place, and then with
-        all makers.
+        Makers do not share groups while there is room for more. Then a maker shares one with all names of its place, and after that
+        with all makers.
         """
         self.groups_overflowed += 1
         share, place = maker.share, maker.place
@@ -345,7 +345,7 @@ class QuotaGroups(Generic[Group]):
         return group
 
     def _may_overflow(self, sharing: Maker, place: Maker) -> bool:
-        """Whether there is room for one more of these groups."""
+        """Whether there is room for one more overflow group of this place."""
         if not any(sharing):
             return True
         if sharing.user and any(place) and self._overflows_at.get(place, 0) >= OVERFLOWS_PER_PLACE_MAX:
@@ -372,7 +372,7 @@ class QuotaGroups(Generic[Group]):
             left = self._overflows_at.pop(place, 0) - 1
             if left > 0:
                 self._overflows_at[place] = left
-        if unused:  # who remembers one has to ask again: beside one that is made anew it would be a second budget
+        if unused:  # a caller that cached it has to look it up again: beside a new one it would be a second budget
             self._changed()
 
     def _install(self, callback: ClientQuotaCallback | None) -> None:
@@ -384,7 +384,7 @@ class QuotaGroups(Generic[Group]):
         self._layer()
 
     def _layer(self) -> None:
-        """Put declared groups over the callback."""
+        """Put the declared groups in front of the callback."""
         self._callback = GroupCallback(self._declared, self._base) if self._declared else self._base
         self._levels &= ~DECLARED_LEVEL
         if self._declared.limits(self.quota_type):
@@ -392,7 +392,7 @@ class QuotaGroups(Generic[Group]):
         self._changed()
 
     def _tell_all(self, changes: Collection[ClientQuotaEntity]) -> None:
-        """Let the callback know what is in force; a custom one hears of each change."""
+        """Report the quotas in force to the callback; a custom one receives each change."""
         if isinstance(self._base, DefaultQuotaCallback) and not self.custom_callback:
             self._base.replace_quotas(self._limits)
             self._levels |= self._limits.levels
@@ -415,7 +415,7 @@ class QuotaGroups(Generic[Group]):
         return UNLIMITED if limit is None else float(limit)
 
     def _refresh(self, changes: Collection[ClientQuotaEntity]) -> None:
-        """Ask for the limits of groups that may have new ones: by Kafka's own rule an entity without defaults concerns one group."""
+        """Request the limits of groups that may have new ones: by Kafka's default rule an entity without defaults concerns one group."""
         if (
             self.custom_callback
             or len(changes) * FIND_COST > len(self._groups)

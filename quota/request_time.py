@@ -9,14 +9,14 @@ from quota.manager import ClientQuotaManager, RateGroup
 from quota.sensor import Rate
 
 PERCENT_PER_NANOSECOND: Final = 1e-7
-"""100 / 10^9: so many percent-seconds is one nanosecond; multiplied, never divided, for the last digit."""
+"""Percent-seconds per nanosecond, 100 / 10^9. It is multiplied, never divided, so that the last digit is Kafka's."""
 
 EXEMPT_NUM_SAMPLES: Final = 2
 EXEMPT_WINDOW_MS: Final = 30_000
 
 
 class ClientRequestQuotaManager(ClientQuotaManager[RateGroup]):
-    """Handler time per group, checked with a cap of one window; time that is exempt is only counted."""
+    """Handler time per group, checked with a cap of one window; exempt time is only counted."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ClientRequestQuotaManager(ClientQuotaManager[RateGroup]):
         self.exempt_request_time = Rate(EXEMPT_NUM_SAMPLES, EXEMPT_WINDOW_MS)
 
     def record_exempt(self, nanoseconds: int, now_ms: int) -> None:
-        """Count time that no quota applies to; nothing while not enabled."""
+        """Count time without a quota; does nothing while not enabled."""
         if self.enabled:
             self.exempt_request_time.record(nanoseconds * PERCENT_PER_NANOSECOND, now_ms)
 

@@ -1,4 +1,4 @@
-"""Windowed measurement: a ring of samples, and what can be read from it.
+"""Windowed measurement: a ring of samples, and the values derived from it.
 
 Source: Kafka 3.8 `SampledStat`, `Rate`, `WindowedSum`, `Avg`, `TokenBucket`. Times are integer milliseconds of any one clock; sums are
 plain loops in list order, because `math.fsum` and, from Python 3.12 on, `sum` compensate and give other last digits.
@@ -7,7 +7,7 @@ plain loops in list order, because `math.fsum` and, from Python 3.12 on, `sum` c
 from typing import Final
 
 NEVER_MS: Final = 2**63
-"""Later than any time: a sample in use does not expire."""
+"""Later than any time: marks a sample in use that does not expire."""
 
 
 class SampleRing:
@@ -44,7 +44,7 @@ class SampleRing:
         self._value = 0.0
         self._start_ms = NEVER_MS
         self._last_ms = created_ms
-        self._end_ms = -NEVER_MS  # the sample in use is complete, or another one obsolete, from here on
+        self._end_ms = -NEVER_MS  # the sample in use is complete, or another one obsolete, from this time on
         self._purge_ms = NEVER_MS  # when the next sample that is not in use becomes obsolete
         self._recorded_before: float = 0.0
 
@@ -63,7 +63,7 @@ class SampleRing:
         return self._peek(now_ms)[1]
 
     def rate(self, now_ms: int) -> float:
-        """Return units per second as a measurement at `now_ms` would find them; changes nothing."""
+        """Return units per second as a measurement at `now_ms` would return them; changes no state."""
         total, window_ms = self._peek(now_ms)
         return total / (window_ms / 1_000.0)
 
@@ -79,9 +79,9 @@ class SampleRing:
         self._purge(now_ms)
 
     def live_samples(self) -> list[tuple[int, int, float]]:
-        """Return (start, last event, sum) of the samples that the last record left alive, oldest first, the one in use last.
+        """Return (start, last event, sum) of the samples that were not obsolete at the last record, oldest first, the one in use last.
 
-        A slot that was reset tells the time of its reset as its start, never a window behind that of the sample that was in use then.
+        The start of a slot that was reset is the time of its reset, but never a window before the sample in use at that time.
         """
         lasts = [self._last_ms if index == self._current else last_ms for index, last_ms in enumerate(self._lasts)]
         values = [self._value if index == self._current else value for index, value in enumerate(self._values)]
@@ -102,7 +102,7 @@ class SampleRing:
         self._last_ms = now_ms
 
     def _open_first(self, now_ms: int) -> None:
-        # a list written out has room for what is in it and no more: of very many groups most have one sample
+        # a list display has no spare capacity: with very many groups most have one sample
         self._values = [0.0]
         self._starts = [now_ms]
         self._lasts = [NEVER_MS]
@@ -132,10 +132,10 @@ class SampleRing:
         self._rolled()
 
     def _rolled(self) -> None:
-        """A sample began: for who keeps something that depends on the closed ones."""
+        """A sample began. Overridden where something depends on the closed ones."""
 
     def _purge(self, now_ms: int) -> None:
-        """Reset what is obsolete. The sample in use is spared: its last event is the record that led here."""
+        """Reset obsolete samples. The sample in use is skipped: its last event is the record that led here."""
         lasts = self._lasts
         obsolete_ms = now_ms - self._span_ms
         while (oldest_ms := min(lasts)) <= obsolete_ms:
@@ -158,7 +158,7 @@ class SampleRing:
         return elapsed_ms if elapsed_ms > 1 else 1
 
     def _peek(self, now_ms: int) -> tuple[float, int]:
-        """Return (sum, window size) as measured at `now_ms`, leaving every sample as it is."""
+        """Return (sum, window size) as measured at `now_ms`, without changing a sample."""
         total = 0.0
         oldest_ms = now_ms if not self._values else NEVER_MS
         for index, value in enumerate(self._values):
@@ -188,7 +188,7 @@ class WindowedSum(SampleRing):
     __slots__ = ()
 
     def record(self, amount: float, now_ms: int) -> None:
-        """Count `amount` at `now_ms`; negative amounts take back."""
+        """Count `amount` at `now_ms`; a negative amount takes back."""
         self._add(amount, now_ms)
 
     def measure(self, now_ms: int) -> float:
@@ -199,7 +199,7 @@ class WindowedSum(SampleRing):
         return self._peek(now_ms)[0]
 
     def peek(self, now_ms: int) -> float:
-        """Return what `measure` would, changing nothing."""
+        """Return what `measure` would return, without changing state."""
         return self._peek(now_ms)[0]
 
 
@@ -215,9 +215,9 @@ class Rate(WindowedSum):
 
 
 class Avg:
-    """Mean of what was recorded in the last windows; NaN when nothing was. Source: Kafka 3.8 `Avg`.
+    """Mean of the values recorded in the last windows; NaN when there are none. Source: Kafka 3.8 `Avg`.
 
-    Kafka counts events in the samples; here a second ring that gets 1 whenever the first gets a value does.
+    Kafka counts events in the samples; this class has a second ring that records 1 for each value.
     """
 
     __slots__ = ("_counts", "_sums")
@@ -241,7 +241,7 @@ class Avg:
         return _mean(self._sums.measure(now_ms), self._counts.measure(now_ms))
 
     def peek(self, now_ms: int) -> float:
-        """Return the mean, changing nothing."""
+        """Return the mean without changing state."""
         return _mean(self._sums.peek(now_ms), self._counts.peek(now_ms))
 
 
@@ -266,26 +266,26 @@ class TokenBucket:
         self._last_update_ms = last_update_ms
 
     def record(self, permits: float, now_ms: int) -> None:
-        """Take `permits`; giving back (negative) never exceeds the burst."""
+        """Take `permits`; a negative number gives back, up to the burst."""
         self._refill(now_ms)
         self._tokens = min(self._burst(), self._tokens - permits)
 
     def measure(self, now_ms: int) -> float:
-        """Return the balance after refilling; below zero is a violation."""
+        """Return the balance after refilling; a balance below zero is a violation."""
         self._refill(now_ms)
         return self._tokens
 
     @property
     def balance(self) -> tuple[float, int]:
-        """The balance as last refilled, and when that was."""
+        """The balance at the last refill, and the time of that refill in ms."""
         return self._tokens, self._last_update_ms
 
     def peek(self, now_ms: int) -> float:
-        """Return the balance as `measure` would, changing nothing."""
+        """Return the balance as `measure` would, without changing state."""
         return self._refilled(now_ms)
 
     def is_full(self, now_ms: int) -> bool:
-        """Whether the balance is the whole burst, as that of a new bucket."""
+        """Whether the balance is the whole burst, as in a new bucket."""
         return self._refilled(now_ms) >= self._burst()
 
     def _refill(self, now_ms: int) -> None:

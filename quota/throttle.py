@@ -1,4 +1,4 @@
-"""From a violated bound to a delay. Source: Kafka 3.8 `QuotaUtils`, `Math.round`."""
+"""From an exceeded bound to a delay. Source: Kafka 3.8 `QuotaUtils`, `Math.round`."""
 
 import math
 from typing import Final
@@ -34,7 +34,7 @@ def throttle_time_ms(observed: float, bound: float, window_ms: int) -> int:
         window_ms: span W that `observed` was measured over.
 
     Returns:
-        Milliseconds as Kafka computes them: 64 bits, negative below the bound. Who acts on it clamps.
+        Milliseconds as Kafka computes them: 64 bits, negative below the bound. The caller clamps.
 
     Source: KIP-13; Kafka 3.8 `QuotaUtils.throttleTime`.
     """

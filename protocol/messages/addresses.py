@@ -1,7 +1,7 @@
-"""Replace broker addresses in responses: skim and splice, driven by the layouts of `apis.json`.
+"""Replaces broker addresses in responses, driven by the layouts of `apis.json`.
 
-One walker per API and version is compiled at import. It goes no further than the last address; what it does not name stays
-byte for byte, unknown tagged fields and trailing bytes too.
+One walker per API and version is compiled at import. It stops after the last address; all other bytes stay the same,
+unknown tagged fields and trailing bytes too.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from protocol.primitives import INT32, Buffer, string, uvarint
 from protocol.steps import Pace, Steps, finished
 
 Resolve = Callable[[int, str, int], tuple[str, int] | None]
-"""(node id, host, port) of an entry to the host and port that clients may see, or None: not ours to say, leave it."""
+"""Maps (node id, host, port) of an entry to the host and port for clients, or to None: leave the entry unchanged."""
 
 IDS_MAX = 10_000
 
@@ -41,11 +41,11 @@ class Spliced(NamedTuple):
     """A response after splicing.
 
     Attributes:
-        frame: the same object that was given when nothing changed.
-        node_ids: ids met, in wire order, -1 ("no node") included; of these and of those below the first IDS_MAX.
-        unmapped: those of them that `resolve` answered None to, so they stand there unchanged, and "no node" entries.
-        exposed: those of `unmapped` that come with a host, of whatever sign: an address that is not ours stands in the frame.
-        controllers: DescribeCluster about an endpoint type other than brokers: nothing was touched or asked.
+        frame: the same object as the argument when nothing changed.
+        node_ids: the first IDS_MAX node ids, in wire order, -1 ("no node") included.
+        unmapped: those for which `resolve` returned None, so that the entry is unchanged, and "no node" entries.
+        exposed: those of `unmapped` that have a host, also with a negative id: the frame still contains a broker's address.
+        controllers: DescribeCluster for an endpoint type other than brokers; nothing was changed.
     """
 
     frame: bytes | memoryview
@@ -56,7 +56,7 @@ class Spliced(NamedTuple):
 
 
 class _Splicing:
-    """What one walk over one frame collects."""
+    """The state of one walk over one frame."""
 
     __slots__ = ("exposed", "frame", "node_ids", "pace", "patches", "resolve", "unmapped")
 
@@ -70,7 +70,7 @@ class _Splicing:
         self.exposed: list[int] = []
 
     def address(self, at: int, *, compact: bool) -> int:
-        """Visit a node id, a host and a port that begin at `at`; return the offset behind them."""
+        """Visit a node id, a host and a port from `at` on; return the offset after them."""
         frame = self.frame
         (node_id,) = INT32.unpack_from(frame, at)
         port_at = skip_compact(frame, at + 4) if compact else skip_string(frame, at + 4)
@@ -98,7 +98,7 @@ _Visit = Callable[[_Splicing, int], Steps[int]]
 
 
 def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible: bool, whole: bool) -> _VisitEntry:
-    """Compile the visit of a struct with one address; `whole` goes on to its end."""
+    """Compile the visit of a struct with one address; with `whole` it goes on to the end of the struct."""
     ordinary = [field for field in fields if field.tag is None]
     first = next(index for index, field in enumerate(ordinary) if field.name == address["id"])
     found = [(field.name, field.type) for field in ordinary[first : first + 3]]
@@ -115,7 +115,7 @@ def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible
 
 
 def _visit_array(entry: _VisitEntry, *, flexible: bool, is_tagged: bool) -> _Visit:
-    """Compile the visit of all elements of an array; of one in a tagged field the size comes before them, and waits for them."""
+    """Compile the visit of all elements of an array. In a tagged field the size precedes them and is corrected after them."""
 
     def visit(splicing: _Splicing, at: int) -> Steps[int]:
         count, at = read_count(splicing.frame, at, compact=flexible)
@@ -131,7 +131,7 @@ def _visit_array(entry: _VisitEntry, *, flexible: bool, is_tagged: bool) -> _Vis
 
 
 def _visit_tagged(visit_value: _Visit, wanted: int) -> _Visit:
-    """Compile the visit of a tag section: the size of the wanted field follows what is replaced inside it."""
+    """Compile the visit of a tag section: the size of the wanted field is corrected for the replacements inside it."""
 
     def visit(splicing: _Splicing, at: int) -> Steps[int]:
         frame = splicing.frame
@@ -216,17 +216,17 @@ def splice(api: ApiVersion, frame: bytes, resolve: Resolve) -> bytes | memoryvie
 
 
 def splice_report(api: ApiVersion, frame: bytes | memoryview, resolve: Resolve) -> Spliced:
-    """Do at once what `splice_in_steps` does."""
+    """Do what `splice_in_steps` does, in one call."""
     return finished(splice_in_steps(api, frame, resolve))
 
 
 def splice_in_steps(api: ApiVersion, frame: bytes | memoryview, resolve: Resolve) -> Steps[Spliced]:
-    """Replace host and port of every entry that `resolve` answers, and put lengths and sizes right; some entries at a time.
+    """Replace host and port of every entry for which `resolve` returns an address, and correct lengths and sizes; in steps.
 
-    An API or version without addresses comes back as it is.
+    The frame of an API or version without addresses is returned unchanged.
 
     Raises:
-        BadResponseError: the frame does not read as its API and version say.
+        BadResponseError: the frame does not match its API and version.
     """
     splicer = _SPLICERS.get(api.index)
     if splicer is None:

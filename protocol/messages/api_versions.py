@@ -1,6 +1,6 @@
-"""ApiVersions responses (18): cut to what Sluice can handle, and written anew where a broker's answer cannot be used.
+"""ApiVersions responses (18): reduced to what Sluice can handle, and replaced when a broker's response is malformed.
 
-Their header is always v0. An answer with error 35 has a v0 body whatever version was asked (KIP-511).
+Their header is always v0. A response with error 35 has a v0 body whatever the version of the request (KIP-511).
 """
 
 from collections.abc import Container, Mapping
@@ -33,7 +33,7 @@ class _Entry(NamedTuple):
 
 
 def error_code(frame: Buffer) -> int:
-    """Return the error code of an ApiVersions response; it stands at the same place in all versions."""
+    """Return the error code of an ApiVersions response; its position is the same in all versions."""
     if len(frame) < _ARRAY_AT:
         raise BadResponseError(f"an ApiVersions response of {len(frame)} bytes")
     code: int = INT16.unpack_from(frame, RESPONSE_HEAD_BYTES)[0]
@@ -44,7 +44,7 @@ def read_api_keys(version: int, frame: bytes) -> list[tuple[int, int, int]]:
     """Return (key, lowest version, highest version) of every entry, in wire order.
 
     Raises:
-        BadResponseError: the frame does not read as its version says, or as v0 where it has error 35.
+        BadResponseError: the frame does not match its version, or v0 when it has error 35.
     """
     flexible = version >= _FLEXIBLE_SINCE and error_code(frame) != UNSUPPORTED_VERSION
     entries, _ = _read_entries(frame, flexible=flexible)
@@ -52,15 +52,15 @@ def read_api_keys(version: int, frame: bytes) -> list[tuple[int, int, int]]:
 
 
 def intersect(version: int, frame: bytes, maximum: Mapping[int, int], drop: Container[int], own: Mapping[int, tuple[int, int]]) -> bytes:
-    """Return the response `frame` (to a request of `version`) with its ranges cut.
+    """Return the response `frame` (to a request of `version`) with its version ranges reduced.
 
-    A key in `own` gets exactly that range; else a key in `drop` goes; else its maximum is capped by `maximum` and it goes when
-    nothing remains. Keys of `own` that the broker lacks are appended. Minima are never raised: clients take a higher minimum of
-    Produce for a broker that they cannot talk to (KAFKA-18659). All else survives byte for byte, and an answer with error 35 is
-    returned as it is.
+    A key in `own` gets exactly that range. Any other key in `drop` is removed; the rest are capped by `maximum`, and removed when
+    no version remains. Keys of `own` that the broker lacks are appended. Minima are never raised: clients take a higher minimum of
+    Produce for a broker that they cannot talk to (KAFKA-18659). All other bytes stay the same, and a response with error 35 is
+    returned unchanged.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     if error_code(frame) == UNSUPPORTED_VERSION:
         return frame
@@ -75,7 +75,7 @@ def intersect(version: int, frame: bytes, maximum: Mapping[int, int], drop: Cont
 
 
 def _read_entries(frame: bytes, *, flexible: bool) -> tuple[list[_Entry], int]:
-    """Return the entries and the offset behind them."""
+    """Return the entries and the offset after them."""
     entries: list[_Entry] = []
     error_code(frame)
     with reading():
@@ -91,7 +91,7 @@ def _read_entries(frame: bytes, *, flexible: bool) -> tuple[list[_Entry], int]:
 
 
 def _cut(frame: bytes, entry: _Entry, maximum: Mapping[int, int], drop: Container[int], own: Mapping[int, tuple[int, int]]) -> bytes:
-    """Return the bytes of `entry` as they leave; none when it goes."""
+    """Return the new bytes of `entry`; empty when it is removed."""
     tags = frame[entry.at + _ENTRY.size : entry.end]
     if entry.key in own:
         return _ENTRY.pack(entry.key, *own[entry.key]) + tags
@@ -102,16 +102,16 @@ def _cut(frame: bytes, entry: _Entry, maximum: Mapping[int, int], drop: Containe
 
 
 def fallback_response(correlation_id: int, max_version: int) -> bytes:
-    """Write the v0 answer with error 35 that names the versions of ApiVersions itself (KIP-511)."""
+    """Return the v0 response with error 35 that names the versions of ApiVersions itself (KIP-511)."""
     entry = _ENTRY.pack(ApiKey.API_VERSIONS, 0, max_version)
     return with_length(INT32.pack(correlation_id) + INT16.pack(UNSUPPORTED_VERSION) + INT32.pack(1) + entry)
 
 
 def repair(version: int, frame: bytes, max_version: int) -> bytes:
-    """Return `frame`, or a well-formed answer in its place when it is an error-35 answer that does not read as v0.
+    """Return `frame`, or a well-formed response in place of an error-35 response that is not valid v0.
 
-    librdkafka's mock cluster writes such answers to requests of a flexible `version`: an element count of one byte where v0 has
-    four. The answer then names the versions of ApiVersions that are found behind that byte, capped to `max_version`.
+    librdkafka's mock cluster sends such responses to requests of a flexible `version`: an element count of one byte where v0 has
+    four. The replacement names the versions of ApiVersions that follow that byte, capped to `max_version`.
 
     Raises:
         BadResponseError: the frame is too short for an error code.
@@ -129,7 +129,7 @@ def repair(version: int, frame: bytes, max_version: int) -> bytes:
 
 
 def _highest_behind_short_count(frame: bytes) -> int:
-    """Return the highest version of ApiVersions in an answer whose element count is one byte, 0 when it names none."""
+    """Return the highest version of ApiVersions in a response whose element count is one byte, 0 when it has none."""
     if len(frame) < _ARRAY_AT + 1:
         return 0
     count, first = frame[_ARRAY_AT], _ARRAY_AT + 1
@@ -141,6 +141,6 @@ def _highest_behind_short_count(frame: bytes) -> int:
 
 
 def request_v0(correlation_id: int, client_id: str) -> bytes:
-    """Write an ApiVersions request v0, which every broker answers."""
+    """Return an ApiVersions request v0, which every broker answers."""
     head = _ENTRY.pack(ApiKey.API_VERSIONS, 0, 0)[: HEAD_BYTES - LENGTH_BYTES - 4]
     return with_length(head + INT32.pack(correlation_id) + string(client_id, compact=False))

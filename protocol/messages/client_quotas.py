@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: both messages, read and written (KIP-546)."""
+"""DescribeClientQuotas (48) and AlterClientQuotas (49), versions 0 and 1: requests and responses, reading and writing (KIP-546)."""
 
 from collections.abc import Mapping, Sequence
 from struct import Struct
@@ -17,7 +17,7 @@ _NO_TAGS: Final = b"\x00"
 INT8_MAX: Final = 127
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Parts, type and name, as they stand on the wire; None is the default entity."""
+"""Parts, type and name, as on the wire; None is the default entity."""
 
 
 class FilterComponent(NamedTuple):
@@ -29,14 +29,14 @@ class FilterComponent(NamedTuple):
 
 
 class QuotaOp(NamedTuple):
-    """Set a key, or, with None, remove it."""
+    """One key to set, or with None to remove."""
 
     key: str
     value: float | None
 
 
 class WireOp(NamedTuple):
-    """A change as it stands in a request: beside a removal a value may stand, too."""
+    """One change of a request; a removal may have a value, too."""
 
     key: str
     value: float
@@ -44,14 +44,14 @@ class WireOp(NamedTuple):
 
 
 class DescribeRequest(NamedTuple):
-    """Conditions, all of which have to hold; `strict`: of entities that have no other types."""
+    """Conditions, all of which have to hold; `strict`: only entities without other types."""
 
     components: list[FilterComponent]
     strict: bool
 
 
 class AlterRequest(NamedTuple):
-    """Changes of entities, in order; `validate_only`: to be judged and not made."""
+    """Changes of entities, in order; `validate_only`: check them without making them."""
 
     entries: list[tuple[Entity, list[WireOp]]]
     validate_only: bool
@@ -65,7 +65,7 @@ class QuotaEntry(NamedTuple):
 
 
 class AlterResult(NamedTuple):
-    """What became of the alteration of an entity."""
+    """The result of the alteration of one entity."""
 
     entity: Entity
     error_code: int
@@ -73,7 +73,7 @@ class AlterResult(NamedTuple):
 
 
 class DescribeAnswer(NamedTuple):
-    """Entries are None with an error."""
+    """The response; `entries` is None when there is an error."""
 
     error_code: int
     error_message: str | None
@@ -81,7 +81,7 @@ class DescribeAnswer(NamedTuple):
 
 
 def describe_request(version: int, correlation_id: int, client_id: str, components: Sequence[FilterComponent], *, strict: bool) -> bytes:
-    """Write a DescribeClientQuotas request."""
+    """Return a DescribeClientQuotas request."""
     wire = _Writer(version)
     parts = [
         wire.string(kind) + bytes((match_type & 0xFF,)) + wire.nullable_string(match) + wire.tags for kind, match_type, match in components
@@ -93,7 +93,7 @@ def describe_request(version: int, correlation_id: int, client_id: str, componen
 def alter_request(
     version: int, correlation_id: int, client_id: str, entries: Sequence[tuple[Entity, Sequence[QuotaOp]]], *, validate_only: bool
 ) -> bytes:
-    """Write an AlterClientQuotas request."""
+    """Return an AlterClientQuotas request."""
     wire = _Writer(version)
     written = [wire.entity(entity) + wire.array([wire.op(op) for op in ops]) + wire.tags for entity, ops in entries]
     body = wire.array(written) + bytes((validate_only,)) + wire.tags
@@ -103,8 +103,8 @@ def alter_request(
 def read_describe_answer(version: int, frame: Buffer) -> DescribeAnswer:
     """Read a whole DescribeClientQuotas response.
 
-    Raises:
-        BadResponseError: it does not read as its version says.
+    BadResponseError: the frame does not match its version.
+        BadResponseError: it does not match its version.
     """
     try:
         reader = _body(ApiKey.DESCRIBE_CLIENT_QUOTAS, version, frame)
@@ -123,7 +123,7 @@ def read_alter_answer(version: int, frame: Buffer) -> list[AlterResult]:
     """Read a whole AlterClientQuotas response.
 
     Raises:
-        BadResponseError: it does not read as its version says.
+        BadResponseError: it does not match its version.
     """
     try:
         reader = _body(ApiKey.ALTER_CLIENT_QUOTAS, version, frame)
@@ -140,7 +140,7 @@ def read_describe_request(version: int, frame: Buffer, body_at: int) -> Describe
     """Read a whole DescribeClientQuotas request whose body begins at `body_at`.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: it does not match its version.
     """
     wire = _Reading(Reader(frame, body_at, len(frame), BadRequestError), version, BadRequestError)
     components = [wire.component() for _ in range(wire.count())]
@@ -151,7 +151,7 @@ def read_alter_request(version: int, frame: Buffer, body_at: int) -> AlterReques
     """Read a whole AlterClientQuotas request whose body begins at `body_at`.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: it does not match its version.
     """
     wire = _Reading(Reader(frame, body_at, len(frame), BadRequestError), version, BadRequestError)
     entries = [wire.alteration() for _ in range(wire.count())]
@@ -159,7 +159,7 @@ def read_alter_request(version: int, frame: Buffer, body_at: int) -> AlterReques
 
 
 def describe_answer(version: int, correlation_id: int, answer: DescribeAnswer, *, throttle_ms: int = 0) -> bytes:
-    """Write a DescribeClientQuotas response. Texts that are too long for the wire are cut."""
+    """Return a DescribeClientQuotas response. Strings that are too long for the wire are cut."""
     wire = _Writer(version, cuts=True)
     head = INT32.pack(throttle_ms) + INT16.pack(answer.error_code) + wire.nullable_string(answer.error_message)
     if answer.entries is None:
@@ -170,7 +170,7 @@ def describe_answer(version: int, correlation_id: int, answer: DescribeAnswer, *
 
 
 def alter_answer(version: int, correlation_id: int, results: Sequence[AlterResult], *, throttle_ms: int = 0) -> bytes:
-    """Write an AlterClientQuotas response. Texts that are too long for the wire are cut."""
+    """Return an AlterClientQuotas response. Strings that are too long for the wire are cut."""
     wire = _Writer(version, cuts=True)
     written = [
         INT16.pack(result.error_code) + wire.nullable_string(result.error_message) + wire.entity(result.entity) + wire.tags
@@ -197,7 +197,7 @@ class _Reading:
         self.compact = version > 0
 
     def count(self) -> int:
-        """The elements of a request's array, which is not null; never more than bytes are left, nor than a request may have."""
+        """Read the length of a request's array, which is not null; at most the bytes left, and at most the limit of a request."""
         count = self._reader.length(compact=self.compact)
         if count < 0:
             raise self._error("null where an array has to be")
@@ -207,7 +207,7 @@ class _Reading:
         return count
 
     def last_flag(self) -> bool:
-        """The last field of a request."""
+        """Read the last field of a request, a bool."""
         flag = self._reader.raw(1) != b"\x00"
         self._tags()
         return flag
@@ -280,7 +280,7 @@ class _Reading:
 
 
 class _Writer:
-    """Writes in one version: from 1 on compact, with tag sections."""
+    """Writes the parts of these messages in one version; from v1 on compact, with tag sections."""
 
     def __init__(self, version: int, *, cuts: bool = False) -> None:
         self._version = version

@@ -1,7 +1,7 @@
-"""DescribeConfigs (32) and IncrementalAlterConfigs (44): requests cut to some of their resources, results put into answers.
+"""DescribeConfigs (32) and IncrementalAlterConfigs (44): requests reduced to some resources, and results merged into responses.
 
-KIP-422 wanted quotas as configurations of users and clients. No release of Kafka has such resources, so Sluice takes
-them out of requests that name other resources; everything else of a request and of its answer stays byte for byte.
+KIP-422 proposed quotas as configurations of users and clients. No release of Kafka has such resources, so Sluice takes
+them out of requests; all other bytes of a request and of its response stay the same.
 Source: Kafka's `DescribeConfigsRequest.json`, `IncrementalAlterConfigsRequest.json` and their responses.
 """
 
@@ -27,11 +27,11 @@ DELETE: Final = 1
 
 _SYNONYMS_SINCE, _DOCUMENTATION_SINCE, _TYPES_SINCE = 1, 3, 3
 _FLAGS: Final = {int(ApiKey.DESCRIBE_CONFIGS): (0, 1, 1, 2, 2), int(ApiKey.INCREMENTAL_ALTER_CONFIGS): (1, 1)}
-"""How many flags stand behind the resources, by version."""
+"""Number of flags after the resources, by version."""
 
 
 class ConfigOp(NamedTuple):
-    """A change: operation 0 sets, 1 deletes, 2 and 3 are about lists."""
+    """One change: operation 0 sets, 1 deletes, 2 and 3 append to and remove from lists."""
 
     name: str
     operation: int
@@ -42,9 +42,9 @@ class ConfigResource(NamedTuple):
     """One resource of a request.
 
     Attributes:
-        keys: DescribeConfigs: those that are wanted; None: all. Empty in the other API.
+        keys: DescribeConfigs: the requested keys, None for all. Empty in the other API.
         ops: IncrementalAlterConfigs.
-        at, end: where it begins in the frame, and where the next one does.
+        at, end: offsets of its first byte and of the next resource in the frame.
     """
 
     type: int
@@ -59,7 +59,7 @@ class ConfigRequest(NamedTuple):
     """A whole request.
 
     Attributes:
-        array_at: where the number of resources stands.
+        array_at: offset of the number of resources.
         flags: DescribeConfigs: synonyms, documentation, as far as the version has them; IncrementalAlterConfigs: validate only.
     """
 
@@ -69,7 +69,7 @@ class ConfigRequest(NamedTuple):
 
 
 class ConfigValue(NamedTuple):
-    """One configuration: `type` is Kafka's number of the type of its values."""
+    """One configuration: `type` is Kafka's number of its value type."""
 
     name: str
     value: str
@@ -79,7 +79,7 @@ class ConfigValue(NamedTuple):
 
 
 class ResultPlace(NamedTuple):
-    """Where the result for a resource stands in an answer."""
+    """The place of a resource's result in a response."""
 
     type: int
     name: str
@@ -88,10 +88,10 @@ class ResultPlace(NamedTuple):
 
 
 def names_quotas(api: ApiVersion, frame: Buffer, body_at: int) -> Steps[bool]:
-    """Return whether a request names a user or a client; looked through some parts of it at a time.
+    """Return whether a request names a user or a client; parsed in steps.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: it does not match its version.
     """
     reader = Reader(frame, body_at, len(frame), BadRequestError)
     has_ops = api.key == ApiKey.INCREMENTAL_ALTER_CONFIGS
@@ -115,10 +115,10 @@ def names_quotas(api: ApiVersion, frame: Buffer, body_at: int) -> Steps[bool]:
 
 
 def read_config_request(api: ApiVersion, frame: bytes, body_at: int) -> ConfigRequest:
-    """Read a whole request whose body begins at `body_at`.
+    """Parse a whole request whose body begins at `body_at`.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: it does not match its version.
     """
     reader = Reader(frame, body_at, len(frame), BadRequestError)
     resources = tuple(_read_resource(reader, api) for _ in range(max(0, reader.length(compact=api.flexible))))
@@ -127,7 +127,7 @@ def read_config_request(api: ApiVersion, frame: bytes, body_at: int) -> ConfigRe
 
 
 def cut_config_request(api: ApiVersion, frame: bytes, request: ConfigRequest, keep: Container[int], correlation_id: int) -> bytes:
-    """Return the request with only those resources whose place in it is in `keep`, under another correlation id."""
+    """Return the request with only the resources whose index is in `keep`, and with another correlation id."""
     kept = [frame[one.at : one.end] for place, one in enumerate(request.resources) if place in keep]
     count = uvarint(len(kept) + 1) if api.flexible else INT32.pack(len(kept))
     head = frame[LENGTH_BYTES:RESPONSE_HEAD_BYTES] + INT32.pack(correlation_id) + frame[RESPONSE_HEAD_BYTES + 4 : request.array_at]
@@ -135,12 +135,12 @@ def cut_config_request(api: ApiVersion, frame: bytes, request: ConfigRequest, ke
 
 
 def plain_result(api: ApiVersion, error_code: int, message: str | None, resource: ConfigResource) -> bytes:
-    """Write the result for a resource without configurations: an error, or that all went well."""
+    """Return the result for a resource without configurations: an error, or success."""
     return _result(api, error_code, message, resource, ())
 
 
 def described_result(api: ApiVersion, request: ConfigRequest, resource: ConfigResource, configs: Sequence[ConfigValue]) -> bytes:
-    """Write the result of a description."""
+    """Return the result of a description."""
     wants_synonyms = request.flags[:1] == (True,)
     wants_documentation = request.flags[1:2] == (True,)
     written = [_config(api, config, synonyms=wants_synonyms, documentation=wants_documentation) for config in configs]
@@ -148,17 +148,17 @@ def described_result(api: ApiVersion, request: ConfigRequest, resource: ConfigRe
 
 
 def answer_of(api: ApiVersion, correlation_id: int, results: Sequence[bytes]) -> bytes:
-    """Write an answer that is all ours."""
+    """Return a response that consists of these results only."""
     header = INT32.pack(correlation_id) + b"\x00" * api.response_header_version
     throttle_ms = INT32.pack(0)
     return with_length(header + throttle_ms + _array(api, results) + b"\x00" * api.flexible)
 
 
 def joined_answer(api: ApiVersion, frame: bytes, correlation_id: int, request: ConfigRequest, ours: dict[int, bytes]) -> bytes:
-    """Return the broker's answer `frame` with our results, by place in the request, put between its own.
+    """Return the broker's response `frame` with Sluice's results inserted at their indexes in the request.
 
     Raises:
-        BadResponseError: it does not read as its version says.
+        BadResponseError: it does not match its version.
     """
     places, array_at, entries_end = _read_results(api, frame)
     theirs: dict[tuple[int, str], list[bytes]] = {}

@@ -1,4 +1,4 @@
-"""DescribeConfigs responses (32): values that carry addresses as text go out as sensitive ones, which have no value."""
+"""DescribeConfigs responses (32): values that contain addresses are marked sensitive, and so have no value."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,10 +29,10 @@ RESOURCE_TYPE_BROKER = 4
 """Kafka's `ConfigResource.Type.BROKER`."""
 
 ADDRESS_CONFIGS = frozenset({"listeners", "advertised.listeners", "host.name", "advertised.host.name", "zookeeper.connect"})
-"""Settings of a broker whose values name hosts; `host.name` and `advertised.host.name` are those of brokers before 3.0."""
+"""Broker settings whose values contain hosts; `host.name` and `advertised.host.name` are those of brokers before 3.0."""
 
 ADDRESS_CONFIG_PREFIX = "controller.quorum."
-"""Settings of the controller quorum: `controller.quorum.voters` and `controller.quorum.bootstrap.servers` among them."""
+"""Prefix of the settings of the controller quorum, such as `controller.quorum.voters` and `controller.quorum.bootstrap.servers`."""
 
 # Source: Kafka's DescribeConfigsResponse.json, v0-v4; not part of apis.json.
 _SYNONYM = [
@@ -65,26 +65,26 @@ LAYOUT: dict[str, Any] = {
         {"n": "Results", "t": "[]DescribeConfigsResult", "v": "0+", "f": _RESULT},
     ],
 }
-"""The response in the words of the tables of `apis.json`."""
+"""The response in the format of the tables of `apis.json`."""
 
 
 def carries_addresses(config_name: str) -> bool:
-    """Return whether the setting of a broker has hosts or ports in its value."""
+    """Return whether the value of a broker setting contains hosts or ports."""
     return config_name in ADDRESS_CONFIGS or config_name.startswith(ADDRESS_CONFIG_PREFIX)
 
 
 def redact(api: ApiVersion, frame: bytes) -> bytes | memoryview:
-    """Do at once what `redact_in_steps` does."""
+    """Do what `redact_in_steps` does, in one call."""
     return finished(redact_in_steps(api, frame))
 
 
 def redact_in_steps(api: ApiVersion, frame: bytes | memoryview) -> Steps[bytes | memoryview]:
-    """Return the response with every value of a broker that carries addresses made null and marked sensitive; some settings at a time.
+    """Return the response with every address value of a broker set to null and marked sensitive; parsed in steps.
 
-    So Kafka itself answers for passwords. Synonyms of such a setting lose their values too. All else stays byte for byte.
+    Kafka itself answers so for passwords. Synonyms of such a setting lose their values too. All other bytes stay the same.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     patches = Patches(frame)
     with reading():
@@ -162,7 +162,7 @@ class _Redactor:
         return str(frame[start:end], "utf-8", "replace"), end
 
     def _value(self, patches: Patches, frame: Buffer, at: int, *, secret: bool) -> int:
-        """Go past a value; make it null if it is `secret`."""
+        """Skip a value; set it to null if it is `secret`."""
         end = skip_compact(frame, at) if self._flexible else skip_string(frame, at)
         null = b"\x00" if self._flexible else b"\xff\xff"
         if secret and frame[at:end] != null:

@@ -1,4 +1,4 @@
-"""Fetch and ShareFetch responses (1, 78): find the tail that may hold node endpoints, without keeping a record."""
+"""Fetch and ShareFetch responses (1, 78): finds the tail that may hold node endpoints, without storing records."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ __all__ = ["FetchWalker", "blank_endpoints", "find_tail", "find_tail_in_steps", 
 
 
 class _Step(NamedTuple):
-    """`fixed` bytes, then a varint: the length of what follows, or the number of elements that `element` describes.
+    """`fixed` bytes, then a varint: the length of the following bytes, or the number of elements that `element` describes.
 
-    `bias` is 1 for compact lengths (n + 1), 0 for those of tag sections. A tag number is a length that counts for nothing.
+    `bias` is 1 for compact lengths (n + 1), 0 for those of tag sections. A tag number is a varint whose value is ignored.
     """
 
     fixed: int
@@ -30,7 +30,7 @@ _TAG_SECTION = _Step(0, 0, _TAGGED_FIELD)
 
 
 def _steps_of(fields: tuple[Field, ...]) -> tuple[list[_Step], int]:
-    """Return the steps over ordinary fields of a flexible version and the fixed bytes behind the last of them."""
+    """Return the steps over untagged fields of a flexible version, and the number of fixed bytes after the last of them."""
     steps: list[_Step] = []
     fixed = 0
     for field in fields:
@@ -59,7 +59,7 @@ def _struct_of(field: Field) -> tuple[_Step, ...]:
 
 
 def _program_of(api: ApiVersion) -> tuple[_Step, ...]:
-    """Compile the steps from the first byte of a frame to the tail: to the node endpoints where they are an ordinary field."""
+    """Compile the steps from the first byte of a frame to the tail: to the node endpoints where they are an untagged field."""
     layout = layout_of(api.key, "response", api.version)
     steps, fixed = _steps_of(layout.before("NodeEndpoints"))
     header = _TAG_SECTION._replace(fixed=RESPONSE_HEAD_BYTES)
@@ -73,12 +73,12 @@ _PROGRAMS = {api.index: _program_of(api) for api in API_VERSIONS.values() if api
 
 
 class FetchWalker:
-    """Finds the tail of a response that passes through in pieces. Records are skipped by their length, never kept.
+    """Finds the tail of a response that passes through in pieces. Records are skipped by their length, never stored.
 
-    Kept between two pieces: counters, and of a varint that was cut its value so far.
+    The state between two pieces is a few counters, and the value so far of a varint that was cut.
 
     Attributes:
-        tail_at: where the tail begins, counted from the first byte of the frame's length; -1 until all before it went by.
+        tail_at: offset of the tail from the first byte of the frame's length; -1 until everything before it has passed.
     """
 
     __slots__ = (
@@ -110,18 +110,18 @@ class FetchWalker:
         self.tail_at = -1
 
     def feed(self, data: Buffer, at: int, end: int) -> int:
-        """Do at once what `feed_in_steps` does."""
+        """Do what `feed_in_steps` does, in one call."""
         return finished(self.feed_in_steps(data, at, end, Pace()))
 
     def feed_in_steps(self, data: Buffer, at: int, end: int, pace: Pace) -> Steps[int]:
-        """Look at the next bytes of the frame, beginning with its length field, some fields of variable length at a time.
+        """Parse the next bytes of the frame, beginning with its length field, in steps.
 
         Returns:
-            How many of `data[at:end]` stand before the tail: they may go on. The rest is the caller's to keep until the
-            frame is complete, then to give to `blank_endpoints`.
+            The number of bytes of `data[at:end]` before the tail, which may be sent. The caller keeps the rest until the
+            frame is complete, and passes it to `blank_endpoints` then.
 
         Raises:
-            BadResponseError: the frame does not read as its version says, or its tail is larger than MAX_WALK_BYTES.
+            BadResponseError: the frame does not match its version, or its tail is larger than MAX_WALK_BYTES.
         """
         if self._found_at < 0:
             yield from self._walk(data, at, end, pace)
@@ -133,7 +133,7 @@ class FetchWalker:
         return max(self.tail_at - position, 0)
 
     def _walk(self, data: Buffer, at: int, end: int, pace: Pace) -> Steps[None]:
-        """Go on to the next varint, again and again; what lies between is skipped, here or in the next piece."""
+        """Go on to the next varint repeatedly; the bytes between are skipped, in this piece or the next."""
         start = at
         varints = 0
         while True:
@@ -158,7 +158,7 @@ class FetchWalker:
                 return
 
     def _add_to_varint(self, byte: int) -> bool:
-        """Take one byte of a longer varint; return whether it was the last."""
+        """Add one byte of a longer varint; return whether it was the last."""
         self._value |= (byte & 0x7F) << self._shift
         self._shift += 7
         if byte >= 0x80:
@@ -173,7 +173,7 @@ class FetchWalker:
         return True
 
     def _after_varint(self, value: int) -> None:
-        """Go into the elements that were counted, or skip the bytes; then prepare the way to the next varint."""
+        """Enter the counted elements, or skip the bytes; then prepare for the next varint."""
         step = self._steps[self._step]
         self._step += 1
         count = value - step.bias
@@ -201,8 +201,8 @@ class FetchWalker:
 
 
 _DONE: tuple[_Step, ...] = ()
-_VARINTS_COUNTED = 63  # so many are counted together, less one ...
-_ITEMS_COUNTED = 16  # ... as so many items: a partition has about four
+_VARINTS_COUNTED = 63  # this many bytes are counted together, less one ...
+_ITEMS_COUNTED = 16  # ... as this many items: a partition has about four
 
 _TOPIC_ID_BYTES = 16
 _FIXED_BEFORE_TOPICS = 4 + 2 + 4  # throttle time, error code, session id
@@ -212,12 +212,12 @@ _PLAIN_PARTITIONS_MAX = 2_048
 
 
 def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:
-    """Return where the tail of the whole response in `data[at:end]` begins, counted from `at`, the first byte of its length.
+    """Return the offset of the tail of the whole response in `data[at:end]`, counted from `at`, the first byte of its length.
 
-    The tail is the last tag section of a Fetch, and of a ShareFetch the node endpoints before it too.
+    The tail is the last tag section of a Fetch, and for a ShareFetch the node endpoints before it too.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     if api.splice and api.key == ApiKey.FETCH and end - at > RESPONSE_HEAD_BYTES and data[at + RESPONSE_HEAD_BYTES] == 0:
         tail_at = _find_plain_tail(data, at + RESPONSE_HEAD_BYTES + 1, end)
@@ -231,10 +231,10 @@ def find_tail(api: ApiVersion, data: Buffer, at: int, end: int) -> int:
 
 
 def tail_is_bare(api: ApiVersion, data: Buffer, at: int, end: int) -> bool:
-    """Return whether the tail of the whole response in `data[at:end]` has nothing in it; False also where that takes a long walk to tell.
+    """Return whether the tail of the whole response in `data[at:end]` is empty; False also when a long walk would be needed to tell.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     if data[end - 1]:
         return False
@@ -252,7 +252,7 @@ def tail_is_bare(api: ApiVersion, data: Buffer, at: int, end: int) -> bool:
 
 
 def find_tail_in_steps(api: ApiVersion, frame: Buffer) -> Steps[int]:
-    """Do what `find_tail` does with a whole frame, some fields at a time."""
+    """Do what `find_tail` does with a whole frame, in steps."""
     walker = FetchWalker(api, len(frame))
     yield from walker.feed_in_steps(frame, 0, len(frame), Pace())
     if walker.tail_at < 0:
@@ -263,7 +263,7 @@ def find_tail_in_steps(api: ApiVersion, frame: Buffer) -> Steps[int]:
 def _find_plain_tail(data: Buffer, at: int, end: int) -> int:
     """Return the offset of the last tag section of a Fetch v16+ whose body begins at `at`, or -1 when it is not plain.
 
-    Plain is nearly every answer: no aborted transactions, no tagged fields below the top level, counts below 127, and not so many
+    Plain is nearly every response: no aborted transactions, no tagged fields below the top level, counts below 127, and not so many
     partitions that the walk would take long.
     """
     at += _FIXED_BEFORE_TOPICS
@@ -329,7 +329,7 @@ def read_replica_id(api: ApiVersion, data: Buffer, body_at: int, end: int) -> tu
         end: offset of the end of the frame.
 
     Raises:
-        BadRequestError: the frame does not read as its version says.
+        BadRequestError: the frame does not match its version.
     """
     try:
         with reading():

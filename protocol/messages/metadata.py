@@ -1,4 +1,4 @@
-"""Metadata (3): what a response says about the cluster, and requests to ask for it."""
+"""Metadata (3): reads the cluster from a response, and writes requests."""
 
 from struct import Struct
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _PARTITION_HEAD = Struct(">hii")  # error code, partition, leader
 
 
 class Broker(NamedTuple):
-    """A broker as the response names it."""
+    """A broker of the response."""
 
     node_id: int
     host: str
@@ -26,7 +26,7 @@ class Broker(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A partition and its leader; -1 is "none"."""
+    """A partition and its leader; -1 means none."""
 
     topic: str
     partition: int
@@ -34,7 +34,7 @@ class Partition(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """The cluster as one Metadata response shows it: only the topics that were asked for."""
+    """The cluster as in one Metadata response, with only the topics requested."""
 
     cluster_id: str | None
     controller_id: int
@@ -43,7 +43,7 @@ class Topology(NamedTuple):
 
 
 def _partition_end(version: int) -> Skip:
-    """Compile the walker from behind a partition's leader to the end of the partition."""
+    """Compile the walker from after a partition's leader to the end of the partition."""
     layout = layout_of(ApiKey.METADATA, "response", version)
     partition = next(field for field in layout.field("Topics").fields if field.name == "Partitions")
     names = [field.name for field in partition.fields]
@@ -54,15 +54,15 @@ _PARTITION_ENDS = {api.version: _partition_end(api.version) for api in API_VERSI
 
 
 def read_topology(api: ApiVersion, frame: Buffer) -> Topology:
-    """Do at once what `topology_in_steps` does."""
+    """Do what `topology_in_steps` does, in one call."""
     return finished(topology_in_steps(api, frame))
 
 
 def topology_in_steps(api: ApiVersion, frame: Buffer) -> Steps[Topology]:
-    """Read brokers, topics, partitions and leaders, some at a time. A topic without a name, known by its id only, is left out.
+    """Read brokers, topics, partitions and leaders in steps. A topic that has only an id and no name is left out.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     header_len = response_header_len(api, frame, 0)
     if header_len is None:
@@ -83,10 +83,10 @@ def topology_in_steps(api: ApiVersion, frame: Buffer) -> Steps[Topology]:
 
 
 def find_brokers_end(api: ApiVersion, beginning: Buffer, frame_bytes: int) -> int | None:
-    """Return where the brokers end in a frame of which only the beginning is here; None: not all of them are.
+    """Return the end of the brokers in the beginning of a frame; None when not all of them have arrived.
 
     Raises:
-        BadResponseError: it does not read as its version says.
+        BadResponseError: it does not match its version.
     """
     header_len = response_header_len(api, beginning, 0)
     if header_len is None:
@@ -143,10 +143,10 @@ def _read_partitions(
 def metadata_request(version: int, correlation_id: int, client_id: str, *, all_topics: bool) -> bytes:
     """Write a Metadata request v0-v13 for all topics or for none (from v1 on).
 
-    No topic is created by it, and from v8 on no authorized operations are asked for.
+    It creates no topic, and from v8 on requests no authorized operations.
 
     Raises:
-        ValueError: a version that cannot say what is asked.
+        ValueError: the version cannot express the request.
     """
     if not 0 <= version <= _REQUEST_VERSION_MAX or (version == 0 and not all_topics):
         raise ValueError(f"no Metadata request v{version} for {'all topics' if all_topics else 'no topic'}")

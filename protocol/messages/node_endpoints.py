@@ -1,6 +1,6 @@
-"""Addresses that newer responses carry for changed leaders (KIP-951), in the tail of a response that is passing through.
+"""Addresses of changed leaders in the tail of newer responses (KIP-951), replaced while the response passes through.
 
-The length of such a frame has left before its tail is here, so a tail is replaced by one of exactly the same length.
+The length of such a frame was sent before its tail arrived, so a tail is replaced by one of exactly the same length.
 """
 
 from typing import NamedTuple
@@ -13,11 +13,11 @@ from protocol.primitives import INT32, INT32_MAX, Buffer, string, uvarint, uvari
 
 NODE_ENDPOINTS_TAG = 0
 PADDING_TAG = 101
-"""Tag of the field that fills a tail up; far from those that Kafka has given out. Receivers skip tags that they do not know."""
+"""Tag of the padding field; far from Kafka's own tags. Receivers skip unknown tags."""
 
 
 class _Entry(NamedTuple):
-    """One node endpoint; `rest` is its rack and its tag section as they stand."""
+    """One node endpoint; `rest` is its rack and its tag section, unparsed."""
 
     node_id: int
     host: str
@@ -26,7 +26,7 @@ class _Entry(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """The end of a response: an array of entries as an ordinary field or as tagged field 0, other tagged fields, then anything."""
+    """The end of a response: entries as an untagged field or as tagged field 0, other tagged fields, then the remaining bytes."""
 
     entries: list[_Entry]
     is_tagged: bool
@@ -38,7 +38,7 @@ def tail_has_endpoints(api: ApiVersion, tail: Buffer) -> bool:
     """Return whether the complete `tail` of a response holds node endpoints.
 
     Raises:
-        BadResponseError: the tail does not read as its version says.
+        BadResponseError: the tail does not match its version.
     """
     if len(tail) == 1 and tail[0] == 0 and api.key == ApiKey.FETCH:
         return False
@@ -48,11 +48,11 @@ def tail_has_endpoints(api: ApiVersion, tail: Buffer) -> bool:
 def blank_endpoints(api: ApiVersion, tail: bytes, resolve: Resolve) -> bytes:
     """Return a tail of exactly the same length with the addresses replaced.
 
-    What ours are shorter is filled by an unknown tagged field. Where ours do not fit, all entries go; an entry that `resolve`
-    answers None to goes, too. Clients ask for metadata then, as they do with brokers that send no endpoints.
+    An unknown tagged field makes up for shorter addresses. When the new addresses do not fit, all entries are removed; an entry for
+    which `resolve` returns None is removed, too. Clients then request metadata, as they do with brokers that send no endpoints.
 
     Raises:
-        BadResponseError: the tail does not read as its version says.
+        BadResponseError: the tail does not match its version.
     """
     read = _read_tail(api, tail)
     if not read.entries:
@@ -121,13 +121,13 @@ def _read_tags(data: bytes, at: int) -> tuple[list[tuple[int, bytes]], int]:
 
 
 def _fitted(tail: _Tail, length: int) -> bytes | None:
-    """Write `tail` and fill it up to `length` bytes; None when that cannot be done."""
+    """Return `tail` written and padded to `length` bytes; None when that is impossible."""
     written = _write(tail, tail.others)
     if len(written) == length:
         return written
     for *empty, tag in _padding_tags(tail.others):
         fields = [*tail.others, *((number, b"") for number in empty)]
-        # Written with the field, because it may make the number of fields one byte longer.
+        # Written with the field, which may make the field count one byte longer.
         bare = len(_write(tail, [*fields, (tag, b"")]))
         padding = _padding_bytes(length - bare)
         if padding is not None:
@@ -136,9 +136,9 @@ def _fitted(tail: _Tail, length: int) -> bytes | None:
 
 
 def _padding_tags(others: list[tuple[int, bytes]]) -> list[tuple[int, ...]]:
-    """Return tags above all others, as Kafka orders them: the next one, then one whose number takes a byte more, then two of them.
+    """Return tags above all others, since Kafka orders them: the next one, one whose number takes a byte more, or two of them.
 
-    One way is not enough: with a size of one byte, or of two, no field lengthens a tail by just 128 bytes more than an empty field.
+    One option is not enough: with a size of one byte, or of two, no field lengthens a tail by exactly 128 bytes more than an empty field.
     """
     lowest = max([PADDING_TAG, *(tag + 1 for tag, _ in others)])
     ways = [(lowest,), (1 << 7 * uvarint_bytes(lowest),), (lowest, lowest + 1)]

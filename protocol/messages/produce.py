@@ -1,4 +1,4 @@
-"""Produce responses (0): where the throttle time stands and whether node endpoints follow (KIP-951)."""
+"""Produce responses (0): finds the throttle time, and whether node endpoints follow (KIP-951)."""
 
 from protocol.api_keys import API_VERSIONS, ApiKey, ApiVersion, ThrottlePosition
 from protocol.errors import BadResponseError
@@ -17,9 +17,9 @@ _THROTTLE_BYTES = 4
 
 # index, error code, base offset, log append time, log start offset
 _PARTITION_FIXED_BYTES = 4 + 2 + 8 + 8 + 8
-# what nearly every partition ends with: no record errors, no error message, no tagged fields
+# the end of nearly every partition: no record errors, no error message, no tagged fields
 _PARTITION_PLAIN_END = b"\x01\x00\x00"
-# the same, and no tagged fields of the topic
+# the same, with no tagged fields of the topic
 _LAST_PARTITION_PLAIN_END = b"\x01\x00\x00\x00"
 _PLAIN_PARTITION_BYTES = _PARTITION_FIXED_BYTES + len(_PARTITION_PLAIN_END)
 
@@ -45,13 +45,13 @@ _TO_THROTTLE_IN_STEPS = {
 
 
 def walk_produce_in_steps(api: ApiVersion, data: Buffer) -> Steps[tuple[int | None, bool]]:
-    """Walk the whole response of any version in `data`, some partitions or record errors at a time.
+    """Walk the whole response of any version in `data`, in steps.
 
     Returns:
         As `walk_produce`, with None where the version has no throttle time.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     with reading():
         header_len = response_header_len(api, data, 0)
@@ -68,20 +68,20 @@ def walk_produce_in_steps(api: ApiVersion, data: Buffer) -> Steps[tuple[int | No
 
 
 def walk_produce(api: ApiVersion, data: Buffer, at: int, end: int, walked_max: int = INT32_MAX) -> tuple[int, bool]:
-    """Walk the whole response, v9 or newer, that lies in `data` from `at` (its length) to `end`.
+    """Walk the whole response, v9 or newer, in `data` from `at` (its length) to `end`.
 
     Args:
-        walked_max: a longer one is not walked: it counts as one with node endpoints, whose throttle time is at -1.
+        walked_max: most bytes to walk. A longer response counts as one with node endpoints, with -1 for the throttle time.
 
     Returns:
-        Where throttle_time_ms stands, counted from `at`, and whether node endpoints follow it.
+        Offset of throttle_time_ms from `at`, and whether node endpoints follow it.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     topic_end = end - 5 - _PARTITION_FIXED_BYTES - len(_LAST_PARTITION_PLAIN_END) - 1
     if topic_end > at and data[at + 8] == 0 and data[at + 9] == 2:
-        # One topic, one partition, nothing else, which is what most answers are: all offsets follow from one length.
+        # Most responses have one topic with one partition and nothing else: all offsets then follow from one length.
         name_bytes = _TOPIC_ID_BYTES if api.version >= _TOPIC_ID_SINCE else data[at + 10]
         if (
             0 < name_bytes < 0x80
@@ -121,7 +121,7 @@ def _skip_topics(version: int, data: Buffer, at: int) -> int:
 
 
 def _read_tags(data: Buffer, at: int) -> tuple[int, bool]:
-    """Return the offset behind the last tag section and whether node endpoints are in it."""
+    """Return the offset after the last tag section, and whether it holds node endpoints."""
     count, at = read_uvarint(data, at)
     endpoints = False
     for _ in range(count):

@@ -1,6 +1,6 @@
-"""SaslHandshake (17) and SaslAuthenticate (36): which mechanism, where the token lies, what the broker says of it.
+"""SaslHandshake (17) and SaslAuthenticate (36): the mechanism, the position of the token, and the broker's result.
 
-Tokens are secrets: nothing here copies one. Who wants to look at it gets the place where it lies.
+Tokens are secrets: nothing here copies one. The caller gets its position in the frame.
 """
 
 from typing import Final, NamedTuple
@@ -14,23 +14,23 @@ from protocol.primitives import INT16, INT32, INT64, Buffer, IncompleteError, Re
 _SINCE_LIFETIME = 1
 _HANDSHAKE_VERSION = 1
 AUTHENTICATE: Final = API_VERSIONS[ApiKey.SASL_AUTHENTICATE << 16 | _SINCE_LIFETIME]
-"""What our own requests are: the first version that tells how long a session lasts (Kafka 2.2)."""
+"""The version of Sluice's own requests: the first that returns the session lifetime (Kafka 2.2)."""
 
 
 class TokenPlace(NamedTuple):
-    """Where a token lies in its frame."""
+    """Position of a token in its frame."""
 
     at: int
     end: int
 
 
 class AuthenticateAnswer(NamedTuple):
-    """What the broker says of a token.
+    """The broker's response to a token.
 
     Attributes:
         error_code: 0 also while more tokens are needed.
-        token: where the broker's own token lies.
-        session_lifetime_ms: how long the session lasts, 0 for as long as the connection; None: this version does not say.
+        token: position of the broker's own token.
+        session_lifetime_ms: lifetime of the session, 0 for the whole connection; None: this version does not have it.
     """
 
     error_code: int
@@ -39,10 +39,10 @@ class AuthenticateAnswer(NamedTuple):
 
 
 def read_mechanism(frame: Buffer, body_at: int) -> str:
-    """Return the mechanism that a SaslHandshake asks for.
+    """Return the mechanism that a SaslHandshake requests.
 
     Raises:
-        BadRequestError: it cannot be read, or is no name of a mechanism.
+        BadRequestError: the request is invalid, or the mechanism is not a valid name.
     """
     try:
         name = Reader(frame, body_at, len(frame), BadRequestError).nullable_string_bytes(compact=False)
@@ -54,10 +54,10 @@ def read_mechanism(frame: Buffer, body_at: int) -> str:
 
 
 def find_token(api: ApiVersion, frame: Buffer, body_at: int) -> TokenPlace:
-    """Return where the token of a SaslAuthenticate request lies.
+    """Return the position of the token of a SaslAuthenticate request.
 
     Raises:
-        BadRequestError: it cannot be read; the message says nothing of what is in it.
+        BadRequestError: the request is invalid; the message contains nothing of it.
     """
     try:
         return _token(Reader(frame, body_at, len(frame), BadRequestError), compact=api.flexible)
@@ -66,10 +66,10 @@ def find_token(api: ApiVersion, frame: Buffer, body_at: int) -> TokenPlace:
 
 
 def read_handshake_error(frame: Buffer) -> int:
-    """Return the error code of a SaslHandshake answer; its header is always v0.
+    """Return the error code of a SaslHandshake response; its header is always v0.
 
     Raises:
-        BadResponseError: there is none.
+        BadResponseError: the response has none.
     """
     if len(frame) < RESPONSE_HEAD_BYTES + INT16.size:
         raise BadResponseError(f"a SASL handshake answer of {len(frame)} bytes")
@@ -78,16 +78,16 @@ def read_handshake_error(frame: Buffer) -> int:
 
 
 def read_authenticate_answer(api: ApiVersion, frame: Buffer) -> AuthenticateAnswer:
-    """Read what the broker says of a token.
+    """Read the broker's response to a token.
 
     Raises:
-        BadResponseError: it does not read as its version says.
+        BadResponseError: it does not match its version.
     """
     try:
         header_bytes = response_header_len(api, frame, 0)
         reader = Reader(frame, len(frame) if header_bytes is None else LENGTH_BYTES + header_bytes, len(frame), BadResponseError)
         error_code = reader.int16()
-        reader.skip(max(0, reader.string_length(compact=api.flexible)))  # a message, in which names may stand
+        reader.skip(max(0, reader.string_length(compact=api.flexible)))  # an error message, which may contain names
         token = _token(reader, compact=api.flexible)
         if api.version < _SINCE_LIFETIME:
             return AuthenticateAnswer(error_code, token, None)
@@ -104,7 +104,7 @@ def _token(reader: Reader, *, compact: bool) -> TokenPlace:
 
 
 def read_mechanisms(frame: Buffer) -> list[str]:
-    """Return the mechanisms that a SaslHandshake answer says are possible.
+    """Return the mechanisms that a SaslHandshake response offers.
 
     Raises:
         BadResponseError: it cannot be read.
@@ -117,13 +117,13 @@ def read_mechanisms(frame: Buffer) -> list[str]:
 
 
 def handshake_request(correlation_id: int, client_id: str, mechanism: str) -> bytes:
-    """Write a SaslHandshake of our own."""
+    """Return a SaslHandshake request of Sluice's own."""
     head = _head(ApiKey.SASL_HANDSHAKE, _HANDSHAKE_VERSION, correlation_id, client_id)
     return with_length(head + string(mechanism, compact=False))
 
 
 def authenticate_request(correlation_id: int, client_id: str, token: bytes) -> bytes:
-    """Write a SaslAuthenticate of our own; its answer is one of `AUTHENTICATE`."""
+    """Return a SaslAuthenticate request of Sluice's own; its response has the version `AUTHENTICATE`."""
     head = _head(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE.version, correlation_id, client_id)
     return with_length(head + with_length(token))
 

@@ -1,4 +1,4 @@
-"""Where throttle_time_ms sits in each response; stamped in place."""
+"""Position of throttle_time_ms in each response; it is stamped in place."""
 
 import struct
 
@@ -11,7 +11,7 @@ from protocol.messages.api_versions import UNSUPPORTED_VERSION
 from protocol.primitives import INT16, INT32, Buffer
 
 NOT_HERE_YET = -1
-"""`throttle_at` cannot tell before more bytes of the frame have arrived."""
+"""`throttle_at` needs more bytes of the frame."""
 
 _FIELD = "ThrottleTimeMs"
 _FIELD_BYTES = 4
@@ -27,13 +27,13 @@ _WALKERS = {api.index: _walker_of(api) for api in API_VERSIONS.values() if api.t
 
 
 def throttle_at(api: ApiVersion, data: Buffer, at: int = 0) -> int | None:
-    """Return where the 4 bytes of throttle_time_ms stand, counted from `at`, the first byte of the frame's length.
+    """Return the offset of the 4 bytes of throttle_time_ms, counted from `at`, the first byte of the frame's length.
 
     Returns:
         The offset; None when this frame has no such field; NOT_HERE_YET when more bytes are needed to tell.
 
     Raises:
-        BadResponseError: the frame does not read as its API and version say.
+        BadResponseError: the frame does not match its API and version.
     """
     if api.throttle is ThrottlePosition.NONE:
         return None
@@ -51,7 +51,7 @@ def throttle_at(api: ApiVersion, data: Buffer, at: int = 0) -> int | None:
     elif len(data) < body_at + _ERROR_CODE_BYTES:
         return _not_here(data, end)
     elif INT16.unpack_from(data, body_at)[0] == UNSUPPORTED_VERSION:
-        return None  # a v0 body, whatever version was asked
+        return None  # a v0 body, whatever the version of the request
     else:
         found = _walk(api, data, body_at, end)
     if found + _FIELD_BYTES > end:
@@ -74,7 +74,7 @@ def _not_here(data: Buffer, end: int) -> int:
 
 
 def stamp(buffer: bytearray | memoryview, at: int, throttle_ms: int) -> bool:
-    """Raise the throttle time at `at` (absolute in `buffer`) to `throttle_ms`, never lower it; return whether it changed."""
+    """Raise the throttle time at `at` (an offset in `buffer`) to `throttle_ms`, never lower it; return whether it changed."""
     if INT32.unpack_from(buffer, at)[0] >= throttle_ms:
         return False
     INT32.pack_into(buffer, at, throttle_ms)

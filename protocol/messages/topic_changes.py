@@ -1,6 +1,6 @@
-"""Requests that make or delete topics and partitions: CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
+"""Requests that create or delete topics and partitions: CreateTopics (19), DeleteTopics (20), CreatePartitions (37).
 
-They are small and rare, so they are read whole. A request is cut to some of its topics; everything else of it stays byte for byte.
+They are small and rare, so they are read whole. A request is reduced to some of its topics; all its other bytes stay the same.
 Source: Kafka's `CreateTopicsRequest.json`, `DeleteTopicsRequest.json`, `CreatePartitionsRequest.json`.
 """
 
@@ -14,7 +14,7 @@ from protocol.primitives import INT16, INT32, Buffer, IncompleteError, Reader, s
 from protocol.steps import Pace, Steps
 
 NO_ID = bytes(16)
-"""The topic id of a topic that is named."""
+"""The topic id of a topic that is named instead."""
 
 _ID_BYTES = 16
 _DELETE_SINCE_IDS = 6
@@ -28,10 +28,10 @@ class TopicChange(NamedTuple):
     Attributes:
         name: None where DeleteTopics names the topic by its id.
         topic_id: NO_ID where the topic is named.
-        partitions: CreateTopics: how many, -1 for the broker's default; CreatePartitions: the new total; DeleteTopics: 0.
+        partitions: CreateTopics: their number, -1 for the broker's default; CreatePartitions: the new total; DeleteTopics: 0.
         replication_factor: CreateTopics; elsewhere -1.
-        assignments: how many partitions are placed by hand, -1 for null.
-        at, end: where the entry begins in the frame, and where the next one does.
+        assignments: number of partitions with explicit replicas, -1 for null.
+        at, end: offsets of the entry and of the next one in the frame.
     """
 
     name: str | None
@@ -48,8 +48,8 @@ class TopicChanges(NamedTuple):
 
     Attributes:
         topics: in the order of the request.
-        array_at: where the number of topics stands.
-        validate_only: nothing is made; always False in DeleteTopics.
+        array_at: offset of the number of topics.
+        validate_only: the broker creates nothing; always False in DeleteTopics.
     """
 
     topics: tuple[TopicChange, ...]
@@ -58,7 +58,7 @@ class TopicChanges(NamedTuple):
 
 
 class _Parts(Pace):
-    """Counts topics and what is in them; refuses a number of parts, as it is claimed, before any of them is looked at."""
+    """Counts topics and their parts; refuses too many by the length of an array, before any of its elements is read."""
 
     __slots__ = ("_left",)
 
@@ -67,10 +67,10 @@ class _Parts(Pace):
         self._left = MAX_CHANGE_PARTS
 
     def claim(self, parts: int) -> int:
-        """Return `parts`, the number of elements of an array that comes next; null has none.
+        """Return `parts`, the length of the next array; null has length 0.
 
         Raises:
-            TooManyTopicsError: with those before them they are too many.
+            TooManyTopicsError: the sum exceeds the limit.
         """
         self._left -= max(0, parts)
         if self._left < 0:
@@ -79,10 +79,10 @@ class _Parts(Pace):
 
 
 def check_topic_count(api: ApiVersion, data: Buffer, body_at: int, end: int) -> None:
-    """Look at the number of topics in a request that may not be here in whole; `end` is where it will end.
+    """Check the number of topics in a request that may be incomplete; `end` is the offset of its end.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: it does not match its version.
         TooManyTopicsError: more than MAX_CHANGE_TOPICS.
     """
     try:
@@ -94,10 +94,10 @@ def check_topic_count(api: ApiVersion, data: Buffer, body_at: int, end: int) -> 
 
 
 def topic_changes_in_steps(api: ApiVersion, frame: Buffer, body_at: int) -> Steps[TopicChanges]:
-    """Read the request `frame` whose body begins at `body_at`, some topics at a time.
+    """Read the request `frame` whose body begins at `body_at`, in steps.
 
     Raises:
-        BadRequestError: the frame does not read as its version says.
+        BadRequestError: the frame does not match its version.
         TooManyTopicsError: more topics than MAX_CHANGE_TOPICS, or more parts of them than MAX_CHANGE_PARTS.
     """
     check_topic_count(api, frame, body_at, len(frame))
@@ -118,7 +118,7 @@ def topic_changes_in_steps(api: ApiVersion, frame: Buffer, body_at: int) -> Step
 
 
 def cut_request(api: ApiVersion, frame: Buffer, changes: TopicChanges, keep: Container[int]) -> bytes:
-    """Return the request with only those topics whose place in it is in `keep`."""
+    """Return the request with only the topics whose index is in `keep`."""
     kept = [frame[topic.at : topic.end] for place, topic in enumerate(changes.topics) if place in keep]
     count = uvarint(len(kept) + 1) if api.flexible else INT32.pack(len(kept))
     entries_end = changes.topics[-1].end
@@ -126,7 +126,7 @@ def cut_request(api: ApiVersion, frame: Buffer, changes: TopicChanges, keep: Con
 
 
 def default_partitions_request(correlation_id: int, client_id: bytes | None, names: list[str], pace: Pace) -> Steps[bytes]:
-    """Write, some topics at a time, a CreateTopics request v5 that makes nothing and tells how many partitions a topic gets by default."""
+    """Return a CreateTopics request v5 that only validates, and whose response has the default number of partitions; written in steps."""
     topics: list[bytes] = []
     for name in names:
         topics.append(string(name, compact=True) + INT32.pack(-1) + INT16.pack(-1) + b"\x01\x01\x00")  # no assignments, no configs, no tags
@@ -139,7 +139,7 @@ def default_partitions_request(correlation_id: int, client_id: bytes | None, nam
 
 
 def client_id_field(client_id: bytes | None) -> bytes:
-    """Write the client id of a request header as the client wrote it."""
+    """Return the bytes of the client id in a request header, as the client sent them."""
     return INT16.pack(-1) if client_id is None else INT16.pack(len(client_id)) + client_id
 
 

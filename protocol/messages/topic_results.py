@@ -1,4 +1,4 @@
-"""Answers to CreateTopics (19), DeleteTopics (20) and CreatePartitions (37): what became of each topic, and topics spliced in.
+"""Responses to CreateTopics (19), DeleteTopics (20) and CreatePartitions (37): reads the results, and inserts entries.
 
 Source: Kafka's `CreateTopicsResponse.json`, `DeleteTopicsResponse.json`, `CreatePartitionsResponse.json`.
 """
@@ -23,13 +23,13 @@ _DELETE_SINCE_ID = 6
 
 
 class TopicResult(NamedTuple):
-    """What became of one topic.
+    """The result of one topic.
 
     Attributes:
-        name: None where the answer names the topic only by its id.
+        name: None when the response has only the topic's id.
         topic_id: NO_ID where the version has none.
-        partitions: what a new topic has; -1 where the answer does not say.
-        at, end: where the entry begins in the frame, and where the next one does.
+        partitions: number of partitions of a new topic; -1 when the response does not have it.
+        at, end: offsets of the entry and of the next one in the frame.
     """
 
     name: str | None
@@ -41,7 +41,7 @@ class TopicResult(NamedTuple):
 
 
 class TopicResults(NamedTuple):
-    """A whole answer: its entries in order, where their number stands and where they begin and end."""
+    """A whole response: its entries in order, and the offsets of their number, their beginning and their end."""
 
     entries: tuple[TopicResult, ...]
     array_at: int
@@ -50,11 +50,11 @@ class TopicResults(NamedTuple):
 
 
 def topic_results_in_steps(api: ApiVersion, frame: Buffer) -> Steps[TopicResults]:
-    """Read an answer, some of its entries at a time.
+    """Read a response, in steps.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
-        TooManyTopicsError: it has more entries than a request that is judged.
+        BadResponseError: the frame does not match its version.
+        TooManyTopicsError: it has more entries than a request may have.
     """
     header_len = response_header_len(api, frame, 0)
     if header_len is None:
@@ -78,10 +78,10 @@ def topic_results_in_steps(api: ApiVersion, frame: Buffer) -> Steps[TopicResults
 def insert_in_steps(
     api: ApiVersion, frame: bytes | memoryview, results: TopicResults, inserted: Sequence[tuple[int, bytes]]
 ) -> Steps[bytes | memoryview]:
-    """Return the answer with entries of our own in it, written some bytes at a time.
+    """Return the response with entries of Sluice's own inserted, written in steps.
 
     Args:
-        inserted: (place, entry): the entry stands before the answer's own entry number `place`, in the given order.
+        inserted: (index, entry): the entry is placed before the response's own entry number `index`, in the given order.
     """
     patches = Patches(frame)
     patches.add(results.array_at, results.entries_at, _count(api, len(results.entries) + len(inserted)))
@@ -96,7 +96,7 @@ def insert_in_steps(
 
 
 def result_entry(api: ApiVersion, name: str | None, topic_id: bytes, error_code: int) -> bytes:
-    """Write the entry of a topic that failed, as Kafka does with a general error: without a message."""
+    """Return the entry of a topic that failed, without a message, as Kafka does for a general error."""
     compact = api.flexible
     named = _nullable_string(name, compact=compact)
     error = INT16.pack(error_code)
@@ -113,7 +113,7 @@ def result_entry(api: ApiVersion, name: str | None, topic_id: bytes, error_code:
 
 
 def results_answer(api: ApiVersion, correlation_id: int, entries: Sequence[bytes], throttle_ms: int = 0) -> bytes:
-    """Write a whole answer of these entries."""
+    """Return a response that consists of these entries."""
     header = INT32.pack(correlation_id) + b"\x00" * api.response_header_version
     throttle = INT32.pack(throttle_ms) if _has_throttle(api) else b""
     return with_length(b"".join((header, throttle, _count(api, len(entries)), *entries, b"\x00" * api.flexible)))

@@ -1,4 +1,4 @@
-"""How many partitions topics have: a Metadata request for some topics, and its answer read for just that."""
+"""Numbers of partitions: writes a Metadata request for some topics, and reads them from its response."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,11 +17,11 @@ IDS_ANSWERED_SINCE = 10
 ASKED_BY_ID_SINCE = 12
 _ID_BYTES = 16
 _LOWEST = 4
-"""The first version that can ask without making topics."""
+"""The first version with `allow_auto_topic_creation`, so that the request creates no topics."""
 
 
 class TopicSize(NamedTuple):
-    """A topic as a Metadata answer shows it; `topic_id` is NO_ID below v10 and where the broker does not know the topic."""
+    """A topic of a Metadata response; `topic_id` is NO_ID below v10, and when the broker does not know the topic."""
 
     name: str | None
     topic_id: bytes
@@ -32,10 +32,10 @@ class TopicSize(NamedTuple):
 def topic_sizes_request_in_steps(
     version: int, correlation_id: int, client_id: bytes | None, names: Sequence[str], topic_ids: Sequence[bytes], pace: Pace
 ) -> Steps[bytes]:
-    """Write a Metadata request v4-v13 for these topics, some at a time; no topic is made by it.
+    """Return a Metadata request v4-v13 for these topics, written in steps; it creates no topics.
 
     Raises:
-        ValueError: a version that cannot ask this.
+        ValueError: the version cannot express the request.
     """
     if version < (ASKED_BY_ID_SINCE if topic_ids else _LOWEST):
         raise ValueError(f"Metadata v{version} cannot ask for topics by {'id' if topic_ids else 'name alone'}")
@@ -71,7 +71,7 @@ def _topic(version: int, topic_id: bytes, name: bytes) -> bytes:
 
 
 def _walkers(version: int) -> tuple[Skip, Skip]:
-    """Compile what goes past everything before the topics, and past one partition."""
+    """Compile the walkers over everything before the topics, and over one partition."""
     layout = layout_of(ApiKey.METADATA, "response", version)
     partition = next(field for field in layout.field("Topics").fields if field.name == "Partitions")
     return skip_fields(layout.before("Topics"), flexible=layout.flexible), skip_struct(partition.fields, flexible=layout.flexible)
@@ -81,10 +81,10 @@ _WALKERS = {api.version: _walkers(api.version) for api in API_VERSIONS.values() 
 
 
 def topic_sizes_in_steps(api: ApiVersion, frame: Buffer) -> Steps[tuple[TopicSize, ...]]:
-    """Read the topics of a Metadata answer, some partitions at a time.
+    """Read the topics of a Metadata response, in steps.
 
     Raises:
-        BadResponseError: the frame does not read as its version says.
+        BadResponseError: the frame does not match its version.
     """
     header_len = response_header_len(api, frame, 0)
     if header_len is None:

@@ -1,6 +1,6 @@
 """Observers of SASL mechanisms. They read the tokens of both sides and return the user's name when the broker reports success.
 
-They know nothing of frames, sockets or brokers. A token is looked at where it lies and never kept; nothing but the name is made a text.
+They do not depend on frames, sockets or brokers. A token is read in place and never stored; only the name becomes a str.
 """
 
 from protocol.sasl.mechanisms import observer_of

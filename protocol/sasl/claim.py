@@ -1,4 +1,4 @@
-"""One claim of a JSON object, read without making anything of the others."""
+"""Reads one claim of a JSON object without building the others."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from protocol.primitives import Buffer
 
 DEPTH_MAX: Final = 32
 VALUES_MAX: Final = 1_000
-"""Keys and values together; tokens of identity providers have some dozens, one with groups some hundreds."""
+"""Limit on keys and values together; tokens of identity providers have some dozens, one with groups some hundreds."""
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _STRING: Final = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
@@ -16,14 +16,14 @@ _SCALAR: Final = re.compile(rb"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(
 
 
 class _DoubtError(Exception):
-    """Two readers of JSON might not agree on this."""
+    """JSON parsers may read the text differently."""
 
 
 def read_claim(payload: Buffer, claim: str) -> str | None:
-    """Return the text that the object `payload` has under `claim`.
+    """Return the string that the object `payload` has under `claim`.
 
-    None when it has none, when it is no text, and when readers of JSON might disagree: a key that stands twice or is written with
-    escapes, anything outside the standard, more than 32 levels. Nor of one with more than 1,000 keys and values, which takes long.
+    None when the claim is absent or not a string, and when JSON parsers might disagree: duplicate keys, keys with
+    escapes, non-standard syntax, more than 32 levels. Also None with more than 1,000 keys and values, which would take long.
     """
     try:
         value = _Scanner(payload).find(b'"' + claim.encode() + b'"')
@@ -34,7 +34,7 @@ def read_claim(payload: Buffer, claim: str) -> str | None:
 
 
 def _is_text(text: str) -> bool:
-    """Return whether a text can be written as UTF-8: it holds no half of a pair."""
+    """Return whether a string can be encoded as UTF-8, that is, contains no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -43,7 +43,7 @@ def _is_text(text: str) -> bool:
 
 
 class _Scanner:
-    """Goes over a JSON text; no recursion, no copy but of the keys of the outermost object."""
+    """Scans a JSON text without recursion; copies only the keys of the outermost object."""
 
     __slots__ = ("_at", "_data", "_left")
 
@@ -53,10 +53,10 @@ class _Scanner:
         self._left = VALUES_MAX
 
     def find(self, key: bytes) -> tuple[int, int] | None:
-        """Return where the value of `key` stands; None when it is not there.
+        """Return the position of the value of `key`; None when the key is absent.
 
         Raises:
-            _DoubtError: this is not one JSON object, or not beyond doubt.
+            _DoubtError: the text is not one JSON object, or is ambiguous.
         """
         self._space()
         self._expect(b"{")
@@ -134,7 +134,7 @@ class _Scanner:
         self._at = match.end()
 
     def _took(self, sign: bytes) -> bool:
-        """Go past `sign` if it is next, and past the space before it."""
+        """Skip `sign`, and white space before it; return whether it was there."""
         self._space()
         if self._next() != sign:
             return False

@@ -1,4 +1,4 @@
-"""The client's side of a login, for Sluice's own: tokens to send, and the broker's proof of itself. Pure: nonces come in.
+"""The client's side of Sluice's own logins: tokens to send, and the check of the broker's proof. Without I/O; nonces are arguments.
 
 Sources: RFC 4616 (PLAIN), RFC 5802 and Kafka 3.8 `ScramSaslClient`, `ScramFormatter` (SCRAM), RFC 7628 (OAUTHBEARER).
 """
@@ -16,7 +16,7 @@ from protocol.primitives import Buffer
 from protocol.sasl.mechanisms import OAUTHBEARER, PLAIN
 
 SCRAM_ITERATIONS_MIN: Final = 4_096
-"""As Kafka's own client: with fewer, an impostor of the broker could guess the password offline."""
+"""As in Kafka's client: with fewer, an impostor of the broker could guess the password offline."""
 SCRAM_ITERATIONS_MAX: Final = 1_000_000
 """Some hundred milliseconds of work; Kafka itself takes up to 16,384."""
 
@@ -26,24 +26,24 @@ _SERVER_FINAL: Final = re.compile(rb"v=([A-Za-z0-9+/]+={0,2})(?:,.*)?")
 
 
 class TokenRefusedError(Exception):
-    """The broker says no, or cannot prove that it knows the password either."""
+    """The broker refuses the login, or cannot prove that it knows the password."""
 
 
 class PlainClient:
-    """One token; the broker's answer is empty."""
+    """One token; the broker's response is empty."""
 
     def __init__(self, username: str, password: str) -> None:
         self._token = b"\0" + username.encode() + b"\0" + password.encode()
 
     def first(self) -> bytes:
-        """Return the token to begin with."""
+        """Return the first token."""
         return self._token
 
     def answer(self, token: Buffer) -> bytes | None:
-        """Return what to say to the broker's token; None: the login is over, and well.
+        """Return the response to the broker's token; None: the login has succeeded.
 
         Raises:
-            TokenRefusedError: the broker's token is not what the mechanism wants.
+            TokenRefusedError: the broker's token is not valid in this mechanism.
         """
         _refuse_more(token)
         return None
@@ -56,17 +56,17 @@ class BearerClient:
         self._token = b"n,,\x01auth=Bearer " + bearer.encode() + b"\x01\x01"
 
     def first(self) -> bytes:
-        """Return the token to begin with."""
+        """Return the first token."""
         return self._token
 
     def answer(self, token: Buffer) -> bytes | None:
-        """As of `PlainClient`."""
+        """As in `PlainClient`."""
         _refuse_more(token)
         return None
 
 
 class ScramClient:
-    """Two tokens; the last word is the broker's signature, which only who knows the password can make.
+    """Two tokens; the broker's last token is its signature, which requires the password.
 
     Args:
         nonce: fresh printable ASCII without a comma.
@@ -80,11 +80,11 @@ class ScramClient:
         self._signature: bytes | None = None
 
     def first(self) -> bytes:
-        """Return the token to begin with."""
+        """Return the first token."""
         return b"n,," + self._first
 
     def answer(self, token: Buffer) -> bytes | None:
-        """As of `PlainClient`. Works for some milliseconds on the broker's first token."""
+        """As in `PlainClient`. The broker's first token costs some milliseconds of computation."""
         if self._signature is None:
             return self._prove(bytes(token))
         self._check(bytes(token), self._signature)
@@ -121,7 +121,7 @@ SaslClient = PlainClient | BearerClient | ScramClient
 
 
 def client_of(mechanism: str, username: str, secret: str, nonce: str) -> SaslClient:
-    """Return the client's side of one exchange; `secret` is a password, or the token of OAUTHBEARER, which names the user itself."""
+    """Return the client's side of one exchange; `secret` is a password, or the OAUTHBEARER token, which contains the user."""
     if mechanism == PLAIN:
         return PlainClient(username, secret)
     if mechanism == OAUTHBEARER:

@@ -1,4 +1,4 @@
-"""A whole login of our own, request by request. It does no I/O: its caller sends each request and passes the answer back in.
+"""A whole login of Sluice's own, request by request. It does no I/O: the caller sends each request and passes the response in.
 
 Source: Kafka 3.8 `SaslClientAuthenticator`.
 """
@@ -27,17 +27,17 @@ _UNSUPPORTED_MECHANISM: Final = 33
 _NAME: Final = re.compile(r"[A-Z0-9_-]{1,64}")
 
 LoginSteps = Generator[bytes, bytes, int]
-"""Yields whole requests, is sent whole answers; returns how long the session lasts in ms, 0 for as long as the connection."""
+"""Yields requests and receives responses; returns the session lifetime in ms, 0 for the whole connection."""
 
 
 def login_steps(mechanism: str, client: SaslClient, client_id: str) -> LoginSteps:
-    """Log in with a mechanism; `client` is our side of it.
+    """Log in with a mechanism; `client` is the client's side of it.
 
-    A step may take some milliseconds of work with SCRAM.
+    A step may take some milliseconds of computation with SCRAM.
 
     Raises:
-        TokenRefusedError: the broker said no; the text has nothing of a secret in it.
-        ProtocolError: an answer cannot be read.
+        TokenRefusedError: the broker refused; the text contains no secret.
+        ProtocolError: a response is invalid.
     """
     answer = yield handshake_request(FIRST_CORRELATION_ID, client_id, mechanism)
     _check_handshake(read_handshake_error(answer), mechanism, answer)
@@ -46,7 +46,7 @@ def login_steps(mechanism: str, client: SaslClient, client_id: str) -> LoginStep
         assert token is not None
         frame = yield authenticate_request(FIRST_CORRELATION_ID + round_, client_id, token)
         said = read_authenticate_answer(AUTHENTICATE, frame)
-        if said.error_code:  # its text may name the user, and is the broker's own
+        if said.error_code:  # its text is the broker's own and may name the user
             raise TokenRefusedError(f"the broker refused {mechanism} (error {said.error_code}): is the user there, is the password right?")
         try:
             token = client.answer(frame[slice(*said.token)])

@@ -13,15 +13,15 @@ SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 OAUTHBEARER: Final = "OAUTHBEARER"
 GSSAPI: Final = "GSSAPI"
 READABLE: Final = frozenset({PLAIN, *SCRAM, OAUTHBEARER})
-"""Mechanisms whose tokens name who logs in."""
+"""Mechanisms whose tokens contain the user's name."""
 KNOWN: Final = READABLE | {GSSAPI}
-"""Names that may stand in a metric; others are counted together."""
+"""Names that may appear in a metric; others are counted together."""
 CLEAR: Final = frozenset({PLAIN, OAUTHBEARER})
-"""Mechanisms whose tokens are credentials for an eavesdropper."""
+"""Mechanisms whose tokens can be reused by an eavesdropper."""
 
 
 def observer_of(mechanism: str, claim: str = DEFAULT_CLAIM) -> TokenObserver:
-    """Return an observer for one exchange; `claim` names the user in a bearer token. Names of mechanisms are exact, as in Kafka."""
+    """Return an observer for one exchange; `claim` is the claim with the user. Mechanism names are case-sensitive, as in Kafka."""
     if mechanism == PLAIN:
         return PlainObserver()
     if mechanism in SCRAM:

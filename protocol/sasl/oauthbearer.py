@@ -1,6 +1,6 @@
 """OAUTHBEARER with a JWT. Source: Kafka 3.8 `OAuthBearerClientInitialResponse`, `OAuthBearerSaslServer`; RFC 7628.
 
-The token is not verified, that is the broker's business: its claim becomes a name only on the broker's word.
+The broker verifies the token, not Sluice: its claim becomes a name only after the broker's success.
 """
 
 import binascii
@@ -21,11 +21,11 @@ _AUTH: Final = re.compile(rb"(?<=\x01)auth=(?P<value>[^\x01]*)\x01")
 _BEARER: Final = re.compile(rb"(?i:bearer) +[A-Za-z0-9_-]+\.(?P<payload>[A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 _TRIMMED: Final = "".join(map(chr, range(0x21)))
-"""What Java's `String.trim` takes away. Some validators trim a name, some do not."""
+"""What Java's `String.trim` removes. Some validators trim a name, some do not."""
 
 
 class OAuthBearerObserver(TokenObserver):
-    """One token; success is an answer without a token. A refused one is answered without an error, too, but with JSON."""
+    """One token; success is a response without a token. A refusal has no error code either, but has JSON."""
 
     __slots__ = ("_claim",)
 
@@ -34,7 +34,7 @@ class OAuthBearerObserver(TokenObserver):
         self._claim = claim
 
     def answered(self, token: Buffer) -> Progress:
-        """Success is an answer without a token, to the first one that the client sent."""
+        """Success is a response without a token to the first token of the client."""
         return Progress.SUCCEEDED if self.rounds == 1 and not len(token) else Progress.GOES_ON
 
     def _claimed(self, token: Buffer) -> str | None:

@@ -7,20 +7,20 @@ from protocol.primitives import Buffer
 
 
 class Progress(enum.Enum):
-    """What the broker's answer to a token means, where it was no refusal."""
+    """Meaning of the broker's response to a token when it has no error code."""
 
-    GOES_ON = "goes on"  # the client has to say more
+    GOES_ON = "goes on"  # the client has to send more
     SUCCEEDED = "succeeded"
-    UNTOLD = "untold"  # one of the two; only what comes next will show
+    UNTOLD = "untold"  # one of the two; the next message shows which
 
 
 class TokenObserver:
-    """Watches one exchange of one mechanism. No method raises, whatever the tokens are.
+    """Observes one exchange of one mechanism. No method raises, whatever the tokens are.
 
     Attributes:
-        name: the user that the client's tokens name, by the broker's own grammar; None: no user, or an ambiguous token. It is a mere claim
-            until `answered` says `SUCCEEDED`.
-        is_delegation_token: the name is the id of a delegation token; its owner is known to the broker alone.
+        name: the user of the client's tokens, parsed as the broker does; None: no user, or an ambiguous token. It is only a claim
+            until `answered` returns `SUCCEEDED`.
+        is_delegation_token: the name is the id of a delegation token, whose owner only the broker knows.
     """
 
     __slots__ = ("is_delegation_token", "name", "rounds")
@@ -31,7 +31,7 @@ class TokenObserver:
         self.rounds = 0
 
     def sent(self, token: Buffer) -> None:
-        """Look at a token that the client sends."""
+        """Read a token that the client sends."""
         self.rounds += 1
         if self.rounds == 1:
             self.name = self._claimed(token) if len(token) <= MAX_OBSERVED_TOKEN_BYTES else None
@@ -39,13 +39,13 @@ class TokenObserver:
             self.name = None
 
     def answered(self, token: Buffer) -> Progress:
-        """Look at what the broker answers without an error; with one the exchange has failed, and nothing needs to be asked."""
+        """Read a response of the broker without an error code. After an error code the exchange has failed, and this is not called."""
         raise NotImplementedError
 
     def _claimed(self, token: Buffer) -> str | None:
-        """Return whom the first token names."""
+        """Return the user of the first token."""
         raise NotImplementedError
 
     def _may_follow(self, token: Buffer) -> bool:
-        """Return whether the name stands with a further token."""
+        """Return whether a further token is consistent with the name."""
         return False

@@ -11,12 +11,12 @@ _NUL: Final = re.compile(rb"\x00")
 
 
 class PlainObserver(TokenObserver):
-    """One token, one answer, which is empty."""
+    """One token, with one empty response."""
 
     __slots__ = ()
 
     def answered(self, token: Buffer) -> Progress:
-        """Success is an answer without a token."""
+        """Success is a response without a token."""
         return Progress.SUCCEEDED if self.rounds == 1 and not len(token) else Progress.GOES_ON
 
     def _claimed(self, token: Buffer) -> str | None:
@@ -31,7 +31,7 @@ class PlainObserver(TokenObserver):
 
 
 def name_of(name: bytes) -> str | None:
-    """Return a name as the broker reads it; None where that is in doubt."""
+    """Return a name as the broker parses it; None when it is ambiguous."""
     if not 0 < len(name) <= MAX_PRINCIPAL_BYTES:
         return None
     try:

@@ -22,7 +22,7 @@ _ROUNDS: Final = 2
 
 
 class ScramObserver(TokenObserver):
-    """Two tokens, two answers: `r=` is only the first round, `v=` is the broker's word."""
+    """Two tokens, two responses: `r=` is the first round, `v=` the broker's signature."""
 
     __slots__ = ("_challenged",)
 
@@ -45,7 +45,7 @@ class ScramObserver(TokenObserver):
             return None
         name = bytes(match["name"]).replace(b"=2C", b",").replace(b"=3D", b"=")
         authzid = match["authzid"]
-        if authzid is not None and bytes(authzid) != name:  # compared as it was sent, as the broker does
+        if authzid is not None and bytes(authzid) != name:  # compared as sent, as the broker does
             return None
         self.is_delegation_token = _TOKEN_AUTH.search(match["extensions"]) is not None
         return name_of(name)

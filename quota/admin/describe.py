@@ -31,14 +31,14 @@ _MATCH_NAMES: Final = {MatchType.DEFAULT: "DEFAULT", MatchType.ANY: "SPECIFIED"}
 
 
 class _Wanted(NamedTuple):
-    """One condition after its check."""
+    """One condition of a filter, validated."""
 
     entity_type: str
     match_type: int
     match: str | None
 
     def fits(self, name: str | None) -> bool:
-        """Whether the name of a part is as it should be; None is the default entity."""
+        """Whether the condition matches the name of an entity part; None is the default entity."""
         if self.match_type == MatchType.ANY:
             return True
         return name is None if self.match_type == MatchType.DEFAULT else name is not None and name == self.match
@@ -71,7 +71,7 @@ def _described(
 
 
 def _candidates(wanted: Sequence[_Wanted], stored: Stored, *, strict: bool) -> Iterable[tuple[EntityKey, Mapping[str, float]]]:
-    """Yield what may match: one entity where a filter can mean only that one, however many are stored."""
+    """Yield candidate entities: a single one where the filter can match only that entity, however many are stored."""
     if not strict or any(one.match_type == MatchType.ANY for one in wanted):
         return stored.items()
     entity = entity_key([(one.entity_type, one.match if one.match_type == MatchType.EXACT else None) for one in wanted])

@@ -1,4 +1,4 @@
-"""Which keys an entity may have, and of what type their values are.
+"""The configuration keys that an entity may have, and the types of their values.
 
 Source: Kafka 3.8 `QuotaConfigs`, `DynamicConfig`.
 """
@@ -10,7 +10,7 @@ from quota.admin.messages import IP, USER, EntityKey
 
 
 class ValueType(Enum):
-    """Of a quota's value, as it is stored; the name stands in Kafka's messages."""
+    """Type of a quota's stored value; the name appears in Kafka's messages."""
 
     LONG = 9.223372036854775807e18
     INT = 2.0**31 - 1
@@ -18,7 +18,7 @@ class ValueType(Enum):
 
     @property
     def is_whole(self) -> bool:
-        """Whether fractions are refused."""
+        """Whether the type refuses fractions."""
         return self is not ValueType.DOUBLE
 
 
@@ -30,7 +30,7 @@ CLIENT_KEYS: Final = {
 }
 IP_KEYS: Final = {"connection_creation_rate": ValueType.INT}
 SCRAM_KEYS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
-"""Credentials, which ZooKeeper keeps beside a user's quotas; never shown, never changed."""
+"""SCRAM credentials, which ZooKeeper keeps in the same node as a user's quotas. They are neither shown nor changed."""
 
 
 def keys_of(entity: EntityKey) -> dict[str, ValueType]:
@@ -39,5 +39,5 @@ def keys_of(entity: EntityKey) -> dict[str, ValueType]:
 
 
 def has_user(entity: EntityKey) -> bool:
-    """Whether one part is a user."""
+    """Whether the entity has a user part."""
     return any(kind == USER for kind, _ in entity)

@@ -15,7 +15,7 @@ _MIXED: Final = "Invalid quota entity combination, IP entity shouldnot be combin
 
 
 class Change(NamedTuple):
-    """One value that is to be kept, or, with None, to go."""
+    """One value to write, or with None to remove."""
 
     entity: EntityKey
     key: str
@@ -25,14 +25,14 @@ class Change(NamedTuple):
 def alter_kraft(
     alterations: Sequence[Alteration], stored: Mapping[EntityKey, Mapping[str, float]], resolves: Callable[[str], bool]
 ) -> tuple[list[Result], list[Change]]:
-    """Judge alterations; return a result for each entity, and what is to change.
+    """Validate alterations; return a result for each entity, and the changes to make.
 
-    Nothing changes where a value stays what it is. An entity that comes twice gets an error, and yet its first alteration is made.
+    A value that stays the same is not a change. An entity that occurs twice gets an error, but its first alteration is made.
 
     Args:
         alterations: in the order of the request.
-        stored: what is kept now; not changed here.
-        resolves: whether an address or host name means anything.
+        stored: the current quotas; not modified.
+        resolves: returns whether an IP address or host name can be resolved.
     """
     results: dict[EntityKey, Result] = {}
     changes: list[Change] = []
@@ -55,16 +55,16 @@ def alter_kraft(
 
 
 def check_entity(alteration: Alteration, mixed: str, resolves: Callable[[str], bool], written: Callable[[str], str] = str) -> None:
-    """Refuse an entity that Kafka does not have; both profiles look at the same things in the same order.
+    """Refuse an entity that Kafka does not accept. Both profiles check the same conditions in the same order.
 
     Args:
-        alteration: names the entity.
-        mixed: what is said of an address beside a user or client-id.
-        resolves: whether an address or host name, as `written`, means anything.
-        written: how the profile writes an address.
+        alteration: the alteration whose entity is checked.
+        mixed: the error message for an IP address combined with a user or client-id.
+        resolves: returns whether an IP address or host name, formatted by `written`, can be resolved.
+        written: formats an IP address as the profile does.
 
     Raises:
-        AdminError: it is none.
+        AdminError: Kafka does not accept the entity.
     """
     parts = dict(alteration.parts)
     _check_parts(parts)
@@ -94,7 +94,7 @@ def _check_ops(ops: Sequence[Op], keys: Mapping[str, ValueType]) -> None:
         value_type = keys.get(key)
         if value_type is None:
             raise AdminError(INVALID_REQUEST, f"Invalid configuration key {key}")
-        if not value > 0:  # NaN too, which brokers keep and which then limits no client
+        if not value > 0:  # NaN too: brokers store it, and it limits no client
             raise AdminError(INVALID_REQUEST, f"Quota {key} must be greater than 0")
         if value_type.is_whole:
             if value > value_type.value:

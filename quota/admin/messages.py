@@ -24,7 +24,7 @@ _PRINTED: Final = {IP: 0, CLIENT_ID: 1, USER: 2}
 
 
 class MatchType(IntEnum):
-    """How a filter looks at the name of a part."""
+    """How a filter matches the name of an entity part."""
 
     EXACT = 0
     DEFAULT = 1
@@ -32,7 +32,7 @@ class MatchType(IntEnum):
 
 
 class Component(NamedTuple):
-    """One condition of a filter; `match_type` as it came, also where it is none."""
+    """One condition of a filter; `match_type` is the number received, which may be invalid."""
 
     entity_type: str
     match_type: int
@@ -40,7 +40,7 @@ class Component(NamedTuple):
 
 
 class Op(NamedTuple):
-    """Set a key of an entity, or remove it."""
+    """One key of an entity to set, or to remove."""
 
     key: str
     value: float
@@ -48,19 +48,19 @@ class Op(NamedTuple):
 
 
 class Alteration(NamedTuple):
-    """What is to change of one entity: its parts as they were named, and the changes in their order."""
+    """The changes of one entity: its parts as the request names them, and the operations in order."""
 
     parts: Sequence[tuple[str, str | None]]
     ops: Sequence[Op]
 
     @property
     def entity(self) -> EntityKey:
-        """The entity meant: of a type that is named twice the last name counts."""
+        """The entity; when a type is named twice, the last name counts."""
         return entity_key(self.parts)
 
 
 class Result(NamedTuple):
-    """What became of an alteration; code 0 and no message: it was made."""
+    """Result of one alteration; code 0 and no message mean that it was made."""
 
     entity: EntityKey
     error_code: int = NONE
@@ -68,7 +68,7 @@ class Result(NamedTuple):
 
 
 class Description(NamedTuple):
-    """Entities with their values; None with an error."""
+    """Entities and their values; `entries` is None when there is an error."""
 
     error_code: int
     error_message: str | None
@@ -90,12 +90,12 @@ class AdminError(Exception):
 
 
 def entity_key(parts: Sequence[tuple[str, str | None]]) -> EntityKey:
-    """Return the entity that parts name."""
+    """Return the key of the entity with these parts."""
     return tuple(sorted(dict(parts).items(), key=lambda part: part[0]))
 
 
 def shown(entity: EntityKey) -> str:
-    """Return an entity as Java prints it in messages."""
+    """Return an entity in the form in which Java prints it in messages."""
     parts = sorted(entity, key=lambda part: _PRINTED.get(part[0], len(_PRINTED)))
     inside = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in parts)
     return f"ClientQuotaEntity(entries={{{inside}}})"

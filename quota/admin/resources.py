@@ -1,4 +1,4 @@
-"""Entities as names of configuration resources (KIP-422, which left names open): the tails of ZooKeeper's paths."""
+"""Entities as names of configuration resources, in the form of ZooKeeper's paths (KIP-422 does not define the names)."""
 
 from typing import Final
 
@@ -10,10 +10,10 @@ _CLIENTS: Final = "clients"
 
 
 def entity_of_user(name: str) -> EntityKey:
-    """Return whom a resource of type USER names: `<user>` or `<user>/clients/<client>`, sanitised; "" and `<default>` the default.
+    """Return the entity of a USER resource: `<user>` or `<user>/clients/<client>`, sanitised; "" and `<default>` are the default entity.
 
     Raises:
-        AdminError: it names no entity.
+        AdminError: the name is not that of an entity.
     """
     match name.split("/"):
         case [user]:
@@ -24,10 +24,10 @@ def entity_of_user(name: str) -> EntityKey:
 
 
 def entity_of_client(name: str) -> EntityKey:
-    """Return whom a resource of type CLIENT names: `<client>`, sanitised; "" and `<default>` the default.
+    """Return the entity of a CLIENT resource: `<client>`, sanitised; "" and `<default>` are the default entity.
 
     Raises:
-        AdminError: it names no entity.
+        AdminError: the name is not that of an entity.
     """
     if "/" in name:
         raise AdminError(INVALID_REQUEST, f'Invalid client "{name}": it has to be <client>, percent-encoded')

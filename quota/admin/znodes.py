@@ -1,4 +1,4 @@
-"""Quotas as ZooKeeper keeps them: a node for each entity, its values as texts.
+"""Quotas as ZooKeeper keeps them: one node per entity, with its values as strings.
 
 Source: Kafka 3.8 `ConfigEntityZNode`, `AdminZkClient`.
 """
@@ -19,7 +19,7 @@ Config = Mapping[str, str]
 
 
 def path_of(entity: EntityKey) -> str:
-    """Return the path of an entity's node below /config; notifications name it like this too."""
+    """Return the path of an entity's node below /config. Notifications contain the same path."""
     parts = dict(entity)
     if USER in parts:
         user = f"users/{_node(parts[USER])}"
@@ -29,7 +29,7 @@ def path_of(entity: EntityKey) -> str:
 
 
 def entity_of(path: str) -> EntityKey | None:
-    """Return the entity of a node below /config; None for a path that is none."""
+    """Return the entity of a node below /config; None when the path does not name an entity."""
     match path.split("/"):
         case ["users", user, "clients", client]:
             names = {CLIENT_ID: client, USER: user}
@@ -48,7 +48,7 @@ def _node(name: str | None) -> str:
 
 
 def java_double(value: float) -> str:
-    """Write a double as Java does: `12.34`, `1.0E-7`, `-0.0`."""
+    """Format a double as Java does: `12.34`, `1.0E-7`, `-0.0`."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

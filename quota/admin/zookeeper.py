@@ -1,4 +1,4 @@
-"""Changing quotas as a broker with ZooKeeper does: entity by entity, each read, changed and written whole.
+"""Changing quotas as a broker with ZooKeeper does: each entity is read, changed and written as a whole.
 
 Source: Kafka 3.8 `ZkAdminManager`, `AdminZkClient`.
 """
@@ -17,31 +17,31 @@ _MIXED: Final = "Invalid quota entity combination, IP entity should not be used 
 
 
 class ConfigStore(Protocol):
-    """The nodes below /config."""
+    """Access to the nodes below /config."""
 
     def read(self, path: str) -> Mapping[str, str]:
-        """The values of a node, empty where there is none."""
+        """Return the values of a node; empty when the node does not exist."""
 
     def write(self, path: str, config: Mapping[str, str]) -> None:
-        """Replace the values of a node, remove it where there are none, and tell who listens."""
+        """Replace the values of a node, or remove the node when `config` is empty, and notify watchers."""
 
 
 def alter_zookeeper(
     alterations: Sequence[Alteration], store: ConfigStore, resolves: Callable[[str], bool], *, validate_only: bool
 ) -> list[Result]:
-    """Judge alterations and make them one after the other; of an entity that comes twice the last result is reported.
+    """Validate alterations and make them one after the other; an entity that occurs twice gets the last result.
 
     Args:
         alterations: in the order of the request.
-        store: where they are kept.
-        resolves: whether an address or host name means anything.
-        validate_only: judge only.
+        store: the nodes that are read and written.
+        resolves: returns whether an IP address or host name can be resolved.
+        validate_only: validate, and write nothing.
     """
     results: dict[EntityKey, Result] = {}
     for alteration in alterations:
         entity = alteration.entity
         try:
-            check_entity(alteration, _MIXED, resolves, sanitize)  # which no IPv6 address survives
+            check_entity(alteration, _MIXED, resolves, sanitize)  # sanitizing changes every IPv6 address, so none is valid here
             path = path_of(entity)
             config = _changed(store.read(path), alteration.ops, entity)
         except AdminError as error:
@@ -70,7 +70,7 @@ def _changed(now: Mapping[str, str], ops: Sequence[Op], entity: EntityKey) -> di
 
 
 def _text(key: str, value: float, value_type: ValueType) -> str:
-    if math.isnan(value):  # brokers keep it, and then it limits no client
+    if math.isnan(value):  # brokers store it, and it limits no client
         raise AdminError(INVALID_REQUEST, f"Quota {key} must be greater than 0")
     if not value_type.is_whole:
         return java_double(value)

@@ -1,4 +1,4 @@
-"""Checks results of a user's callback. An invalid result is a fault, and never means "no limit"."""
+"""Checks the return values of a user's callback. An invalid value is a fault and never means "no limit"."""
 
 import math
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ TAGS_MAX: Final = 16
 
 
 class CallbackAnswerError(QuotaError):
-    """An answer that cannot be: of a wrong type, not a number, zero or less."""
+    """An invalid return value: wrong type, not a number, zero or less."""
 
 
 def read_tags(answer: Any) -> dict[str, str]:
-    """Return tags: a mapping of text to text with at most 16 entries."""
+    """Return the tags; valid are mappings of str to str with at most 16 entries."""
     if not isinstance(answer, Mapping):
         raise _wrong(answer, "a mapping of tags")
     tags = dict(answer)
@@ -28,7 +28,7 @@ def read_tags(answer: Any) -> dict[str, str]:
 
 
 def read_limit(answer: Any) -> float | None:
-    """Return a limit: None, or a finite number above zero."""
+    """Return the limit; valid are None and finite numbers above zero."""
     if answer is None:
         return None
     if isinstance(answer, bool) or not isinstance(answer, int | float):
@@ -40,20 +40,20 @@ def read_limit(answer: Any) -> float | None:
 
 
 def read_bool(answer: Any) -> bool:
-    """Return a truth value; nothing is converted to one."""
+    """Return the bool; other types are invalid and are not converted."""
     if not isinstance(answer, bool):
         raise _wrong(answer, "True or False")
     return answer
 
 
 def ignore(answer: Any) -> None:
-    """Take any answer for none, except that of an `async` method, which has not even run."""
+    """Accept any return value except a coroutine, whose `async` method has not run."""
     if isinstance(answer, CoroutineType):
         raise _wrong(answer, "nothing")
 
 
 def _wrong(answer: Any, wanted: str) -> CallbackAnswerError:
     if isinstance(answer, CoroutineType):
-        answer.close()  # else Python warns that it was not awaited
+        answer.close()  # closed, since Python warns about a coroutine that is not awaited
         return CallbackAnswerError(f"the method is async; an ordinary method that returns {wanted} is needed")
     return CallbackAnswerError(f"{type(answer).__name__} instead of {wanted}")

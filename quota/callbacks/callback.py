@@ -1,4 +1,4 @@
-"""Which group a request belongs to and what its limit is: the interface, and Kafka's own answer in eight levels and a ninth.
+"""The callback that decides which group a request belongs to and what its limit is: the interface, and Kafka's default with nine levels.
 
 Source: KIP-257; Kafka 3.8 `ClientQuotaCallback`, `ClientQuotaManager.DefaultQuotaCallback`.
 """
@@ -29,62 +29,62 @@ DECLARED_LEVEL: Final = 16
 
 
 class ClientQuotaCallback:
-    """Base of custom callbacks; override what you need. One object serves all quota types, called by one thread.
+    """Base class of custom callbacks; override the methods you need. One object serves all quota types and is called by one thread.
 
     `quota_metric_tags` and `quota_reset_required` run once per request: keep them fast. The others run when something changes.
     """
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Take the settings of the configuration, once, before anything else; `broker.id` says for which broker (-1: for all)."""
+        """Receive the settings of the configuration, once, before any other call. `broker.id` is the node id, -1 for all brokers."""
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
         """Return the tags of the group that this client belongs to; equal tags share one budget.
 
-        Names come whole, of whatever length. Tags above 256 bytes are kept as their beginning and a digest: so they come to
-        `quota_limit`, but for the first time and after a change, when they come as they were returned here.
+        Names are not shortened. A tag above 256 bytes is stored as its beginning and a digest, and `quota_limit` receives
+        that form; only the first call for a group, and calls after a change, receive the tags as returned here.
         """
         raise NotImplementedError
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
         """Return the limit of a group in units per second; None: unlimited.
 
-        Asked when a group appears, for every group after a change, and for a fetch's cap; not per request.
+        Called when a group is created, for every group after a change, and for the cap of a fetch; not per request.
         """
         raise NotImplementedError
 
     def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
-        """Learn a stored quota: at the start every one, later each change. Keep a copy; limits are asked for again right after."""
+        """Receive a stored quota: each one at startup, then every change. Keep a copy; limits are requested again right after."""
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
         """Forget a stored quota."""
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Return True once when limits changed by themselves; all limits of this type are then asked for again. Per request."""
+        """Return True once when limits have changed without an update; all limits of this type are then requested again. Per request."""
         return False
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """Learn topics, partitions and leaders; return True when limits changed with them."""
+        """Receive topics, partitions and leaders; return True when they change a limit."""
         return False
 
     def close(self) -> None:
-        """Let go of resources, once, at the end."""
+        """Release resources; called once, at the end."""
 
 
 class DefaultQuotaCallback(ClientQuotaCallback):
-    """Kafka's own rule: the most specific entity wins. One object per quota type, because the levels in use are per type.
+    """Kafka's default rule: the most specific entity applies. One object per quota type, because the levels in use are per type.
 
     1 user+client, 2 user+default client, 3 user, 4 default user+client, 5 default user+default client, 6 default user, 7 client,
-    8 default client; then, as brokers before 3.0 had it in their settings, 9 `static_default` for any client-id without another.
+    8 default client; 9 is `static_default`, which applies to any client-id without another quota, as in brokers before 3.0.
     """
 
     def __init__(self, static_default: float | None = None) -> None:
         self._rules: dict[RuleKey, Rule] = {}
-        self._shared = False  # the rules are shared: copied before they are changed
+        self._shared = False  # the rules are shared, and copied before a change
         self._static_default = static_default
         self.levels = CLIENT_ID_LEVEL if static_default is not None else 0
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> dict[str, str]:
-        """Return user and client-id, either of them empty where the matching level does not look at it."""
+        """Return the user and the client-id, either of them empty when the matching level ignores it."""
         user, client_id = user_tag(principal.name), kept_name(client_id)
         by_user, by_client = self._looked_at(user, client_id)
         return {USER_TAG: user if by_user else "", CLIENT_ID_TAG: client_id if by_client else ""}
@@ -98,7 +98,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         return self._static_default if by_client_only else None
 
     def rule(self, metric_tags: Mapping[str, str]) -> Rule | None:
-        """Return the entity whose quota these tags get, with its value; None: no entity's (perhaps the static default)."""
+        """Return the entity whose quota applies to these tags, with its value; None: no entity's (perhaps the static default)."""
         for key in rule_keys(metric_tags):
             found = self._rules.get(key)
             if found is not None:
@@ -111,12 +111,12 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         self._own_rules()[rule_key(entity)] = (entity, new_value)
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
-        """Remove an entity's quota; its level counts as used from now on, as in Kafka."""
+        """Remove an entity's quota. Its level stays marked as used, as in Kafka."""
         self.levels |= level_of(entity)
         self._own_rules().pop(rule_key(entity), None)
 
     def replace_quotas(self, limits: QuotaLimits) -> None:
-        """Set the quotas of all entities at once; levels of those that go count as used, too."""
+        """Set the quotas of all entities at once. The levels of removed entities stay marked as used, too."""
         self.levels |= limits.levels
         self._rules, self._shared = limits.rules, True
 
@@ -126,13 +126,13 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         return self._rules
 
     def update_static_default(self, value: float | None) -> None:
-        """Set the ninth level; None: there is none."""
+        """Set the ninth level; None removes it."""
         self._static_default = value
         if value is not None:
             self.levels |= CLIENT_ID_LEVEL
 
     def _looked_at(self, user: str, client_id: str) -> tuple[bool, bool]:
-        """Return whether the user and whether the client-id make the group."""
+        """Return whether the user, and whether the client-id, is part of the group's key."""
         if self.levels in (0, CLIENT_ID_LEVEL):
             return False, True
         if self.levels == USER_LEVEL:
@@ -152,12 +152,12 @@ class DefaultQuotaCallback(ClientQuotaCallback):
 
 
 def tags_of(entity: ClientQuotaEntity) -> dict[str, str]:
-    """Return the tags of a group that has exactly the parts of `entity`."""
+    """Return the tags of a group with exactly the parts of `entity`."""
     return {USER_TAG: user_tag(entity.user or ""), CLIENT_ID_TAG: kept_name(entity.client_id or "")}
 
 
 def rule_keys(metric_tags: Mapping[str, str]) -> tuple[RuleKey, ...]:
-    """Return where the rule of these tags may stand, the most specific first."""
+    """Return the keys under which a quota for these tags can be stored, the most specific first."""
     return _keys(metric_tags.get(USER_TAG, ""), metric_tags.get(CLIENT_ID_TAG, ""))
 
 

@@ -1,4 +1,4 @@
-"""When to stop calling code that keeps failing."""
+"""When to stop calling a callback that keeps failing."""
 
 from collections import deque
 from typing import Final
@@ -12,8 +12,8 @@ class CircuitBreaker:
     """Opens for 30 s after 5 failures within 30 s, then lets calls through again.
 
     Attributes:
-        opened: how often it opened.
-        open_until_ms: calls are left out before this time.
+        opened: how often the breaker has opened.
+        open_until_ms: no calls are made before this time.
     """
 
     __slots__ = ("_failures_ms", "open_until_ms", "opened")
@@ -24,11 +24,11 @@ class CircuitBreaker:
         self.opened = 0
 
     def is_open(self, now_ms: int) -> bool:
-        """True while the callback should not be asked."""
+        """Whether calls are suspended."""
         return now_ms < self.open_until_ms
 
     def failed(self, now_ms: int) -> None:
-        """Count a failure, and open if there were too many."""
+        """Count a failure, and open after too many."""
         self._failures_ms.append(now_ms)
         if len(self._failures_ms) == FAILURES_MAX and now_ms - self._failures_ms[0] <= WITHIN_MS:
             self._failures_ms.clear()

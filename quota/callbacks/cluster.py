@@ -1,4 +1,4 @@
-"""What a callback may know about the cluster: node ids, partitions and who leads them; no addresses.
+"""The cluster as callbacks see it: node ids, partitions and their leaders; no addresses.
 
 Source: Kafka 3.8 `Cluster`, `PartitionInfo`.
 """

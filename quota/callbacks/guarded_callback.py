@@ -1,4 +1,4 @@
-"""A user's callback, guarded against faults: on an error the last good answer applies, then Kafka's own rule, never no limit."""
+"""A user's callback, guarded against faults. On a fault the last good result applies, then Kafka's default rule, never "no limit"."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,14 +13,14 @@ from quota.groups.group import GroupKey, group_key
 from quota.names import kept_name
 
 REMEMBERED_MAX: Final = 10_000
-"""Last good answers kept of each kind; the oldest go first."""
+"""Last good results kept of each kind; the oldest are dropped first."""
 
 ASK_AGAIN_MS: Final = 1_000
-"""After a fault the limits of that type are asked for again once this has passed."""
+"""Time after a fault until the limits of that quota type are requested again."""
 
 ERROR_CHARS_MAX: Final = 256
 SLOW_NS: Final = 1_000_000
-"""A call that takes longer is slow: every request waits for it."""
+"""A call that takes longer counts as slow, since every request waits for it."""
 
 Answer = TypeVar("Answer")
 Key = TypeVar("Key")
@@ -28,20 +28,20 @@ Value = TypeVar("Value")
 
 
 class Fault(Exception):
-    """The user's callback gave no usable answer; noted already."""
+    """The user's callback returned no usable result. The fault has been counted."""
 
 
 class GuardedCallback(ClientQuotaCallback):
-    """Stands between the managers and a user's class. Nothing but `KeyboardInterrupt` gets out of it.
+    """A user's callback behind a guard: no exception but `KeyboardInterrupt` leaves it.
 
-    An exception or a nonsensical answer (NaN, zero, negative, of a wrong type) is counted and replaced: by the last good answer to
-    the same question, else by what the default callback says. Five faults in 30 s, and the class is not asked for 30 s. Updates that
-    it missed are delivered again, and limits that were replaced are asked for again a second later. It is never called while
-    a call is under way (from inside itself, or another thread). Blocking cannot be prevented here, only measured.
+    An exception or an invalid result (NaN, zero, negative, of a wrong type) is counted, and replaced by the last good result for the
+    same arguments, else by that of the default callback. After five faults in 30 s the callback is not called for 30 s. Updates that
+    it missed are delivered again, and limits that were replaced are requested again a second later. It is never called while
+    another call of it is running (from inside itself, or another thread). Blocking cannot be prevented here, only measured.
 
     Attributes:
         errors: faults so far; `faults`: the same by method.
-        last_error: text of the last one, at most 256 characters.
+        last_error: text of the last fault, at most 256 characters.
         calls, call_ns_total: calls made and time spent in them; `slow_calls`: those of them that took more than 1 ms.
     """
 
@@ -53,13 +53,13 @@ class GuardedCallback(ClientQuotaCallback):
         on_fault: Callable[[str, str], None] | None = None,
         static_defaults: Mapping[ClientQuotaType, float] | None = None,
     ) -> None:
-        """Guard what `make` returns.
+        """Guard the object that `make` returns.
 
         Args:
-            make: the user's class; called by `configure`, and again by the next one if it raised.
-            now_ns: monotonic nanoseconds; the room of quotas has no clock of its own.
+            make: makes the user's callback. Called by `configure`, and again by the next `configure` if it raised.
+            now_ns: returns monotonic nanoseconds; `quota` reads no clock.
             on_fault: called with (method, error) of the first fault of each method.
-            static_defaults: the ninth level for when Kafka's own rule has to answer.
+            static_defaults: the ninth level of the default callback.
         """
         statics = static_defaults or {}
         self._make = make
@@ -86,18 +86,18 @@ class GuardedCallback(ClientQuotaCallback):
 
     @property
     def is_open(self) -> bool:
-        """True while the user's class is not asked."""
+        """Whether calls of the user's callback are suspended."""
         return not self._usable or self._breaker.is_open(self._now_ms())
 
     @property
     def suspensions(self) -> int:
-        """How often it was left alone after five faults in half a minute."""
+        """How often calls were suspended after five faults in 30 s."""
         return self._breaker.opened
 
-    # Life
+    # Lifecycle
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Make and configure an object of the user's class; if that fails, Kafka's own rule answers until a later call succeeds."""
+        """Make and configure the user's callback; if that fails, Kafka's default rule applies until a later call succeeds."""
         self._usable = True
         try:
             if self._callback is None:
@@ -108,13 +108,13 @@ class GuardedCallback(ClientQuotaCallback):
         self._ask_again_soon(*ClientQuotaType)
 
     def close(self) -> None:
-        """Close the user's class."""
+        """Close the user's callback."""
         self._tell("close")
 
     # Per request
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
-        """Return the group of a client; in need the one it was last in, or the one that Kafka would put it in."""
+        """Return the tags of a client's group; after a fault the last ones returned, else those of Kafka's default rule."""
         question = (quota_type, principal, kept_name(client_id))
         try:
             tags = self._ask("quota_metric_tags", read_tags, quota_type, principal, client_id)
@@ -129,7 +129,7 @@ class GuardedCallback(ClientQuotaCallback):
         return tags
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Return what the user's class says; also True when limits have to be asked for again because of a fault."""
+        """Return the callback's result; also True when limits have to be requested again because of a fault."""
         if self._missed or self._missed_cluster is not None:
             self._deliver_missed()
         try:
@@ -141,7 +141,7 @@ class GuardedCallback(ClientQuotaCallback):
     # Per change
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
-        """Return the limit of a group; in need the last one, or the one that Kafka would give to a member."""
+        """Return the limit of a group; after a fault the last one returned, else that of Kafka's default rule."""
         key = (quota_type, group_key(metric_tags))
         if key in self._own_rule:
             return self._defaults[quota_type].quota_limit(quota_type, metric_tags)
@@ -154,17 +154,17 @@ class GuardedCallback(ClientQuotaCallback):
         return limit
 
     def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
-        """Pass a stored quota on; kept for later if the user's class does not take it now."""
+        """Deliver a stored quota; it is kept and delivered later if the user's callback fails now."""
         self._defaults[quota_type].update_quota(quota_type, entity, new_value)
         self._deliver(quota_type, entity, new_value)
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
-        """Pass a removal on; kept for later if the user's class does not take it now."""
+        """Deliver a removal; it is kept and delivered later if the user's callback fails now."""
         self._defaults[quota_type].remove_quota(quota_type, entity)
         self._deliver(quota_type, entity, None)
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """Pass the cluster on; kept for later if the user's class does not take it now."""
+        """Deliver the cluster; it is kept and delivered later if the user's callback fails now."""
         self._missed_cluster = None
         try:
             return self._ask("update_cluster_metadata", read_bool, cluster)
@@ -172,7 +172,7 @@ class GuardedCallback(ClientQuotaCallback):
             self._missed_cluster = cluster
             return False
 
-    # Asking
+    # Calls of the user's callback
 
     def _ask(self, method: str, read: Callable[[Any], Answer], *arguments: Any) -> Answer:
         if self._callback is None or self._busy or self.is_open:
@@ -218,12 +218,12 @@ class GuardedCallback(ClientQuotaCallback):
     def _now_ms(self) -> int:
         return self._now_ns() // 1_000_000
 
-    # Making up for faults
+    # Recovery after faults
 
     def _own_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
         tags = self._defaults[quota_type].quota_metric_tags(quota_type, principal, client_id)
         key = (quota_type, group_key(tags))
-        if key not in self._members:  # else it is a group of the user's making that only looks like this
+        if key not in self._members:  # else the tags are the user's callback's own, with the same keys
             _remember(self._own_rule, key, True)
         return tags
 
@@ -234,7 +234,7 @@ class GuardedCallback(ClientQuotaCallback):
         return default.quota_limit(key[0], tags)
 
     def _deliver(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, value: float | None) -> bool:
-        # What was missed stays in order of entities, not of time: only the last value of each still matters.
+        # Missed updates are kept by entity, not by time: only the last value of each is needed.
         taken = self._tell("remove_quota", quota_type, entity) if value is None else self._tell("update_quota", quota_type, entity, value)
         if taken:
             self._missed.pop((quota_type, entity), None)

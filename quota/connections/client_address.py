@@ -1,4 +1,4 @@
-"""Which addresses count together."""
+"""Which addresses are counted together."""
 
 import functools
 import ipaddress
@@ -6,14 +6,14 @@ from typing import Final
 
 SINGLE_ADDRESS_BITS: Final = 128
 NETWORK_BITS: Final = 64
-"""What one household or machine usually has of IPv6."""
+"""The IPv6 prefix that one household or machine usually has."""
 
 
 @functools.lru_cache(maxsize=4096)
 def plain_address(host: str) -> str:
-    """Return an address in its usual short form; an IPv4 address that an IPv6 socket met is the IPv4 address, and no zone counts.
+    """Return an IP address in its usual short form, an IPv4-mapped IPv6 address as IPv4, without a zone.
 
-    What is no address comes back as it is.
+    Text that is not an IP address is returned unchanged.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
@@ -24,9 +24,9 @@ def plain_address(host: str) -> str:
 
 @functools.lru_cache(maxsize=65_536)
 def address_of(host: str) -> str | None:
-    """Return the usual short form of an address that stands in a setting or a quota; None for a name.
+    """Return the usual short form of an IP address in a setting or quota; None for a host name.
 
-    Remembered: to parse thousands of them at each change would hold up every connection.
+    Results are cached: parsing thousands of addresses at each change would delay every connection.
     """
     try:
         ipaddress.ip_address(host)
@@ -37,12 +37,12 @@ def address_of(host: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def address_group(address: str, ipv6_prefix_bits: int) -> str:
-    """Return what a plain address is counted as: itself, or the IPv6 network of so many bits that it is in."""
+    """Return the unit that an address is counted as: itself, or its IPv6 network of `ipv6_prefix_bits` bits."""
     if ":" not in address or ipv6_prefix_bits >= SINGLE_ADDRESS_BITS:
         return address
     return str(ipaddress.ip_network(f"{address}/{ipv6_prefix_bits}", strict=False))
 
 
 def client_network(host: str) -> str:
-    """Return what counts as one client where many connections are weighed against each other: an IPv4 address, or an IPv6 /64."""
+    """Return the unit that counts as one client when connections are compared: an IPv4 address, or an IPv6 /64."""
     return address_group(plain_address(host), NETWORK_BITS)

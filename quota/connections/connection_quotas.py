@@ -1,7 +1,7 @@
 """Decides whether an accepted connection is admitted now, later or not at all. Does no I/O and never waits.
 
-Source: Kafka 3.8 `SocketServer.ConnectionQuotas` (KIP-402, KIP-612). Where Kafka's acceptor thread waits, a decision says until when
-and whether also for a slot; who asked waits as it can, and asks on with `admit`:
+Source: Kafka 3.8 `SocketServer.ConnectionQuotas` (KIP-402, KIP-612). Where Kafka's acceptor thread waits, a decision contains the
+time to wait until, and whether to wait for a slot too. The caller waits and then calls `admit`:
 
     decision = quotas.arrive(listener, now_ms)      # once for each connection: it is counted in the rates from here on
     ... wait until decision.until_ms, and until quotas.has_slot(listener) ...
@@ -23,7 +23,7 @@ AVERAGE_WINDOW_MS: Final = 30_000
 
 
 class Outcome(enum.Enum):
-    """What becomes of a connection."""
+    """Result of a decision on a connection."""
 
     ACCEPTED = "accepted"
     WAIT = "wait"
@@ -32,13 +32,13 @@ class Outcome(enum.Enum):
 
 
 class Decision(NamedTuple):
-    """A decision and what belongs to it.
+    """A decision with its parameters.
 
     Attributes:
-        until_ms: WAIT: not before this time, which may be now.
-        for_slot: WAIT: a slot was missing when it was decided.
-        delay_ms: WAIT: how long the rates ask for; IP_THROTTLED: keep the socket unread for so long, then close it.
-        limit: TOO_MANY_FROM_IP: how many the address may have.
+        until_ms: WAIT: the earliest time to go on, which may be now.
+        for_slot: WAIT: no slot was free at the time of the decision.
+        delay_ms: WAIT: the delay by the rates; IP_THROTTLED: keep the socket unread for this time, then close it.
+        limit: TOO_MANY_FROM_IP: the maximum number of connections of the address.
     """
 
     outcome: Outcome
@@ -52,7 +52,7 @@ ACCEPTED: Final = Decision(Outcome.ACCEPTED)
 
 
 class ListenerQuota:
-    """One listener with all its ports: its limits, its rate, how many are connected, how long connections were delayed."""
+    """One listener with all its ports: limits, rate, number of connections, and how long connections were delayed."""
 
     __slots__ = (
         "_blocked",
@@ -78,12 +78,12 @@ class ListenerQuota:
         self._blocked = Rate(AVERAGE_SAMPLES, AVERAGE_WINDOW_MS)
 
     def record_blocked(self, blocked_ms: int, now_ms: int) -> None:
-        """Count time in which this listener accepted no connection because one waited."""
+        """Count time in which this listener accepted no connection because one was delayed."""
         self.blocked_ms += blocked_ms
         self._blocked.record(blocked_ms, now_ms)
 
     def blocked_ratio(self, now_ms: int, blocked_since_ms: int | None = None) -> float:
-        """Return the share of the last half minute to minute spent so, 0 to 1; a wait that still lasts counts from its beginning."""
+        """Return the share of the last 30 to 60 s in which it was blocked, 0 to 1; a delay that still lasts counts from its beginning."""
         lasting_ms = 0 if blocked_since_ms is None else now_ms - blocked_since_ms
         window_ms = self._blocked.window_size_ms(now_ms)
         return min(1.0, (self._blocked.peek(now_ms) + lasting_ms) / window_ms)
@@ -94,9 +94,9 @@ class ConnectionQuotas:
 
     Attributes:
         total: connections that hold a slot.
-        max_connections: how many may; for every listener that is not protected.
-        broker_rate: connections per second of the process, those of a protected listener left out.
-        ips: what is known of addresses.
+        max_connections: limit of the process, for every listener that is not protected.
+        broker_rate: connections per second of the process, without those of a protected listener.
+        ips: counts, rates and limits of addresses.
     """
 
     def __init__(self, listeners: Iterable[str], *, protected: str | None = None, num_samples: int = 11, window_ms: int = 1_000) -> None:
@@ -114,23 +114,23 @@ class ConnectionQuotas:
         return ConnectionRate(UNLIMITED_CONNECTIONS, self._num_samples, self._window_ms)
 
     def observe(self, observer: RateObserver) -> None:
-        """Tell `observer` from now on what rates decide."""
+        """Report every later decision of a rate to `observer`."""
         self._observer = self.ips.observer = observer
 
     # Limits
 
     def protect(self, protected: str | None) -> None:
-        """Exempt a listener from the limits of the process; one that is alone is not exempt."""
+        """Exempt a listener from the limits of the process. The only listener is not exempt."""
         for listener in self.listeners.values():
             listener.protected = listener.name == protected and len(self.listeners) > 1
 
     def update_process(self, max_connections: int, rate: int) -> None:
-        """Set the limits of the process. Those of the listeners stay as they are."""
+        """Set the limits of the process. Those of the listeners stay unchanged."""
         self.max_connections = max_connections
         self.broker_rate.bound = rate
 
     def update_listener(self, name: str, max_connections: int, rate: int) -> None:
-        """Set the limits of a listener; one that has none of its own has those of the process."""
+        """Set the limits of a listener; a listener without limits of its own has those of the process."""
         listener = self.listeners[name]
         listener.max_connections = max_connections
         listener.rate.bound = rate
@@ -141,7 +141,7 @@ class ConnectionQuotas:
         """Count a connection in the rates; return ACCEPTED when it need not wait, or WAIT.
 
         Args:
-            counts: False: rates are switched off for it, only a slot may be missing.
+            counts: False: rates are switched off for this connection, so that it can only wait for a slot.
         """
         if not counts:
             return ACCEPTED if self.has_slot(listener) else Decision(Outcome.WAIT, now_ms, for_slot=True)
@@ -160,20 +160,20 @@ class ConnectionQuotas:
         return Decision(Outcome.WAIT, now_ms + throttle_ms, not self.has_slot(listener), throttle_ms)
 
     def has_slot(self, listener: ListenerQuota) -> bool:
-        """Return whether one more may connect to this listener."""
+        """Return whether one more connection fits the limits of this listener and the process."""
         return listener.connections < listener.max_connections and (listener.protected or self.total < self.max_connections)
 
     def take_slot(self, listener: ListenerQuota) -> None:
-        """Count a connection of this listener, whether a slot is free or not."""
+        """Count a connection of this listener, even when no slot is free."""
         self.total += 1
         listener.connections += 1
 
     def admit(self, listener: ListenerQuota, key: IpKey, now_ms: int, *, counts: bool = True, was_counted: bool = True) -> Decision:
-        """Judge a connection that holds a slot by its address. Unless it is ACCEPTED the slot is free again, and it is not counted.
+        """Decide by address on a connection that holds a slot. Unless the result is ACCEPTED, its slot and its counts are given back.
 
         Args:
             counts: False: the rate of its address is switched off.
-            was_counted: when it arrived, in the rates of process and listener.
+            was_counted: whether `arrive` counted it in the rates of process and listener.
         """
         ips = self.ips
         throttle_ms = ips.record(key, now_ms) if counts else 0
@@ -197,20 +197,20 @@ class ConnectionQuotas:
                 self._observer.taken_back(rate, now_ms)
 
     def leave(self, listener: ListenerQuota, key: IpKey) -> int:
-        """A connection that was accepted has ended; return how many its address still has.
+        """Remove an accepted connection that has ended; return how many its address still has.
 
         Raises:
-            QuotaError: none of this address is counted.
+            QuotaError: no connection of this address is counted.
         """
         left = self.ips.leave(key)
         self.give_slot(listener)
         return left
 
     def give_slot(self, listener: ListenerQuota) -> None:
-        """A connection that holds a slot, and was never accepted, has ended."""
+        """Free the slot of a connection that was never accepted."""
         self.total -= 1
         listener.connections -= 1
 
     def must_close(self, listener: ListenerQuota) -> bool:
-        """Return whether connections of this listener have to make room: more are connected than may be."""
+        """Return whether a connection of this listener has to be closed, because more are open than the limit."""
         return self.total > self.max_connections and not listener.protected

@@ -1,4 +1,4 @@
-"""How fast connections come, and how long one too many has to wait.
+"""The rate of new connections, and the delay of one that exceeds its bound.
 
 Source: Kafka 3.8 `ConnectionQuotas.recordAndGetThrottleTimeMs`: a sensor with a rate and a bound, its delay capped at one window.
 """
@@ -11,24 +11,24 @@ from quota.sensor import Rate
 from quota.throttle import throttle_time_ms
 
 UNLIMITED_CONNECTIONS: Final = 2**31 - 1
-"""The bound that stands for "no limit", as in Kafka, for counts and for rates."""
+"""The bound that means "no limit" for counts and rates, as in Kafka."""
 
 
 class RateObserver(Protocol):
-    """Receives what connection rates decide."""
+    """Receives the decisions of connection rates."""
 
     def recorded(self, rate: ConnectionRate, throttle_ms: int, waits_ms: int, now_ms: int) -> None:
-        """A connection was counted: `throttle_ms` is what this rate asks for, `waits_ms` the longest that any asked for."""
+        """A connection was counted; `throttle_ms` is this rate's delay, `waits_ms` the longest delay of all rates."""
 
     def taken_back(self, rate: ConnectionRate, now_ms: int) -> None:
-        """A connection was un-counted."""
+        """A connection was taken back."""
 
 
 class ConnectionRate(Rate):
-    """Connections per second with a bound. `meter_ref` and `metered_bound` belong to who meters; `parent` is None, it is part of nothing.
+    """Connections per second with a bound. `meter_ref` and `metered_bound` belong to the meter; `parent` is always None.
 
-    State is Kafka's after every record. Kafka measures each time, which resets obsolete samples; so does this, at the same moment.
-    Without a bound there is nothing to compare, and the sum is not made.
+    State is Kafka's after every record. Kafka measures each time, which resets obsolete samples; so does this class, at the same time.
+    Without a bound there is nothing to compare, and the sum is not computed.
     """
 
     __slots__ = ("bound", "meter_ref", "metered_bound", "parent")
@@ -41,7 +41,7 @@ class ConnectionRate(Rate):
         self.metered_bound: float | None = None
 
     def record_one(self, now_ms: int) -> int:
-        """Count a connection; return for how many ms it is too early: 0 within the bound, at most one window."""
+        """Count a connection; return its delay in ms: 0 within the bound, at most one window."""
         self._add(1.0, now_ms)
         if now_ms >= self._purge_ms:
             self._purge(now_ms)
@@ -55,5 +55,5 @@ class ConnectionRate(Rate):
         return max(0, min(throttle_time_ms(observed, bound, window_ms), self.window_ms))
 
     def take_back(self, now_ms: int) -> None:
-        """Un-count a connection that was refused, without looking at the bound."""
+        """Take back a refused connection, without checking the bound."""
         self._add(-1.0, now_ms)

@@ -1,6 +1,6 @@
-"""Number and rate of connections of each address, and its limits.
+"""Number and rate of connections per address, and their limits.
 
-Source: Kafka 3.8 `ConnectionQuotas`, the parts that look at an `InetAddress`.
+Source: Kafka 3.8 `ConnectionQuotas`, its methods for an `InetAddress`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,16 +11,16 @@ from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionR
 from quota.errors import QuotaError
 
 INACTIVE_MS: Final = 3_600_000
-"""A rate that was not recorded for longer is forgotten."""
+"""A rate without a record for longer than this is forgotten."""
 RATES_MAX: Final = 65_536
-"""Addresses choose themselves; beyond so many rates the one recorded longest ago is forgotten."""
+"""Clients choose their addresses, so the number of rates has a bound; beyond it the least recently recorded one is forgotten."""
 
 IpKey = tuple[int, str]
-"""Whose table (a broker's, or one for all), and the address or the IPv6 network that the client counts as."""
+"""The table (a broker's, or one for all), and the address or IPv6 network that the client counts as."""
 
 
 class IpRate(NamedTuple):
-    """The rate of one address, and what it may."""
+    """The rate of one address, and its bound."""
 
     key: IpKey
     rate: ConnectionRate
@@ -30,10 +30,10 @@ class IpConnections:
     """Counts and rates of all addresses.
 
     Attributes:
-        counts: open connections by address; an entry lives as long as one of them.
-        max_connections, max_overrides: how many an address may have; overrides by plain address.
-        ipv6_prefix_bits: IPv6 addresses with so many first bits in common count as one, unless one has an override of its own.
-        forgotten: rates dropped because there were too many.
+        counts: open connections by address; entries without connections are removed.
+        max_connections, max_overrides: the limit per address; overrides by plain address.
+        ipv6_prefix_bits: IPv6 addresses that share this many leading bits count as one, unless an address has an override.
+        forgotten: rates dropped because the table was full.
     """
 
     def __init__(self, num_samples: int = 11, window_ms: int = 1_000, rates_max: int = RATES_MAX) -> None:
@@ -55,7 +55,7 @@ class IpConnections:
         return len(self._rates)
 
     def key_of(self, table: int, host: str) -> IpKey:
-        """Return under which key a client at `host` counts in `table`. A connection keeps its key, whatever changes meanwhile."""
+        """Return the key of a client at `host` in `table`. A connection keeps its key when settings change."""
         if ":" not in host:
             return (table, host)
         address = plain_address(host)
@@ -63,10 +63,10 @@ class IpConnections:
             return (table, address)
         return (table, address_group(address, self.ipv6_prefix_bits))
 
-    # How many
+    # Number of connections
 
     def max_of(self, address: str) -> int:
-        """Return how many connections an address may have."""
+        """Return the maximum number of connections of an address."""
         return self.max_overrides.get(address, self.max_connections) if self.max_overrides else self.max_connections
 
     def enter(self, key: IpKey) -> int:
@@ -75,10 +75,10 @@ class IpConnections:
         return count
 
     def leave(self, key: IpKey) -> int:
-        """Count a connection no more; return how many the address still has.
+        """Remove a connection; return how many the address still has.
 
         Raises:
-            QuotaError: it has none.
+            QuotaError: the address has none.
         """
         count = self.counts.get(key, 0)
         if not count:
@@ -89,14 +89,14 @@ class IpConnections:
             self.counts[key] = count - 1
         return count - 1
 
-    # How fast
+    # Rate of connections
 
     def rate_bound(self, address: str) -> int:
-        """Return how many connections per second an address may open."""
+        """Return the maximum rate of an address in connections per second."""
         return self._rate_overrides.get(address, self._default_rate)
 
     def record(self, key: IpKey, now_ms: int) -> int:
-        """Count an attempt where a limit applies; return for how many ms it is too early. An attempt that is, is not counted."""
+        """Count an attempt where a limit applies, and return its delay in ms; an attempt with a delay above 0 is not counted."""
         if not self._limits_rates:
             return 0
         bound = self.rate_bound(key[1])
@@ -119,7 +119,7 @@ class IpConnections:
         return throttle_ms
 
     def replace_rates(self, default: int | None, overrides: Mapping[str, int]) -> None:
-        """Put all rates in place at once."""
+        """Replace all rate limits at once."""
         self._default_rate = UNLIMITED_CONNECTIONS if default is None else default
         self._rate_overrides = dict(overrides)
         self._rebind(None)
@@ -130,22 +130,22 @@ class IpConnections:
             if address is None or of == address:
                 rate.bound = self.rate_bound(of)
 
-    # Upkeep
+    # Maintenance
 
     def latest_rates(self) -> Iterator[IpRate]:
-        """Return every rate, the one recorded last first."""
+        """Return every rate, the most recently recorded first."""
         return (IpRate(key, rate) for key, rate in reversed(self._rates.items()))
 
     def rates(self) -> Iterator[IpRate]:
-        """Return every rate, the one recorded longest ago first."""
+        """Return every rate, the least recently recorded first."""
         return (IpRate(key, rate) for key, rate in self._rates.items())
 
     def forget_rates(self) -> None:
-        """Begin anew: the tables are divided otherwise from now on."""
+        """Forget all rates, because addresses are assigned to tables differently from now on."""
         self._rates.clear()
 
     def expire(self, now_ms: int) -> int:
-        """Forget what was not recorded for more than an hour; return how many rates that were."""
+        """Forget rates without a record for more than an hour; return how many."""
         idle: list[IpKey] = []
         for key, rate in self._rates.items():
             if now_ms - rate.last_record_ms <= INACTIVE_MS:

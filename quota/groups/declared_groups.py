@@ -1,7 +1,7 @@
-"""Groups that the operator declares: who is in one, what they may together, and whose part a group is.
+"""Groups that the operator declares: their conditions, bounds and parents.
 
-A client is in the first group whose conditions all hold. It shares that group's budget, and counts for the group's parents too: the
-longest throttle of them holds. What neither its group nor a parent limits stays with Kafka's own rule.
+A client is in the first group whose conditions all hold. It shares that group's budget, and counts for the group's parents too; the
+longest throttle applies. When neither its group nor a parent has a bound, Kafka's default rule applies.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ GROUP_TAG: Final = "declared-group"
 
 
 class AddressRange(Protocol):
-    """Some networks."""
+    """IP networks."""
 
     def __contains__(self, host: object) -> bool:
-        """Whether an IP address lies in one of them."""
+        """Whether an IP address is in one of the networks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """When a client is in a group: all that is not None has to hold. Of patterns one has to fit."""
+    """Conditions of membership. All that are not None have to hold; a list of patterns holds when one of them matches."""
 
     users: tuple[Pattern, ...] | None = None
     client_ids: tuple[Pattern, ...] | None = None
@@ -35,24 +35,24 @@ class Conditions:
     listeners: frozenset[str] | None = None
 
     def hold_at(self, listener: str, host: str) -> bool:
-        """Whether they can hold for a connection, as far as its listener and its address say."""
+        """Whether the conditions can hold for a connection, by its listener and address."""
         if self.listeners is not None and listener not in self.listeners:
             return False
         return self.networks is None or host in self.networks
 
     def hold_for(self, user: str, client_id: str) -> bool:
-        """Whether they hold for a client, wherever it comes from."""
+        """Whether the conditions hold for a user and client-id, regardless of listener and address."""
         return _fits(self.users, user) and _fits(self.client_ids, client_id)
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredGroup:
-    """One group.
+    """One declared group.
 
     Attributes:
-        conditions: None: it has no members of its own and is only a parent.
+        conditions: None for a group without members of its own, which is only a parent.
         bounds: units per second.
-        parent: the name of the group that it is a part of.
+        parent: the name of the parent group.
     """
 
     name: str
@@ -62,32 +62,32 @@ class DeclaredGroup:
 
 
 class Link(NamedTuple):
-    """One group that a client's use counts for."""
+    """One group that a client's usage counts for."""
 
     group: str
     bound: float
 
 
 class Explanation(NamedTuple):
-    """Why a client is limited as it is, by declared groups."""
+    """The declared groups that limit a client."""
 
     group: str | None
-    """The one that it is in; None: in none, Kafka's rule decides."""
+    """The client's group; None when it is in none and Kafka's default rule applies."""
     chains: Mapping[ClientQuotaType, Sequence[Link]]
-    """For each type that is limited so: the groups that it counts for, its own or the nearest with a bound first."""
+    """For each limited quota type the groups that the client counts for, from its own, or the nearest with a bound, upwards."""
 
 
 class Origin(NamedTuple):
-    """Where a client comes in, as far as groups look at it: the same for many connections."""
+    """Listener and address of a connection, as far as declared groups depend on them; shared by many connections."""
 
     listener: str = ""
     fits: int = 0
-    """A bit for each group, in order, whose conditions can hold here."""
+    """One bit per group, in order: whether its conditions can hold here."""
     groups: DeclaredGroups | None = None
-    """By which that was worked out."""
+    """The declared groups from which `fits` was computed."""
 
     def group_of(self, user: str, client_id: str) -> str | None:
-        """Return the name of the group that a client from here is in."""
+        """Return the name of the group of a client of this origin."""
         return None if self.groups is None else self.groups.group_at(self.fits, user, client_id)
 
 
@@ -100,10 +100,10 @@ def _origin_without_groups(listener: str) -> Origin:
 
 
 class DeclaredGroups:
-    """All of them, in order.
+    """All declared groups, in order.
 
     Args:
-        groups: names are unique, parents are there, and none is its own ancestor: checked when the configuration is read.
+        groups: names are unique, parents exist, and no group is its own ancestor; checked when the configuration is read.
     """
 
     __slots__ = ("_by_name", "_chains", "_matching")
@@ -123,14 +123,14 @@ class DeclaredGroups:
         return any(self._chains[quota_type].values())
 
     def origin(self, listener: str, host: str) -> Origin:
-        """Return where a connection comes in; worked out once for each."""
+        """Return the origin of a connection; computed once for each listener and address."""
         if not self._matching:
             return _origin_without_groups(listener)
         fits = sum(1 << at for at, (conditions, _) in enumerate(self._matching) if conditions.hold_at(listener, host))
         return Origin(listener, fits, self)
 
     def group_at(self, fits: int, user: str, client_id: str) -> str | None:
-        """Return the first group whose conditions hold for a client, among those that can hold where it comes in."""
+        """Return the first group whose conditions hold for a client, among those in `fits`."""
         while fits:
             lowest = fits & -fits
             conditions, name = self._matching[lowest.bit_length() - 1]
@@ -140,16 +140,16 @@ class DeclaredGroups:
         return None
 
     def chain(self, quota_type: ClientQuotaType, name: str | None) -> tuple[Link, ...]:
-        """Return the groups that the use of a member of `name` counts for, itself or the nearest with a bound first; () for none."""
+        """Return the groups that a member of `name` counts for: itself, or the nearest group with a bound, and its parents; () for none."""
         return () if name is None else self._chains[quota_type].get(name, ())
 
     def has_bound(self, quota_type: ClientQuotaType, name: str) -> bool:
-        """Whether a group is declared, with a bound of its own."""
+        """Whether a group of this name is declared with a bound of its own."""
         chain = self.chain(quota_type, name)
         return bool(chain) and chain[0].group == name
 
     def explain(self, listener: str, host: str, user: str, client_id: str) -> Explanation:
-        """Return which group a client is in, and what it counts for."""
+        """Return a client's group, and the groups that it counts for."""
         name = self.origin(listener, host).group_of(user, client_id)
         chains = {quota_type: self.chain(quota_type, name) for quota_type in ClientQuotaType}
         return Explanation(name, {quota_type: chain for quota_type, chain in chains.items() if chain})
@@ -167,7 +167,7 @@ NO_GROUPS: Final = DeclaredGroups()
 
 
 class Member(KafkaPrincipal):
-    """A principal whose declared group is known: so that it is looked for once per client, not per request."""
+    """A principal with its declared group, so that the group is looked up once per client, not per request."""
 
     __slots__ = ("group", "principal")
 

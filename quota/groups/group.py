@@ -2,7 +2,7 @@
 
 Source: Kafka 3.8 `Sensor.record` with a `Rate`, and `ClientQuotaManager.recordAndGetThrottleTimeMs`.
 
-Why most records need no measurement, and why nothing can tell
+Why most records need no measurement, and why skipping it has no visible effect
     Kafka measures on every record: it purges, adds up N + 1 samples and divides by the window size W. W is never shorter than N - 1
     windows while `now` is not before the oldest sample's start. So as long as
 
@@ -10,11 +10,11 @@ Why most records need no measurement, and why nothing can tell
 
     the measured rate cannot exceed the bound: leaving out negative values only makes the left side larger, and the margin is a
     million times what N + 2 roundings can lose. The answer is then 0 without looking. `_free` is what the sample in use may
-    reach; it is worked out again when a sample begins or the bound changes. After an expiry it is smaller than need be, which costs
-    a measurement and no truth.
+    reach; it is computed again when a sample begins or the bound changes. After an expiry it is smaller than necessary, which costs
+    a measurement and does not change the result.
 
-    Skipping the sum changes no state, because a sum has none. Purging has: so it is *not* skipped. `_purge_ms` is when the next sample
-    becomes obsolete, the short path ends there, and the first checked record at or after it purges, at the very time at which Kafka
+    Skipping the sum changes no state, because a sum has none. Purging changes state, so it is *not* skipped. `_purge_ms` is when the
+    next sample becomes obsolete, the short path ends there, and the first checked record at or after it purges, exactly when Kafka
     does. State is therefore equal to Kafka's after every record, also when the clock steps back: the short path is not taken
     before the start of the sample in use, where W may be shorter than N - 1 windows. The vectors and a property test run
     both ways and compare.
@@ -32,7 +32,7 @@ from quota.sensor import Avg, SampleRing
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
 VERDICTS_MAX: Final = 16
-SMALLEST_LAZY_BOUND: Final = 1e-290  # below it the margin drowns in denormal numbers
+SMALLEST_LAZY_BOUND: Final = 1e-290  # below it the margin is smaller than the spacing of denormal numbers
 LAZY_MARGIN: Final = 1.0 - 1e-9
 NO_ROOM: Final = float("-inf")
 
@@ -41,7 +41,7 @@ GroupKey = tuple[tuple[str, str], ...]
 
 
 class Verdict(NamedTuple):
-    """One evaluation that led to a delay, with all that is needed to work it out again."""
+    """One evaluation that led to a delay, with all values that are needed to compute it again."""
 
     time_ms: int
     amount: float
@@ -52,11 +52,11 @@ class Verdict(NamedTuple):
 
 
 Verdicts = deque[Verdict] | tuple[()]
-"""The last verdicts of a group. An empty deque has 760 bytes, and of very many groups most have none."""
+"""The last verdicts of a group. An empty deque takes 760 bytes, and with very many groups most have none."""
 
 
 def with_verdict(verdicts: Verdicts, verdict: Verdict) -> Verdicts:
-    """Return the last verdicts, now that there is one more."""
+    """Return the last verdicts with `verdict` added."""
     kept = verdicts if isinstance(verdicts, deque) else deque[Verdict](maxlen=VERDICTS_MAX)
     kept.append(verdict)
     return kept
@@ -66,13 +66,13 @@ class QuotaGroup(SampleRing):
     """Rate of one group, its bound, and the last verdicts.
 
     Attributes:
-        key, tags: what the callback said that the members share.
+        key, tags: the tags that the members share, as the callback returned them.
         bound: units per second; `UNLIMITED` without a quota. Changed by `update_bound`.
-        cap_ms: no verdict is longer (request time); None: no cap.
+        cap_ms: maximum of a verdict (request time); None: no maximum.
         verdicts: the last evaluations with a delay above 0.
         throttled_until_ms: end of the delay of the last verdict.
         throttle_count, throttle_ms_total: verdicts above 0 and their sum.
-        parent: the group that this one is a part of; None: of none.
+        parent: the group that this one is part of, or None.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class QuotaGroup(SampleRing):
         return self._record_and_measure(amount, now_ms)
 
     def record_within(self, amount: float, now_ms: int) -> bool:
-        """Count `amount` if it is within the bound for certain, known without a measurement; False: nothing was done, `record` decides."""
+        """Count `amount` if it is certainly within the bound, without a measurement. False: nothing was counted, and `record` decides."""
         if self._start_ms <= now_ms < self._end_ms:
             value = self._value + amount
             if value <= self._free:
@@ -144,17 +144,17 @@ class QuotaGroup(SampleRing):
         return self._start_ms <= now_ms < self._end_ms and self._value + amount <= self._free
 
     def record_unchecked(self, amount: float, now_ms: int) -> None:
-        """Count `amount` without looking at the bound; a negative amount takes back (un-record)."""
+        """Count `amount` without checking the bound; a negative amount takes back (un-record)."""
         self._add(amount, now_ms)
 
     def would_throttle_ms(self, extra: float, now_ms: int) -> int:
-        """Return what `record(extra, now_ms)` would, changing nothing; the cap and the 32 bits apply as there."""
+        """Return what `record(extra, now_ms)` would return, without changing state; the cap and the 32 bits apply as there."""
         if self._start_ms <= now_ms < self._end_ms and self._value + extra <= self._free:
             return 0
         return self._foretold(extra, now_ms).throttle_ms
 
     def foretell(self, extra: float, now_ms: int) -> int:
-        """Return what `would_throttle_ms` does, and keep a delay above 0 among the verdicts: what would exceed the bound waits."""
+        """Return what `would_throttle_ms` does, and add a delay above 0 to the verdicts, since the caller lets such a request wait."""
         verdict = self._foretold(extra, now_ms)
         if verdict.throttle_ms > 0:
             self._note(verdict)
@@ -170,16 +170,16 @@ class QuotaGroup(SampleRing):
         return Verdict(now_ms, extra, observed, self.bound, window_ms, throttle_ms)
 
     def certain_room(self, now_ms: int) -> float:
-        """Return how much can be recorded now within the bound for certain, without a measurement; below 0: only a measurement shows it."""
+        """Return how much is certainly within the bound now, without a measurement; below 0 only a measurement can tell."""
         return self._free - self._value if self._start_ms <= now_ms < self._end_ms else NO_ROOM
 
     def next_expiry_ms(self) -> int:
-        """Return when the oldest sample will be obsolete, and less counts, if nothing is recorded before; changes nothing."""
+        """Return when the oldest sample becomes obsolete if nothing is recorded before; changes no state."""
         lasts = [self._last_ms if index == self._current else last_ms for index, last_ms in enumerate(self._lasts)]
         return min(lasts, default=self._last_ms) + self._span_ms
 
     def update_bound(self, bound: float) -> None:
-        """Let the next evaluation use `bound`; what was recorded stays."""
+        """Use `bound` from the next evaluation on; what was recorded stays."""
         self.bound = bound
         self._limit = self._lazy_limit()
         self._free = self._free_room()
@@ -189,14 +189,14 @@ class QuotaGroup(SampleRing):
         return max_value_in_window(None if self.bound >= UNLIMITED else self.bound, self.num_samples, self.window_ms)
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """Whether it has recorded nothing for longer than this, so that it may be forgotten."""
+        """Whether nothing was recorded for longer than this, so that the group may be forgotten."""
         return now_ms - self.last_record_ms > longer_than_ms
 
     def leave(self) -> None:
-        """Its manager forgets it: for a class of groups that count with other processes."""
+        """The manager forgets the group. Overridden by groups that share usage with other processes."""
 
     def copy_to(self, other: Self) -> None:
-        """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
+        """Copy the state to another group, which has its own bound and continues this one; nothing is recorded here any more."""
         self._copy_samples_to(other)
         other._recorded_before = self._recorded_before
         other.update_bound(other.bound)
@@ -206,11 +206,11 @@ class QuotaGroup(SampleRing):
         other.throttle_time = self.throttle_time
 
     def like(self) -> dict[str, Any]:
-        """Return the settings of a group that measures as this one does."""
+        """Return the settings for another group that measures in the same way."""
         return {"num_samples": self.num_samples, "window_ms": self.window_ms, "cap_ms": self.cap_ms, "lazy": self._lazy}
 
     def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
-        """Count a delay that took effect in the throttle-time average; 0 and less are left out, as in Kafka."""
+        """Count a delay that took effect in the average throttle time; 0 and less are ignored, as in Kafka."""
         if throttle_ms <= 0:
             return
         if self.throttle_time is None:
@@ -255,14 +255,14 @@ class QuotaGroup(SampleRing):
 
     @property
     def tags(self) -> dict[str, str]:
-        """A dictionary made from the key at each call: 50,000 groups that keep one each would take 9 MB more."""
+        """The tags, as a dictionary made from the key at each call: 50,000 groups that keep one each would take 9 MB more."""
         return dict(reversed(self.key))
 
     def _free_room(self) -> float:
         """What the sample in use may reach before a measurement is needed; -infinity: always measure."""
         values = self._values
         if values:
-            values[self._current] = 0.0  # its value is kept in an attribute; here it is in the way
+            values[self._current] = 0.0  # the value of the sample in use is kept in an attribute, so its slot in the list is left out
         limit = self._limit
         closed = sum(values) if not values or min(values) >= 0.0 else sum(value for value in values if value > 0.0)
         return limit - closed if closed <= limit else NO_ROOM
@@ -277,7 +277,7 @@ class QuotaGroup(SampleRing):
 
 
 def group_key(tags: Mapping[str, str]) -> GroupKey:
-    """Return tags as a key that is equal for equal tags; long ones in the form in which they are kept."""
+    """Return tags as a key that is equal for equal tags; long names are shortened."""
     return tuple(sorted((kept_name(name), kept_name(value)) for name, value in tags.items()))
 
 

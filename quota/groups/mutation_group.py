@@ -1,4 +1,4 @@
-"""A group under a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and its kin."""
+"""A group with a controller-mutation quota: a token bucket. Source: Kafka 3.8 `StrictControllerMutationQuota` and related classes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from quota.throttle import narrow_to_int32, round_half_up
 
 
 class MutationGroup:
-    """Balance of one group.
+    """The token bucket of one group.
 
     Attributes:
-        key, tags: what the callback said that the members share.
-        parent: the group that this one is a part of; None: of none.
+        key, tags: the tags that the members share, as the callback returned them.
+        parent: the group that this one is part of, or None.
         bound: mutations per second.
-        mutation_rate: what was accepted, 2 x 30 s, for metrics.
-        verdicts: the last waits above 0; what they observed is the balance, and their window the time that fills the bucket.
+        mutation_rate: accepted mutations, over 2 windows of 30 s, for metrics.
+        verdicts: the last waits above 0; `observed` is the balance, and `window_ms` the time that fills the bucket.
         throttled_until_ms, throttle_count, throttle_ms_total: end of the last wait, waits above 0 and their sum.
     """
 
@@ -69,11 +69,11 @@ class MutationGroup:
         return self._bucket.bound
 
     def update_bound(self, bound: float) -> None:
-        """Refill with `bound` from the next record on; the balance stays."""
+        """Refill at `bound` from the next record on; the balance stays."""
         self._bucket.bound = bound
 
     def record(self, permits: float, now_ms: int) -> int:
-        """Strict use: while the balance is below zero count nothing and return the wait in ms, else count and return 0."""
+        """Strict mode: while the balance is below zero count nothing and return the wait in ms, else count and return 0."""
         throttle_ms = self.throttle_time_ms(now_ms)
         if self._bucket.measure(now_ms) < 0.0:
             self._note(permits, throttle_ms, now_ms)
@@ -86,7 +86,7 @@ class MutationGroup:
         return self._bucket.measure(now_ms) < 0.0
 
     def record_permissive(self, permits: float, now_ms: int) -> int:
-        """Permissive use: count in any case, then return the wait in ms, 0 while the balance is not below zero."""
+        """Permissive mode: count in any case, then return the wait in ms, 0 while the balance is not below zero."""
         self._count(permits, now_ms)
         throttle_ms = self.throttle_time_ms(now_ms)
         self._note(permits, throttle_ms, now_ms)
@@ -102,7 +102,7 @@ class MutationGroup:
         self.last_record_ms = now_ms
 
     def record_throttle(self, throttle_ms: int, now_ms: int) -> None:
-        """Count a delay that took effect in the throttle-time average; 0 and less are left out, as in Kafka."""
+        """Count a delay that took effect in the average throttle time; 0 and less are ignored, as in Kafka."""
         if throttle_ms <= 0:
             return
         if self.throttle_time is None:
@@ -116,12 +116,12 @@ class MutationGroup:
 
     @property
     def balance(self) -> tuple[float, int]:
-        """The balance as it was last reckoned, and when that was, in ms: what came in since is not in it."""
+        """The balance at the last refill, and the time of that refill in ms."""
         return self._bucket.balance
 
     @property
     def num_samples(self) -> int:
-        """Windows whose refill the bucket holds."""
+        """Number of windows whose refill the bucket holds."""
         return self._bucket.num_samples
 
     @property
@@ -130,35 +130,35 @@ class MutationGroup:
         return self._bucket.window_ms
 
     def tokens(self, now_ms: int) -> float:
-        """Return the balance, changing nothing."""
+        """Return the balance; changes no state."""
         return self._bucket.peek(now_ms)
 
     def is_full(self, now_ms: int) -> bool:
-        """Whether it holds its whole burst, as one that is made anew."""
+        """Whether the bucket holds its whole burst, as a new one does."""
         return self._bucket.is_full(now_ms)
 
     def affordable(self, now_ms: int) -> float:
-        """Return the balance that the next charge is judged by."""
+        """Return the balance that the next charge is compared with."""
         return self.tokens(now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return how long until nothing is below zero any more, in ms, 64 bits; 0 when nothing is."""
+        """Return the time until the balance is not below zero, in ms, 64 bits; 0 when it is not."""
         tokens = self.tokens(now_ms)
         return token_throttle_time_ms(tokens, self.bound) if tokens < 0.0 else 0
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """Whether it has recorded nothing for longer than this."""
+        """Whether nothing was recorded for longer than this."""
         return now_ms - self.last_record_ms > longer_than_ms
 
     def like(self) -> dict[str, Any]:
-        """Return the settings of a group that measures as this one does."""
+        """Return the settings for another group that measures in the same way."""
         return {"num_samples": self.num_samples, "window_ms": self.window_ms}
 
     def leave(self) -> None:
-        """Its manager forgets it: for a class of groups that count with other processes."""
+        """The manager forgets the group. Overridden by groups that share usage with other processes."""
 
     def copy_to(self, other: Self) -> None:
-        """Let another group, with a bound of its own, go on where this one is; nothing is recorded here any more."""
+        """Copy the state to another group, which has its own bound and continues this one; nothing is recorded here any more."""
         bound, other._bucket = other.bound, self._bucket
         other._bucket.bound = bound
         other._burst_ms, other.mutation_rate, other.last_record_ms = self._burst_ms, self.mutation_rate, self.last_record_ms
@@ -166,7 +166,7 @@ class MutationGroup:
         other.throttle_count, other.throttle_ms_total = self.throttle_count, self.throttle_ms_total
 
     def rate(self, now_ms: int) -> float:
-        """Return accepted mutations per second, changing nothing."""
+        """Return accepted mutations per second; changes no state."""
         return self.mutation_rate.rate(now_ms)
 
     @property

@@ -1,8 +1,8 @@
-"""Patterns of names: `*` is any run of characters, `?` is one, a backslash takes the next character as it is.
+"""Patterns of names: `*` matches any run of characters, `?` matches one, a backslash escapes the next character.
 
-Matching takes time in proportion to the name's length, whatever the pattern: names come from clients, and a pattern with backtracking
-would delay all other connections. So nothing is tried twice: all places of the pattern at which the name read so far may stand are kept as
-the bits of one number (Baeza-Yates and Gonnet's Shift-And, with a loop where a `*` stands).
+Matching takes time proportional to the name's length, whatever the pattern: names come from clients, and a pattern with backtracking
+would delay all other connections. All positions of the pattern that the characters read so far can lead to are kept as bits
+of one number (Baeza-Yates and Gonnet's Shift-And, with a loop for each `*`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Final
 
 PATTERN_CHARS_MAX: Final = 256
 
-_ANY_ONE: Final = -1  # a token that is any character
+_ANY_ONE: Final = -1  # the token for `?`
 
 
 class Pattern:
-    """One pattern; case counts.
+    """One pattern; case-sensitive.
 
     Raises:
-        ValueError: `text` is none; says what is wrong with it.
+        ValueError: `text` is not a valid pattern; the message says why.
     """
 
     __slots__ = ("_accepts", "_any_one", "_loops", "_of", "_plain", "_prefix", "text")
@@ -32,8 +32,8 @@ class Pattern:
         tokens, loops = _read(text)
         self._loops = loops
         self._accepts = 1 << len(tokens)
-        self._any_one = 0  # the tokens that any character fits
-        self._of: dict[int, int] = {}  # the tokens that a character fits, by its number
+        self._any_one = 0  # the tokens that match any character
+        self._of: dict[int, int] = {}  # the tokens that match a character, by its code point
         for at, token in enumerate(tokens):
             if token == _ANY_ONE:
                 self._any_one |= 1 << at
@@ -43,10 +43,10 @@ class Pattern:
         self._prefix = _prefix(tokens, loops)
 
     def matches(self, name: str) -> bool:
-        """Whether the whole of `name` fits."""
+        """Whether the pattern matches the whole of `name`."""
         if self._plain is not None:
             return name == self._plain
-        if not name.startswith(self._prefix):  # most patterns begin with what tells most names apart
+        if not name.startswith(self._prefix):  # most patterns differ from most names in the prefix
             return False
         places, loops, any_one, of = 1, self._loops, self._any_one, self._of
         for character in name:
@@ -66,7 +66,7 @@ class Pattern:
 
 
 def _prefix(tokens: list[int], loops: int) -> str:
-    """Return the characters that every name that fits begins with."""
+    """Return the prefix that every matching name has."""
     prefix: list[str] = []
     for at, token in enumerate(tokens):
         if token == _ANY_ONE or loops >> at & 1:
@@ -76,7 +76,7 @@ def _prefix(tokens: list[int], loops: int) -> str:
 
 
 def _read(text: str) -> tuple[list[int], int]:
-    """Return the characters to be met, and between which of them (a bit for each place) others may stand."""
+    """Return the tokens, and a bit for each position between them where a `*` stands."""
     tokens: list[int] = []
     loops = 0
     characters = iter(text)
