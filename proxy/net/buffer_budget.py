@@ -1,7 +1,7 @@
 """The byte budget of the process: pauses connections, closes some, and stops accepting once all buffers together grow too large.
 
-Every connection has limits of its own (`flow.WRITE_HIGH_BYTES` and those of the session); the budget limits their sum. What sessions keep
-is counted at once (`proxy.session.buffers`). What transports have not sent is counted once a second, so it costs nothing per request.
+Every connection has limits of its own (`flow.WRITE_HIGH_BYTES` and those of the session); the budget limits their sum. Bytes kept by
+sessions are counted at once (`proxy.session.buffers`). Unsent bytes of transports are counted once a second, at no cost per request.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
 
-PAUSE_SHARE, RESUME_SHARE = 0.90, 0.80  # the sides with the largest backlogs are not read above the one, until below the other
-REFUSE_SHARE, ACCEPT_SHARE = 0.95, 0.90  # the same for accepting
+PAUSE_SHARE, RESUME_SHARE = 0.90, 0.80  # the sides with the largest backlogs are paused above the first and resumed below the second
+REFUSE_SHARE, ACCEPT_SHARE = 0.95, 0.90  # the same for accepting connections
 
 UNTAKEN_MS = 5_000
-"""Who has not taken what waits for him after so long, while the sum is too large, is closed."""
+"""While the sum is too large, a client that has not read for this time is closed."""
 
 NO_PRESSURE, PAUSING, REFUSING = 0, 1, 2
 
 _Backlog = list[tuple[int, Channel, Connection]]
-"""So many bytes wait, came by this side, and are of this connection."""
+"""Bytes that are unsent, the side that they were read from, and its connection."""
 
 
 class BufferBudget:
-    """Adds up what all connections hold, and acts on the sum.
+    """Sums the bytes held by all connections, and acts on the sum.
 
-    A side is paused for what the other side has not taken. It is never paused for a frame that has to be complete before it may leave,
+    A side is paused while the other side does not read its bytes. It is not paused for a frame that has to be complete before it is sent,
     since the frame would then stay incomplete. A side whose backlog is gone is read again, whatever the sum is.
     """
 
     def __init__(self, counters: Counters, bytes_max: int, account: BufferAccount) -> None:
         self._counters = counters
         self._account = account
-        self._paused: dict[Channel, int] = {}  # since when (ms)
+        self._paused: dict[Channel, int] = {}  # when the pause began (ms)
         self.bytes_max = bytes_max
         self.accepting = True
 
@@ -54,7 +54,7 @@ class BufferBudget:
         self._counters.buffer_bytes_max = self._account.bytes_max = value
 
     def look(self, connections: Iterable[Connection], closing: Iterable[Connection], now_ms: int) -> None:
-        """Measure and act. Those that are `closing` only count: what is left of them is being sent."""
+        """Measure and act. Connections that are `closing` are only counted, since their remaining bytes are being sent."""
         backlog: _Backlog = []
         unsent_bytes = sum(_unsent(connection.client) + _unsent(connection.broker) for connection in closing)
         for connection in connections:
@@ -76,14 +76,14 @@ class BufferBudget:
         self._tell(held_bytes)
 
     def _keep_paused(self, backlog: _Backlog, held_bytes: int) -> None:
-        """Read again from who has nothing to wait for any more; from everyone when the sum is small."""
+        """Resume the sides without a backlog, and all sides when the sum is small."""
         waiting = {channel for _, channel, _ in backlog} if held_bytes >= RESUME_SHARE * self.bytes_max else frozenset()
         for channel in [channel for channel in self._paused if channel not in waiting]:
             del self._paused[channel]
             channel.resume(MEMORY)
 
     def _end_untaken(self, backlog: _Backlog, excess_bytes: float, now_ms: int) -> None:
-        """End clients that were paused for long and still have not taken what waits, at the addresses where most waits first."""
+        """Close clients that were paused for long and have not read their bytes, at the addresses with the largest backlogs first."""
         for waiting_bytes, channel, connection in _largest_first(backlog):
             if channel is not connection.broker or now_ms - self._paused.get(channel, now_ms) < UNTAKEN_MS:
                 continue
@@ -95,7 +95,7 @@ class BufferBudget:
             connection.abort_client()
 
     def _pause_largest(self, backlog: _Backlog, excess_bytes: float, now_ms: int) -> None:
-        """Stop reading where most waits, as many sides as hold the excess together."""
+        """Pause the sides with the largest backlogs, as many as hold the excess together."""
         for unsent_bytes, channel, _ in _largest_first(backlog):
             if excess_bytes <= 0:
                 return
@@ -117,7 +117,7 @@ class BufferBudget:
 
 
 def _is_empty(channel: Channel) -> bool:
-    """Whether nothing waits in a transport, as in nearly all of them; False where that has to be looked at."""
+    """Whether a transport has no unsent bytes, as nearly all have; False when that has to be measured."""
     transport = channel.transport
     if transport is None or channel.lost or isinstance(transport, TlsTransport):
         return False
@@ -125,7 +125,7 @@ def _is_empty(channel: Channel) -> bool:
 
 
 def _measure(connection: Connection, backlog: _Backlog) -> int:
-    """Return the bytes that the transports of a connection hold; add its sides with a backlog worth a pause."""
+    """Return the bytes that the transports of a connection hold, and add its sides with a large backlog to `backlog`."""
     to_client, to_broker = max(_unsent(connection.client), connection.broker.given_away_bytes), _unsent(connection.broker)
     if not connection.closing:
         if to_client >= WRITE_LOW_BYTES:
@@ -141,12 +141,12 @@ def _unsent(channel: Channel) -> int:
 
 
 def _unread(channel: Channel) -> int:
-    """What was read of a socket and not decrypted yet."""
+    """Bytes that were read from a socket and are not decrypted."""
     return channel.transport.unread_bytes if isinstance(channel.transport, TlsTransport) else 0
 
 
 def _largest_first(backlog: _Backlog) -> _Backlog:
-    """Where most waits, at the addresses first for which most waits."""
+    """Return the largest backlogs first, ordered by the sum of their address."""
     of_address: defaultdict[str, int] = defaultdict(int)
     for unsent_bytes, _, connection in backlog:
         of_address[connection.session.buffer.address] += unsent_bytes

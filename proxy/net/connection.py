@@ -1,4 +1,4 @@
-"""A client's connection and its connection to a broker, from the start to the end of both."""
+"""A client's connection and its connection to a broker, from their beginning to their end."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from proxy.session.session import Session
 from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
 
-FLUSH_S = 5.0  # how long a side that is being closed may take what was written to it
+FLUSH_S = 5.0  # how long a side that is being closed may take to read the bytes written to it
 
 
 class Owner(Protocol):
-    """Keeps the connections; the gateway."""
+    """Owns the connections: the gateway."""
 
     counters: Counters
     timers: ThrottledChannels
@@ -45,28 +45,28 @@ class Owner(Protocol):
         """How long a connection is served at most after its client has closed its side."""
 
     def client_departed(self, connection: Connection) -> bool:
-        """The client has closed its side, and responses or requests of it are pending; False: the connection may not stay."""
+        """The client has closed its side while requests or responses are pending; False: the connection has to end."""
 
     def client_socket_closed(self, connection: Connection) -> None:
-        """Its client's socket is closed; the connection goes on without it."""
+        """The client's socket is closed; the connection continues without it."""
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
-        """A connection ended, with its one reason."""
+        """A connection has ended, with its reason."""
 
     def connection_gone(self, connection: Connection) -> None:
-        """Both its sockets are gone."""
+        """Both sockets of the connection are closed."""
 
     def administer(self, connection: Connection) -> None:
-        """It has a request that is answered here; `Connection.answer` takes the answer."""
+        """The connection has a request that Sluice answers; `Connection.answer` receives the response."""
 
     def watch_client(self, connection: Connection) -> None:
-        """Its client is not read, and may leave meanwhile: that must be seen at once."""
+        """Watch the client's socket, since it is not read and a disconnect must be noticed at once."""
 
 
 class Connection:
     """One client, one broker, one session between them.
 
-    `settle` brings pauses, timers and kept bytes in line with what the session decided; it may be called at any time.
+    `settle` applies the session's decisions to pauses, timers and kept bytes; it may be called at any time.
     """
 
     __slots__ = (
@@ -103,23 +103,23 @@ class Connection:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.client_sock = client_sock
-        self.client_tls: TlsTransport | None = None  # after its handshake; the channel's transport once the broker is there
+        self.client_tls: TlsTransport | None = None  # after the handshake; the channel's transport when the broker is connected
         self._small_client_buffer = False
         self._small_broker_buffer = False
-        self._broker_left: tuple[Exception | None] | None = None  # it is gone, for this reason; a long answer of it is still looked at
-        self._question: BrokersAnswer | None = None  # asked of the broker for the request that is answered here ...
-        self._answered: asyncio.Future[None] | None = None  # ... and what waits for its answer
+        self._broker_left: tuple[Exception | None] | None = None  # why the broker closed while a long response is parsed
+        self._question: BrokersAnswer | None = None  # the broker's response to a request of Sluice's own ...
+        self._answered: asyncio.Future[None] | None = None  # ... and the future of its caller
         self.session = session
         self.peer = peer
         self.listener_name = listener_name
         self.upstream = upstream
         self.accepted_ms = now_ms()
         self.broker_peer: tuple[str, int] = ("", 0)
-        self.ip_key: tuple[int, str] = (0, "")  # what it counts as among the connections of its address
+        self.ip_key: tuple[int, str] = (0, "")  # whether it counts among the connections of its address that outlive their client
         self.wake_at_ms = 0
         self.watched_fd = -1  # of the client's socket, while `DisconnectWatcher` watches it
-        self.client_eof_ms = 0  # since when all that the client sent has been read
-        self.departure: Departure | None = None  # from when its client closed its side, which the kernel may know before it is read
+        self.client_eof_ms = 0  # when everything the client sent had been read
+        self.departure: Departure | None = None  # when the client closed its side, which the kernel may know before the end is read
         self.closing = False
         self.draining = False
         self.guarded = False
@@ -133,23 +133,23 @@ class Connection:
 
     @property
     def answer_buffer(self) -> AnswerBuffer:
-        """Where long answers are read to."""
+        """The buffer into which long responses are read."""
         return self._owner.answer_buffer
 
     def write_broker(self, data: bytes) -> None:
-        """Send on what the client sent."""
+        """Send the client's bytes to the broker."""
         transport = self.broker.transport
         if transport is not None and not self.broker.lost:
             transport.write(data)
 
     def write_client(self, data: bytes | memoryview) -> None:
-        """Send on what the broker answered."""
+        """Send the broker's bytes to the client."""
         transport = self.client.transport
         if transport is not None and not self.client.lost:
             transport.write(data)
 
     def settle(self, now: int) -> None:
-        """Carry out what the session decided: what leaves, what is read, when to look again."""
+        """Apply what the session decided: send, pause or resume reading, set the timer."""
         if self.closing:
             return
         session = self.session
@@ -177,14 +177,14 @@ class Connection:
         session.attention.needs_settle = bool(wake_at_ms or self.departure is not None or self.draining or session.is_unsettled)
 
     def _send(self, step: ReadStep) -> None:
-        """Send what leaves in a step."""
+        """Send the bytes of a step."""
         if step.to_client is not None:
             self.write_client(step.to_client)
         if step.to_broker is not None:
             self.write_broker(step.to_broker)
 
     def _read(self, step: ReadStep) -> None:
-        """Read from both sides as the last step says."""
+        """Pause or resume reading of both sides, as the last step says."""
         if step.hold_until_ms:
             self.broker.pause(THROTTLE)
             self._shrink_broker_buffer()
@@ -205,7 +205,7 @@ class Connection:
             self._restore_buffers()
 
     def _hand_on(self) -> None:
-        """Hand on what others do for this connection: steps with a long frame, a request that is answered here."""
+        """Queue the work of others for this connection: steps of a long frame, a request that Sluice answers."""
         if self._has_work():
             self._owner.long_work.add(self)
         if self._question is not None:
@@ -216,7 +216,7 @@ class Connection:
             self._owner.administer(self)
 
     def _has_work(self) -> bool:
-        """Whether a long frame is looked at in steps; the broker is not read while it is one of its own."""
+        """Whether a long frame is being parsed in steps; the broker is not read while the frame is a response."""
         responses = self.session.responses
         if responses.work is not None:
             self.broker.pause(LONG_ANSWER)
@@ -225,7 +225,7 @@ class Connection:
         return self.session.requests.pending.work is not None
 
     def go_on(self) -> bool:
-        """Take one step with a long frame; return whether more are to come."""
+        """Parse one step of a long frame; return whether more steps remain."""
         if self.closing:
             return False
         requests, responses, now = self.session.requests, self.session.responses, now_ms()
@@ -254,20 +254,20 @@ class Connection:
             self._resume_kept(now)
 
     def _follow_login(self) -> None:
-        """The broker has answered a message of the client's login."""
+        """Handle the broker's response to a message of the client's login."""
         login = self.session.login
         login.news = False
         self.client.follow_login(under_way=login.under_way)
         if self.session.throttle.session_is_short:
-            # made small when it is full, it would be emptied without its sender learning of it, and a renewal come seconds late
+            # shrinking a full buffer empties it without notice to its sender, and a renewal would arrive seconds late
             self._shrink_client_buffer()
 
     def wake(self, now: int) -> None:
-        """A deadline of this connection has come."""
+        """Handle the deadline of this connection."""
         self.attempt(lambda: self.settle(now))
 
     def attempt(self, act: Callable[[], None]) -> None:
-        """Do something for this connection: what goes wrong in it ends this connection, and nothing else."""
+        """Run `act`: an exception ends this connection and no other."""
         try:
             act()
         except ProtocolError as error:
@@ -276,34 +276,34 @@ class Connection:
             self.crash(error)
 
     def settings_changed(self) -> None:
-        """A reload changed what all sessions share."""
+        """A reload changed the settings that all sessions share."""
         if not self.closing:
             now = now_ms()
             self.session.settings_changed(now)
             self.wake(now)
 
     def enforcement_changed(self) -> None:
-        """Switches changed: what waits for the sake of quotas that are not enforced any more goes on."""
+        """Switches changed: forward what waited for quotas that are no longer enforced."""
         if not self.closing:
             now = now_ms()
             self.session.release_unenforced(now)
             self.wake(now)
 
     def _pause_client(self, reason: int) -> None:
-        """Read no more from the client for now. Who has closed its side is read to the end: a reset would take the rest back."""
+        """Pause reading from the client. A client that has closed its side is read to the end, since a reset would discard the rest."""
         if self.departure is not None and reason != DRAIN:
             return
         self.client.pause(reason)
-        if reason == THROTTLE and self.watched_fd < 0:  # what it owes is left to its group when it leaves, and it may be back at once
+        if reason == THROTTLE and self.watched_fd < 0:  # when it disconnects, the throttle is left to its group, and it may return at once
             self._owner.watch_client(self)
 
     def _next_turn(self) -> None:
-        """Go on with the frames that were too many for one callback."""
+        """Continue with the frames that exceeded the limit of one callback."""
         if not self.closing and self.session.requests.pending.stop is Stop.TURN:
             self._resume_kept(now_ms())
 
     def _resume_kept(self, now: int) -> None:
-        """Send on what was kept back, as far as it may go."""
+        """Forward kept requests, as far as they may go."""
         try:
             onward = self.session.requests.resume(now, now_ns())
             if onward is not None:
@@ -315,7 +315,7 @@ class Connection:
             self.crash(error)
 
     def _ask_again_soon(self) -> None:
-        """Room was made for a fetch that waits: judge it in the next turn, after the answer that made it was counted."""
+        """A waiting fetch may have room: check it in the next turn, when the response that made room is recorded."""
         self.session.requests.pending.resume_at_ms = 0
         self._loop.call_soon(self._asked_again)
 
@@ -324,7 +324,7 @@ class Connection:
             self.wake(now_ms())
 
     def _settle_end(self, now: int) -> int:
-        """End when no response is pending: the client has closed its side, or we drain. Returns when to look again, 0 for never."""
+        """End when no response is pending and the client has closed its side or Sluice drains. Returns when to check again, 0 for never."""
         end_ms = 0 if self.departure is None else self._settle_departure(self.departure, now)
         if not self.closing:
             reason = self.session.reading.end_reason(client_eof=bool(self.client_eof_ms), draining=self.draining)
@@ -333,7 +333,7 @@ class Connection:
         return end_ms
 
     def _settle_departure(self, departure: Departure, now: int) -> int:
-        """Tell the broker when no more will come, and drop what is not taken in time. Returns when to look again."""
+        """Close the broker's side after the last request, and drop responses not read in time. Returns when to check again, 0 for never."""
         session, transport = self.session, self.client.transport
         if self.client_eof_ms and session.in_flight and session.reading.has_sent_all:
             self._half_close_broker()
@@ -347,12 +347,12 @@ class Connection:
         return step.wake_at_ms
 
     def _drop(self, reason: CloseReason) -> None:
-        """End at once, with all that is left."""
+        """End at once, and drop all pending bytes."""
         self._owner.counters.discarded_request_bytes += self.session.requests.pending.kept_bytes
         self.close(reason)
         self.abort()
 
-    # --- receive buffers: what waits stays with who sent it
+    # --- receive buffers: pending bytes stay with their sender
 
     def _shrink_client_buffer(self) -> None:
         if not self._small_client_buffer:
@@ -375,7 +375,7 @@ class Connection:
     # --- beginning and end
 
     def client_made(self) -> None:
-        """The client's transport is there; from here on bytes flow."""
+        """Start passing bytes: the client's transport is connected."""
         assert self.client.transport is not None
         assert self.broker.transport is not None
         self.client.write_peer = self.broker.transport.write
@@ -384,12 +384,12 @@ class Connection:
             self.close(CloseReason.BROKER_CLOSED)
 
     def guard_broker(self) -> None:
-        """Let the kernel notice a broker that vanishes; asked for by `ConnectionDeadlines`, so that short connections do not pay for it."""
+        """Enable keep-alive for a broker that vanishes. `ConnectionDeadlines` calls it later, which saves short connections the cost."""
         self.guarded = True
         set_broker_options(self.broker.fileno())
 
     def client_eof(self) -> None:
-        """The client has closed its side: complete frames go on, one at a time, and what the broker answers is delivered."""
+        """The client has closed its side: forward complete frames one at a time, and deliver the responses."""
         if self.closing or self.client_eof_ms:
             return
         if self.session.is_quiet:
@@ -409,13 +409,13 @@ class Connection:
             self._drop(CloseReason.DEPARTED_LIMIT if self.session.requests.pending.keeps else CloseReason.CLIENT_CLOSED)
 
     def broker_stalled(self) -> None:
-        """The broker does not take what it is sent; while it does not, nothing is read from the client."""
+        """The broker does not read: pause the client."""
         self._owner.watch_client(self)
 
-    # --- requests that are answered here
+    # --- requests that Sluice answers
 
     async def ask(self, api: ApiVersion, frame: bytes) -> bytes:
-        """Put a question of ours to the broker on behalf of the request that is answered here; return the whole answer.
+        """Send a request of Sluice's own to the broker, on behalf of the client's request; return the whole response.
 
         Raises:
             ConnectionError: the connection has ended.
@@ -434,7 +434,7 @@ class Connection:
         return question.frame
 
     def answer(self, frame: bytes) -> None:
-        """The request that is answered here has its answer."""
+        """Send the response to the request that Sluice answers."""
         if self.closing:
             return
         now = now_ms()
@@ -442,7 +442,7 @@ class Connection:
         self.wake(now)
 
     def _tell(self) -> None:
-        """The one who asked the broker learns what it said, or that it will say nothing any more."""
+        """Resolve the future of `ask` with the broker's response, or with an error when there will be none."""
         question, answered = self._question, self._answered
         if question is None or answered is None or answered.done():
             return
@@ -452,7 +452,7 @@ class Connection:
             answered.set_exception(ConnectionAbortedError("the connection has ended"))
 
     def client_left_while_paused(self) -> None:
-        """The kernel has the client's FIN although we do not read: take what is queued, it goes on in its turn."""
+        """The kernel reports the client's FIN while its side is paused: read what is queued, and forward it when it may go."""
         if self.closing or self.departure is not None:
             return
         self._depart(now_ms())
@@ -466,7 +466,7 @@ class Connection:
             self.broker.let_go()
 
     def client_lost(self, error: Exception | None) -> None:
-        """The client's socket is gone."""
+        """The client's socket is closed."""
         if self.closing:
             self._gone()
         elif self.client_eof_ms and self.session.requests.pending.keeps:
@@ -475,18 +475,18 @@ class Connection:
             self.close(CloseReason.CLIENT_CLOSED if error is None else CloseReason.CLIENT_RESET)
 
     def _go_on_without_client(self) -> None:
-        """The client has closed both sides: what it sent before still goes on, what the broker answers goes nowhere."""
+        """Continue without the client, which has closed both directions: forward its requests, and discard the responses."""
         self._owner.client_socket_closed(self)
         self.broker.drop_answers()
         self.client.resume_writing()
         self.wake(now_ms())
 
     def broker_gone(self, error: Exception | None) -> None:
-        """The broker ended the connection: what it answered is delivered, then the client is closed; nothing is made up."""
+        """The broker has closed the connection: deliver its responses, then close the client; no response is made up."""
         if self.closing:
             self._gone()
             return
-        if self.session.responses.work is not None:  # the last that it said is looked at first
+        if self.session.responses.work is not None:  # its last bytes are parsed first
             self._broker_left = (error,)
             return
         held = self.session.responses.release(now_ms())
@@ -498,7 +498,7 @@ class Connection:
             self.close(CloseReason.BROKER_CLOSED if error is None else CloseReason.BROKER_RESET)
 
     def drain(self) -> None:
-        """Take no new request, send on what was received, release what waits; the connection ends when no response is pending."""
+        """Take no new requests, forward the waiting ones, release held responses; the connection ends when no response is pending."""
         if self.closing or self.draining:
             return
         now = now_ms()
@@ -511,32 +511,32 @@ class Connection:
         self.wake(now)
 
     def end_for_room(self) -> None:
-        """The process keeps as much as it may, and this connection holds most of the address that holds most."""
+        """Close, because the process exceeds its buffer budget, and this connection holds most of the address that holds most."""
         if not self.closing:
             self.close(CloseReason.BUFFER_LIMIT, f"{self.session.buffer.reserved_bytes} bytes kept")
 
     def fail_client(self, error: ProtocolError, data: bytes) -> None:
-        """The client's bytes cannot be understood, or ask for what is refused."""
+        """Close after invalid or refused bytes of the client."""
         reason = _looks_like(data) if error.reason == "frame_size" and not self.session.requests.frames else None
         self.close(reason or reason_of(error, otherwise=CloseReason.BAD_REQUEST), str(error))
 
     def fail_broker(self, error: ProtocolError) -> None:
-        """The broker's bytes cannot be understood, or must not leave."""
+        """Close after invalid bytes of the broker, or bytes that must not be sent."""
         if error.reason == "unmapped":
             self._owner.counters.unmapped += 1
-        held = self.session.responses.release(now_ms())  # right answers, given before the broken one
+        held = self.session.responses.release(now_ms())  # valid responses before the invalid one
         if held is not None:
             self.write_client(held)
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
 
     def crash(self, error: Exception) -> None:
-        """A bug of ours: this connection ends, the process goes on."""
+        """Close this connection after an unexpected exception; the process continues."""
         self._owner.counters.internal_errors += 1
         self._loop.call_exception_handler({"message": "a connection ended by an internal error", "exception": error, "counted": True})
         self.close(CloseReason.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
     def close(self, reason: CloseReason, detail: str = "") -> None:
-        """End both sides: what was written is still delivered, for a bounded time."""
+        """Close both sides; bytes already written are delivered within a time limit."""
         if self.closing:
             return
         self.closing = True
@@ -544,7 +544,7 @@ class Connection:
         self._owner.timers.schedule(self, 0)
         self._leave_session()
         self._close_client()
-        # a broker that reads nothing must not delay the end of a connection without a client
+        # a broker that does not read must not delay the end of a connection without a client
         deserted = reason is CloseReason.CLIENT_GONE_WHILE_PAUSED and self.broker.write_full_since_ms
         self._close_broker(linger=reason not in _BROKER_AT_FAULT and not deserted)
         self._owner.connection_closed(self, reason, detail)
@@ -552,7 +552,7 @@ class Connection:
         self._gone()
 
     def _leave_session(self) -> None:
-        """Record what was forwarded, then let the session go, whatever a callback of the operator does meanwhile."""
+        """Record forwarded requests, then drop the session, also when an operator's callback raises."""
         try:
             if self.session.in_flight or self.session.throttle.is_throttled:
                 self.session.leave(now_ms())
@@ -563,13 +563,13 @@ class Connection:
         self.session.close()
 
     def abort(self) -> None:
-        """Drop both sockets now."""
+        """Close both sockets now, dropping unsent bytes."""
         for channel in (self.client, self.broker):
             if channel.transport is not None and not channel.lost:
                 channel.transport.abort()
 
     def abort_client(self) -> None:
-        """Drop the client's socket now, with what it has not taken."""
+        """Close the client's socket now, dropping unsent bytes."""
         if self.client.transport is not None and not self.client.lost:
             self.client.transport.abort()
 
@@ -590,11 +590,11 @@ class Connection:
             transport.abort()
             return
         if not self.session.in_flight and not self.session.responses.in_frame:
-            transport.close()  # flushes what was written; no answer is on its way that could be left unread
+            transport.close()  # flushes written bytes; no response can arrive and stay unread
             if transport.get_write_buffer_size():
                 self._abort_later(self.broker)
             return
-        # Closing with unread answers would reset the connection and could take back requests that were just sent.
+        # Closing with unread responses would reset the connection and could discard requests that were just sent.
         self._half_close_broker()
         self.broker.pauses = 0
         if not transport.is_closing():
@@ -616,7 +616,7 @@ def _abort(channel: Channel) -> None:
 
 
 def _looks_like(data: bytes) -> CloseReason | None:
-    """Name what often comes to a Kafka port by mistake."""
+    """Return a specific reason for other protocols that often reach a Kafka port by mistake."""
     if data[:1] == b"\x16" and data[1:2] == b"\x03":
         return CloseReason.NOT_KAFKA_TLS
     if data[:6] == b"PROXY " or data[:12] == b"\r\n\r\n\x00\r\nQUIT\n":

@@ -1,4 +1,4 @@
-"""Deadlines of connections: slow writers, slow readers, idle connections, clients that left while they were not read."""
+"""Deadlines of connections: slow writers, slow readers, idle connections, and clients that disconnect while they are not read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from proxy.net.connection import Connection
 from proxy.net.relay.flow import Channel
 from proxy.net.sockets import silent_ms, unsent_bytes
 
-LIVELY_MS = 1_000  # who sent something since, and owes nothing, has met every deadline
-HUNG_MS = 5_000  # a broker that took nothing for so long will not take what a client left behind
-BROKER_SILENT_MS = 50_000  # its machine acknowledged nothing for so long; an idle one is probed after 30 s, then every 10
+LIVELY_MS = 1_000  # a client that has sent something since, and has no pending frame, met every deadline
+HUNG_MS = 5_000  # a broker that accepted nothing for this time will not accept what a departed client left
+BROKER_SILENT_MS = 50_000  # its host acknowledged nothing for this time; an idle one is probed after 30 s, then every 10
 ASK_KERNEL_AFTER_MS = 40_000  # of no answer from the broker
-SLICES = 5  # the kernel is asked about each such broker once in so many sweeps
+SLICES = 5  # the kernel is asked about each such broker once in this number of sweeps
 
 
 @dataclass(slots=True)
 class Deadlines:
-    """Milliseconds; bytes per second. All configurable, see `[limits]`."""
+    """Time limits in ms, and rates in bytes per second, as configured in `[limits]`."""
 
     tls_handshake_ms: int = 10_000
     first_frame_ms: int = 10_000
@@ -44,7 +44,7 @@ class Progress:
 
 
 class Taking:
-    """The bytes that one side has not taken yet, and since when their number is the same."""
+    """The unsent bytes of one side, and since when their number has not changed."""
 
     __slots__ = ("since_ms", "waiting_bytes")
 
@@ -54,7 +54,7 @@ class Taking:
 
 
 class ConnectionDeadlines:
-    """Checks every connection once a second; `watch` reports at once when a client leaves that is not read."""
+    """Checks every connection once a second; a disconnect of a client that is not read is reported at once."""
 
     def __init__(self, connections: Callable[[], Iterable[Connection]], deadlines: Deadlines, watch: Callable[[Connection], None]) -> None:
         self._connections = connections
@@ -65,13 +65,13 @@ class ConnectionDeadlines:
         self._sweep = 0
 
     def forget(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Forget a closed connection."""
         self._progress.pop(connection, None)
         self._taking.pop(connection.client, None)
         self._taking.pop(connection.broker, None)
 
     def client_left(self, connection: Connection, was_reset: bool) -> None:
-        """The kernel says that a client is gone; while it is read, its channel says so itself."""
+        """The kernel reports a disconnect; for a client that is read, its channel does."""
         if connection.closing or not connection.client.pauses:
             return
         if was_reset:
@@ -82,7 +82,7 @@ class ConnectionDeadlines:
             connection.close(CloseReason.CLIENT_GONE_WHILE_PAUSED)
 
     def sweep(self, now_ms: int) -> None:
-        """Close what exceeded a deadline, have those watched that may leave unseen."""
+        """Close connections that exceeded a deadline, and watch those whose disconnect would not be seen."""
         self._sweep += 1
         for at, connection in enumerate(list(self._connections())):
             client = connection.client
@@ -136,7 +136,7 @@ class ConnectionDeadlines:
         return None
 
     def _slow_frame(self, connection: Connection, now_ms: int) -> CloseReason | None:
-        """A frame that has begun must come along; time in which we did not read does not count."""
+        """Return a close reason for a frame that arrives too slowly; time in which reading was paused does not count."""
         limits = self.deadlines
         bytes_in, frames = connection.client.bytes_in, connection.session.requests.frames
         progress = self._progress.get(connection)
@@ -151,15 +151,15 @@ class ConnectionDeadlines:
         return CloseReason.SLOW_FRAME
 
     def _is_left_to_a_hung_broker(self, connection: Connection, now_ms: int) -> bool:
-        """Whether a client left with bytes that its broker, full for long, will not take; one that still takes some gets them all."""
+        """Whether the client has left bytes that its broker does not accept; a broker that accepts some gets them all."""
         if not connection.broker.write_full_since_ms:
             return False
         return self._untaken_ms(connection.broker, now_ms) > HUNG_MS and connection.departure is not None
 
     def _untaken_ms(self, channel: Channel, now_ms: int) -> int:
-        """For how long a side whose buffer is full has taken nothing; as far as was looked."""
+        """Return for how long a side whose buffer is full has accepted nothing, since it was first observed."""
         assert channel.transport is not None
-        waiting_bytes = channel.transport.get_write_buffer_size() + unsent_bytes(channel.fileno())  # ours moves only in large steps
+        waiting_bytes = channel.transport.get_write_buffer_size() + unsent_bytes(channel.fileno())  # the buffer shrinks in large steps only
         full_since_ms = channel.write_full_since_ms
         taking = self._taking.get(channel)
         if taking is None:
@@ -170,7 +170,7 @@ class ConnectionDeadlines:
 
 
 def _broker_is_silent(connection: Connection, now_ms: int) -> bool:
-    """Whether the broker's machine is gone; one whose broker merely sleeps still acknowledges."""
+    """Whether the broker's host is unreachable; the host of a broker that merely hangs still acknowledges."""
     if now_ms - max(connection.broker.read_ms, connection.accepted_ms) <= ASK_KERNEL_AFTER_MS:
         return False
     return silent_ms(connection.broker.fileno()) > BROKER_SILENT_MS

@@ -1,4 +1,4 @@
-"""Clients that have closed their side: how long each is served, and how many of one address."""
+"""Clients that have closed their side: how long each is served, and how many per address."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final, NamedTuple
 from quota.connections.client_address import client_network
 
 UNTAKEN_MS: Final = 4_900
-"""So long such a client may take nothing of the answers that are ready for it."""
+"""Longest time in which such a client may read nothing of its responses."""
 CONNECTIONS_PER_ADDRESS_MAX: Final = 64
 
 
 class DepartureStep(NamedTuple):
-    """What happens to a connection whose client has closed its side.
+    """What to do with a connection whose client has closed its side.
 
     Attributes:
-        wake_at_ms: when to ask again.
-        aborts_client: the client's socket is dropped with the responses that it does not read; its requests still go on.
-        drops: the connection ends, and requests that have not gone on are dropped.
+        wake_at_ms: when to check again.
+        aborts_client: close the client's socket and drop the responses that it does not read; its requests are still forwarded.
+        drops: end the connection, and drop requests that were not forwarded.
     """
 
     wake_at_ms: int
@@ -30,7 +30,7 @@ class DepartureStep(NamedTuple):
 class Departure:
     """One client that has closed its side.
 
-    What it sent before goes on one request at a time, at the rate of its quota. TCP does not show whether the client still reads.
+    The requests it sent before are forwarded one at a time, at the rate of its quota. TCP does not show whether the client still reads.
 
     Attributes:
         since_ms: when it closed its side.
@@ -44,13 +44,13 @@ class Departure:
         self._untaken_since_ms = 0
 
     def next_step(self, untaken_bytes: int, now_ms: int, end_ms: int, *, keeps_requests: bool) -> DepartureStep:
-        """Decide what happens to a connection whose client has closed its side.
+        """Decide what to do with the connection.
 
         Args:
-            untaken_bytes: answers that were written to the client and have not left yet.
+            untaken_bytes: bytes written to the client that are still unsent.
             now_ms: monotonic milliseconds.
             end_ms: when the connection ends at the latest.
-            keeps_requests: whether requests of the client wait to go on.
+            keeps_requests: whether requests of the client wait to be forwarded.
         """
         if now_ms >= end_ms:
             return DepartureStep(0, drops=True)
@@ -62,7 +62,7 @@ class Departure:
         return DepartureStep(end_ms, aborts_client=True) if keeps_requests else DepartureStep(0, drops=True)
 
     def _drops_answers_at_ms(self, untaken_bytes: int, now_ms: int) -> int:
-        """Return when answers are dropped if the client takes nothing until then; 0: it has taken all."""
+        """Return when responses are dropped if the client reads nothing until then; 0: no bytes are unsent."""
         if not untaken_bytes:
             self._untaken_since_ms = 0
         elif not self._untaken_since_ms or untaken_bytes < self._untaken_bytes:
@@ -72,7 +72,7 @@ class Departure:
 
 
 class DepartedClients:
-    """The connections that are served although their client has closed its side; a bounded number for each address."""
+    """The connections that are served after their client has closed its side; a limited number per address."""
 
     def __init__(self) -> None:
         self._address_of: dict[Hashable, str] = {}
@@ -82,7 +82,7 @@ class DepartedClients:
         return len(self._address_of)
 
     def enter(self, connection: Hashable, host: str) -> bool:
-        """Count a connection; False: its address has as many as it may."""
+        """Add a connection; False: its address has reached the limit."""
         address = client_network(host)
         if self._count[address] >= CONNECTIONS_PER_ADDRESS_MAX:
             return False
@@ -91,7 +91,7 @@ class DepartedClients:
         return True
 
     def leave(self, connection: Hashable) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         address = self._address_of.pop(connection, None)
         if address is not None:
             self._count[address] -= 1

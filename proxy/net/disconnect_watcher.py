@@ -1,4 +1,4 @@
-"""Finds clients that leave while they are not read. A paused transport does not report it; the kernel does, at once."""
+"""Finds clients that disconnect while they are not read. A paused transport does not report it; the kernel does, at once."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable
 from proxy.net.connection import Connection
 
 EVENTS_MAX = 64
-ONCE = select.EPOLLONESHOT  # with nothing else: a reset is always reported
+ONCE = select.EPOLLONESHOT  # no other events: a reset is always reported
 ONCE_ALSO_FIN = select.EPOLLRDHUP | select.EPOLLONESHOT
 RESET = select.EPOLLERR | select.EPOLLHUP
 
 
 class DisconnectWatcher:
-    """Watches client sockets for FIN and RST beside the event loop, which only watches sockets that it reads.
+    """Watches client sockets for FIN and RST beside the event loop, which watches only sockets that it reads.
 
-    A watched socket costs nothing until its client leaves; the start costs one system call. So only these sockets are watched: those that a
-    quota keeps from being read, those whose broker does not take their bytes, and those that `ConnectionDeadlines` finds paused.
+    A watched socket costs nothing until its client disconnects; starting costs one system call. Only these sockets are watched: those that
+    a quota pauses, those whose broker does not read, and those that `ConnectionDeadlines` finds paused.
     """
 
     def __init__(self, on_left: Callable[[Connection, bool], None]) -> None:
-        """`on_left` is called with the connection, and whether its client reset it; a FIN first, and then a RST, are two calls."""
+        """`on_left` is called with the connection, and whether its client reset it. A FIN followed by a RST makes two calls."""
         self._on_left = on_left
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
@@ -33,7 +33,7 @@ class DisconnectWatcher:
         return len(self._watched)
 
     def watch(self, connection: Connection) -> None:
-        """Tell when the client of this connection leaves; once for a connection is enough."""
+        """Report when the client of this connection disconnects; one call per connection is enough."""
         fd = connection.client_sock.fileno()
         if fd < 0 or self._watched.get(fd) is connection:
             return
@@ -42,14 +42,14 @@ class DisconnectWatcher:
         self._epoll.register(fd, ONCE_ALSO_FIN)
 
     def forget(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Stop watching a connection that has ended."""
         fd = connection.watched_fd
         if fd >= 0:
             connection.watched_fd = -1
             self._watched.pop(fd, None)
             try:
                 self._epoll.unregister(fd)
-            except OSError:  # closed before: the kernel has forgotten it by itself
+            except OSError:  # closed before: the kernel has removed it
                 return
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The open connections: each admitted client is connected with its broker, and both are kept until they end."""
+"""The open connections: each admitted client is connected to its broker, and both are kept until they end."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ from proxy.tls.clients import TlsRefusedError
 from quota.connections.ip_connections import IpKey
 
 SWEEP_S = 1.0
-LARGE_REQUESTS_MAX = 2  # about quotas: what is read of one takes ten times its bytes
-REWRITERS_MAX = 64  # a machine has fewer addresses
-FLUSH_MS = 2_000  # how long closed connections may take their last bytes when the process ends
+LARGE_REQUESTS_MAX = 2  # for requests about quotas: parsing one takes ten times its bytes
+REWRITERS_MAX = 64  # a host has fewer addresses
+FLUSH_MS = 2_000  # how long closed connections may take to send their last bytes at shutdown
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class GatewaySettings:
     connect_timeout_ms: int
     drain_ms: int
     redact_configs: bool = True
-    identities: Mapping[str, IdentityRules] = field(default_factory=dict)  # by the listener's name; without: every client is ANONYMOUS
+    identities: Mapping[str, IdentityRules] = field(default_factory=dict)  # by listener name; without an entry every client is ANONYMOUS
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class GatewayEvents:
 
     scope_of: Callable[[Peer], QuotaScope]
     on_topology: Callable[[Topology], None]
-    on_node_met: Callable[[int, Peer, int], None]  # a broker's own port led to this peer; by the route of this number
+    on_node_met: Callable[[int, Peer, int], None]  # (route number, node id, peer): the port of a broker led to this address
     wants_topology: Callable[[], bool]
 
 
@@ -76,27 +76,27 @@ class ClientQuotaApi(Protocol):
     """Answers requests about quotas."""
 
     async def answer(self, connection: Connection, request: Administered) -> bytes:
-        """Return the whole answer to a request.
+        """Return the whole response to a request.
 
         Raises:
-            ConnectionError: the connection ended before anything was done.
-            ProtocolError: its broker cannot be understood.
+            ConnectionError: the connection ended before anything was changed.
+            ProtocolError: the broker's response is invalid.
         """
 
 
 class ConnectionSlots(Protocol):
-    """Counts connections."""
+    """Counts the connections that hold a slot."""
 
     def left(self, listener_name: str, ip_key: IpKey) -> None:
-        """A connection that was admitted has ended."""
+        """An admitted connection has ended."""
 
 
 class Gateway:
     """Connects each client to its broker, and keeps the connections.
 
     Args:
-        listeners: give the addresses that clients receive.
-        slots: takes back the slot of a connection that ended.
+        listeners: provide the addresses that clients receive.
+        slots: receives the slot of a connection that ended.
     """
 
     def __init__(
@@ -139,23 +139,23 @@ class Gateway:
         self._events = events
         self._arrivals: dict[socket.socket, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closing: set[Connection] = set()  # closed, but a socket still has something to send
-        self._ended = asyncio.Event()  # set when a connection closed or its sockets are gone
+        self._closing: set[Connection] = set()  # closed, but with unsent bytes
+        self._ended = asyncio.Event()  # set when a connection has closed or its sockets are gone
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look at deadlines and at memory, once a second."""
+        """Start the checks of deadlines and of the buffer budget, once a second."""
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     @property
     def book(self) -> AddressBook:
-        """Where each broker is by the listener that `[upstream]` names."""
+        """The addresses of the brokers at the listener of `[upstream]`."""
         return self.routes.main.book
 
     # --- connections
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Connect a client that may be served with its broker."""
+        """Connect an admitted client to its broker."""
         self._arrivals[admitted.arrival.sock] = self._loop.create_task(self._serve(admitted))
 
     async def _serve(self, admitted: AdmittedConnection) -> None:
@@ -190,7 +190,7 @@ class Gateway:
         return Connection(self, session, arrival.sock, arrival.peer, listener.settings.name, self._upstream_of(listener.route, node_id))
 
     async def _join(self, connection: Connection, node_id: int | None, sock: socket.socket) -> None:
-        """Connect the broker, then give the client's socket a transport: before that nothing is read from it."""
+        """Connect the broker, then create the client's transport: nothing is read from the client before."""
         session, address = connection.session, connection.upstream
         route = self.routes.of(connection.listener_name)
         try:
@@ -205,7 +205,7 @@ class Gateway:
         except asyncio.CancelledError:
             connection.close(CloseReason.SHUTDOWN)
             raise
-        # a name may stand for many addresses: what counts is where it led
+        # a host name may have many addresses: the one that was connected counts
         broker_peer: Peer = address if ip_of(address.host) else transport.get_extra_info("peername")[:2]
         if node_id is not None:
             self._events.on_node_met(node_id, broker_peer, route.number)
@@ -234,7 +234,7 @@ class Gateway:
         return HostPort(*route.book.upstream[node_id])
 
     def _rewriter(self, listener: BoundListener, sock: socket.socket) -> Rewriter:
-        """The rewriter for clients that see Sluice at this host; it knows nothing of a single connection, so it is kept."""
+        """Return the rewriter for clients that reach Sluice at this host; it has no state of a connection, so it is cached."""
         host = self._advertised_host(listener, sock)
         wants_topology = self._events.wants_topology()
         rewriter = listener.rewriters.get((host, wants_topology))
@@ -257,13 +257,13 @@ class Gateway:
         return listener.advertised_host or _plain_ip(sock.getsockname()[0])
 
     def count_anew(self) -> None:
-        """Every connection asks for its scope again."""
+        """Let every connection look up its quota scope again."""
         for connection in self.connections:
             connection.session.count_in(self._events.scope_of(connection.broker_peer))
 
     def settings_changed(self) -> None:
-        """Every connection obeys the settings as they are now."""
-        self._api_versions = self._cut()  # for those who come now
+        """Apply changed settings to every connection."""
+        self._api_versions = self._cut()  # for new connections
         for listener in self.listeners:
             listener.rewriters.clear()
         self._session_settings.known_heads.clear()
@@ -271,7 +271,7 @@ class Gateway:
             connection.attempt(connection.settings_changed)
 
     def enforcement_changed(self) -> None:
-        """Switches changed: who waits, and need not any more, goes on; all others hear of it with their next request."""
+        """Switches changed: release the connections that no longer have to wait; the others use the change from their next request on."""
         for connection in [connection for connection in self.connections if connection.session.waits]:
             connection.attempt(connection.enforcement_changed)
 
@@ -298,7 +298,7 @@ class Gateway:
         log.info_of("connection_closed", limit_key=reason.value, fields=lambda: _story_of(connection, reason, detail))
 
     def administer(self, connection: Connection) -> None:
-        """A request about quotas has its turn. What was begun for a client goes on when that leaves."""
+        """Answer a request about quotas. A change that was begun is completed even when its client disconnects."""
         task = self._loop.create_task(self._administer(connection))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -313,7 +313,7 @@ class Gateway:
                     return
                 answer = await self.client_quota_api.answer(connection, request)
         except ConnectionError:
-            return  # its broker is gone, and the connection with it
+            return  # its broker is gone, and so is the connection
         except BadRequestError as error:
             connection.fail_client(error, request.frame)
             return
@@ -330,29 +330,29 @@ class Gateway:
 
     @property
     def departed_ms(self) -> int:
-        """How long a connection is served at most after its client has closed its side."""
+        """How long a connection is served at most after its client has closed its side, in ms."""
         return self._deadlines.departed_ms
 
     def client_departed(self, connection: Connection) -> bool:
-        """A client has closed its side and its connection is not done; False: too many of its address are served so already."""
+        """A client has closed its side while work is pending; False: too many connections of its address are in this state."""
         return self.departed.enter(connection, connection.peer[0])
 
     def client_socket_closed(self, connection: Connection) -> None:
-        """The client's socket is closed: its descriptor may soon be another one's."""
+        """The client's socket is closed: its descriptor may soon belong to another one."""
         self.disconnect_watcher.forget(connection)
 
     def watch_client(self, connection: Connection) -> None:
-        """A client that is not read may leave meanwhile: that must be seen at once."""
+        """Watch for the disconnect of a client that is not read."""
         self.disconnect_watcher.watch(connection)
 
     def make_room(self, protected_listener: str) -> None:
-        """A listener exceeds what may be connected: end the connection of another one that did nothing for the longest time."""
+        """A listener exceeds the maximum of connections: close the connection of another listener that was idle for the longest time."""
         others = [connection for connection in self.connections if connection.listener_name != protected_listener]
         if others:
             min(others, key=_last_active_ms).close(CloseReason.MADE_ROOM)
 
     def connection_gone(self, connection: Connection) -> None:
-        """Both sockets of a closed connection are gone."""
+        """Both sockets of a closed connection are closed."""
         self._closing.discard(connection)
         self._ended.set()
 
@@ -361,10 +361,10 @@ class Gateway:
         self.connection_deadlines.sweep(now_ms())
         self._budget.look(self.connections, self._closing, now_ms())
 
-    # --- the end
+    # --- shutdown
 
     async def drain(self) -> bool:
-        """Answer what is in flight, release what waits, end every connection; False when the time was not enough."""
+        """Forward responses in flight, release what waits, end every connection; False when the time limit was exceeded."""
         for connection in list(self.connections):
             connection.attempt(connection.drain)
         in_time = await self._until_none(self.connections, self.settings.drain_ms)
@@ -374,13 +374,13 @@ class Gateway:
         return in_time
 
     async def until_none(self) -> None:
-        """Wait until there is no connection."""
+        """Wait until no connection is open."""
         while self.connections:
             self._ended.clear()
             await self._ended.wait()
 
     async def _until_none(self, connections: Collection[Connection], timeout_ms: int) -> bool:
-        """Wait until a collection is empty; False when the time was not enough."""
+        """Wait until a collection is empty; False when the time limit was exceeded."""
         self._ended.clear()
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -392,7 +392,7 @@ class Gateway:
         return True
 
     async def close(self) -> None:
-        """End everything now."""
+        """Close everything now."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for connection in list(self.connections):
@@ -410,7 +410,7 @@ class Gateway:
 
 
 def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:
-    """What the log says of a connection that ended."""
+    """Return the log fields of a connection that ended."""
     requests, responses = connection.session.requests, connection.session.responses
     return {
         "reason": reason.value,
@@ -433,5 +433,5 @@ def _last_active_ms(connection: Connection) -> int:
 
 
 def _plain_ip(host: str) -> str:
-    """An IPv4 address as such, also where an IPv6 socket accepted it."""
+    """Return the address, an IPv4-mapped IPv6 address as IPv4."""
     return host.removeprefix("::ffff:")

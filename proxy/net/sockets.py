@@ -1,4 +1,4 @@
-"""Socket options of both sides, and what the kernel reports about a connection that is not read."""
+"""Socket options of both sides, and the kernel's information on a connection that is not read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host in ("::", "") else 1)
-        # what is accepted inherits these; how slow a client may be is for `ConnectionDeadlines` to say
+        # accepted sockets inherit these; `ConnectionDeadlines` limits slow clients
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         sock.bind(address)
@@ -56,15 +56,15 @@ def set_broker_options(fd: int) -> None:
 
 
 def shrink_receive_buffer(fd: int) -> None:
-    """Let the kernel hold little that we have not read."""
+    """Make the kernel's receive buffer small, so that unread bytes stay with the sender."""
     _set_options(fd, (socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_RECEIVE_BYTES))
 
 
 def restore_receive_buffer(fd: int) -> None:
-    """Let the kernel hold the usual again.
+    """Restore the usual receive buffer.
 
-    A larger buffer alone does not do it: the window stays clamped to what it was, and the kernel no longer sizes a buffer that was set
-    by hand. So the clamp is lifted, then the sizing is given back (where the kernel knows how).
+    Setting a larger buffer is not enough: the window stays clamped, and the kernel no longer sizes a buffer that was set
+    explicitly. So the clamp is lifted, then automatic sizing is restored (where the kernel supports it).
     """
     _set_options(
         fd,
@@ -75,11 +75,11 @@ def restore_receive_buffer(fd: int) -> None:
 
 
 def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
-    """Set options of a descriptor that stays a transport's: uvloop's own view makes a socket object for each. One that is gone: nothing."""
+    """Set options of a transport's descriptor, without the socket object that uvloop would create. A closed one is ignored."""
     if fd < 0:
         return
     with contextlib.suppress(OSError):
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)  # the family is not looked at when options are set
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fd)  # the family does not matter for setting options
         try:
             for level, option, value in options:
                 sock.setsockopt(level, option, value)
@@ -88,18 +88,18 @@ def _set_options(fd: int, *options: tuple[int, int, int]) -> None:
 
 
 def silent_ms(fd: int) -> int:
-    """Milliseconds since the other side's kernel last acknowledged anything, its program asleep or not; 0 when it cannot be asked."""
+    """Milliseconds since the other side's kernel last acknowledged anything, whatever its process does; 0 when unknown."""
     return _tcp_info(fd, LAST_ACK_RECEIVED_AT)
 
 
 def min_rtt_ns(fd: int) -> int:
-    """The smallest round trip that the kernel has seen on a connection lately; 0 when it cannot be asked."""
+    """The smallest recent round-trip time that the kernel measured on a connection; 0 when unknown."""
     return _tcp_info(fd, MIN_RTT_AT) * 1_000
 
 
 def queued_connections(listening: socket.socket) -> int:
-    """How many connections wait to be accepted; 0 when it cannot be asked."""
-    return _tcp_info(listening.fileno(), UNACKED_AT)  # what the kernel says there of a listening socket
+    """Number of connections that wait to be accepted; 0 when unknown."""
+    return _tcp_info(listening.fileno(), UNACKED_AT)  # the kernel's field has this meaning for a listening socket
 
 
 def _tcp_info(fd: int, at: int) -> int:
@@ -116,7 +116,7 @@ def _tcp_info(fd: int, at: int) -> int:
 
 
 def unsent_bytes(fd: int) -> int:
-    """What the kernel has to send and the other side has not taken yet; 0 when it cannot be asked."""
+    """Bytes that the kernel has not sent, or the other side has not acknowledged; 0 when unknown."""
     try:
         return int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
     except (OSError, ValueError):

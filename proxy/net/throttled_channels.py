@@ -13,13 +13,13 @@ WAKES_PER_TURN = 500
 
 
 class Waiter(Protocol):
-    """An object that is woken at a time."""
+    """An object with a wake-up time."""
 
     wake_at_ms: int
-    """When; 0: not at all. Owned by `ThrottledChannels`."""
+    """The wake-up time; 0: none. Owned by `ThrottledChannels`."""
 
     def wake(self, now_ms: int) -> None:
-        """The time has come."""
+        """Called at the wake-up time."""
 
 
 class ThrottledChannels:
@@ -37,7 +37,7 @@ class ThrottledChannels:
         return len({id(waiter) for at_ms, _, waiter in self._heap if waiter.wake_at_ms == at_ms})
 
     def schedule(self, waiter: Waiter, at_ms: int) -> None:
-        """Wake `waiter` at `at_ms` instead of whenever it was due; 0 forgets it."""
+        """Wake `waiter` at `at_ms` instead of its previous time; 0 removes it."""
         if waiter.wake_at_ms == at_ms:
             return
         waiter.wake_at_ms = at_ms
@@ -72,6 +72,6 @@ class ThrottledChannels:
                 waiter.wake_at_ms = 0
                 waiter.wake(now)
         while heap and heap[0][2].wake_at_ms != heap[0][0]:
-            heapq.heappop(heap)  # outdated: a later deadline was set, or the connection is gone
-        if heap and (self._timer is None or heap[0][0] < self._timer_ms):  # who was woken may have set a later one
+            heapq.heappop(heap)  # outdated: a later time was set, or the connection is gone
+        if heap and (self._timer is None or heap[0][0] < self._timer_ms):  # `wake` may have set a later time
             self._arm(heap[0][0])

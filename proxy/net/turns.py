@@ -1,4 +1,4 @@
-"""Divides long work into turns of the event loop, one step of one connection after the other."""
+"""Divides long work between turns of the event loop, one step of one connection after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from proxy.base.pause_reason import LONG_REQUEST
 
 READS_PER_TURN: Final = 4
-"""A read brings up to 256 KiB, which are kept. All other connections wait for the reads of a turn."""
+"""A read adds up to 256 KiB, which are kept. All other connections wait for the reads of a turn."""
 
 Waiting = TypeVar("Waiting")
 
@@ -19,14 +19,14 @@ class Worker(Protocol):
     """A connection with a long frame of the client or of the broker."""
 
     def go_on(self) -> bool:
-        """Take one step with it; return whether more are to come."""
+        """Do one step; return whether more steps remain."""
 
 
 class Reader(Protocol):
-    """A connection that has read part of a long request, and reads no more until its turn."""
+    """A connection that has read part of a long request, and is paused until its turn."""
 
     def resume(self, reasons: int) -> None:
-        """Take back reasons to pause."""
+        """Remove reasons to pause."""
 
 
 class Turns(Generic[Waiting]):
@@ -34,7 +34,7 @@ class Turns(Generic[Waiting]):
 
     Args:
         loop: the event loop.
-        take: does one step for a connection; returns whether there is more to do.
+        take: does one step for a connection; returns whether more steps remain.
         per_turn: how many connections are served in one turn.
     """
 
@@ -51,7 +51,7 @@ class Turns(Generic[Waiting]):
         return len(self._waiting)
 
     def add(self, one: Waiting) -> None:
-        """Let it wait for its turn; nothing happens when it does already."""
+        """Queue a connection; does nothing when it is queued already."""
         self._waiting[one] = None
         self._wake()
 
@@ -70,12 +70,12 @@ class Turns(Generic[Waiting]):
 
 
 def long_work(loop: AbstractEventLoop) -> Turns[Worker]:
-    """Return the turns of who looks at a long frame in steps: one step of one of them in a turn."""
+    """Return the queue for parsing long frames: one step of one connection in a turn."""
     return Turns(loop, lambda worker: worker.go_on())
 
 
 def long_requests(loop: AbstractEventLoop) -> Turns[Reader]:
-    """Return the turns of who reads long requests: a few of them are read in a turn."""
+    """Return the queue for reading long requests: a few connections are read in a turn."""
     return Turns(loop, _read_on, READS_PER_TURN)
 
 

@@ -14,8 +14,8 @@ class TlsBrokers:
     """Connects to brokers by TLS.
 
     Args:
-        keeper: whose context is used.
-        server_name: what their certificates must be for; None: the host that is connected to.
+        keeper: provides the context.
+        server_name: the name that certificates must have; None: the host that is connected to.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: ContextKeeper, server_name: str | None) -> None:
@@ -24,7 +24,7 @@ class TlsBrokers:
         self._server_name = server_name
 
     async def connect(self, above: asyncio.Protocol, address: HostPort, timeout_ms: int) -> TlsTransport:
-        """Open one connection with `above` on top.
+        """Open one connection with the protocol `above` on top.
 
         Raises:
             OSError: refused, unresolvable, or TLS failed (`ssl.SSLError`, `TimeoutError`).
@@ -40,5 +40,5 @@ class TlsBrokers:
         return tls
 
     def server_name(self, address: HostPort) -> str:
-        """Whose certificate is expected at an address."""
+        """Return the host name that the certificate at an address must have."""
         return self._server_name or address.host

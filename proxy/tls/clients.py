@@ -27,7 +27,7 @@ _NOT_TLS: Final = {
 
 
 class TlsRefusedError(Exception):
-    """A client did not get through; `reason` and the text go into its log line."""
+    """The handshake with a client failed; `reason` and the text go into the log."""
 
     def __init__(self, reason: CloseReason, detail: str) -> None:
         super().__init__(detail)
@@ -35,7 +35,7 @@ class TlsRefusedError(Exception):
 
 
 class TlsClients:
-    """Shakes hands with the clients of one listener."""
+    """Performs the handshakes with the clients of one listener."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, queue: HandshakeQueue, keeper: ContextKeeper, mapping: PrincipalMapping) -> None:
         self._loop = loop
@@ -44,10 +44,10 @@ class TlsClients:
         self._mapping = mapping
 
     async def meet(self, sock: socket.socket, timeout_ms: int, first: bytes = b"") -> tuple[TlsTransport, TlsPeer]:
-        """Take over an accepted socket, of which `first` was read already; return its transport after the handshake, and who the client is.
+        """Take over an accepted socket, whose bytes `first` were read already; return its transport after the handshake, and the peer.
 
         Raises:
-            TlsRefusedError: it came to nothing; the socket is closed.
+            TlsRefusedError: the handshake failed; the socket is closed.
         """
         tls = TlsTransport(self._loop, self._make, self._queue, first)
         try:
@@ -73,7 +73,7 @@ class TlsClients:
         certificate = state.getpeercert(binary_form=True)
         if certificate is None:
             return TlsPeer(None, None, server_name_of(state))
-        from cryptography import x509  # only here: most clients have no certificate
+        from cryptography import x509  # imported only here, since most clients have no certificate
 
         subject = ""
         try:

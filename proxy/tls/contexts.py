@@ -1,4 +1,4 @@
-"""The TLS contexts of a process, for clients and for brokers, with new certificates without a restart."""
+"""The TLS contexts of a process, for clients and for brokers; new certificates need no restart."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ REFRESH_S = 5.0
 
 
 class TlsContexts:
-    """What a configuration asks for.
+    """The contexts of a configuration.
 
     Attributes:
-        clients: by the name of the listener; listeners without TLS are not there.
-        brokers: by what is written of them; those without TLS are not there.
+        clients: by listener name, without the listeners without TLS.
+        brokers: by their settings, without those without TLS.
         admin: None without `[admin.tls]`.
     """
 
@@ -34,7 +34,7 @@ class TlsContexts:
         """Read all files.
 
         Raises:
-            CredentialsError: one of them cannot be used.
+            CredentialsError: a file cannot be used.
         """
         self._counters = counters
         queue = HandshakeQueue(loop)
@@ -54,7 +54,7 @@ class TlsContexts:
         self._note()
 
     def keepers(self) -> Iterator[ContextKeeper]:
-        """Every context in use."""
+        """Yield every context in use."""
         for clients in self.clients.values():
             yield clients.keeper
         if self.admin is not None:
@@ -67,7 +67,7 @@ class TlsContexts:
         self._counters.certificate_expiries_s = {place: expires_at_s for place, expires_at_s in expiries if expires_at_s is not None}
 
     async def refresh(self) -> None:
-        """Take over files that changed; what is wrong with them is logged, and the old ones stay."""
+        """Load files that changed; errors are logged, and the old context stays in use."""
         for keeper in self.keepers():
             try:
                 is_new = await asyncio.to_thread(keeper.refresh)
@@ -80,7 +80,7 @@ class TlsContexts:
                     log.info("certificate_reloaded", place=keeper.place, expires_at_s=keeper.expires_at_s)
 
     async def refresh_forever(self) -> None:
-        """Look at the files every few seconds."""
+        """Check the files every few seconds."""
         while True:
             await asyncio.sleep(REFRESH_S)
             await self.refresh()

@@ -1,11 +1,11 @@
-"""A certificate's subject as Kafka writes it.
+"""A certificate's subject in Kafka's notation.
 
-Kafka takes the text of Java's `X500Principal.getName()`: RFC 2253, most specific part first, attributes without a short name there as
+Kafka uses Java's `X500Principal.getName()`: RFC 2253, most specific part first, attributes without a short name as
 object identifier and hexadecimal DER.
 
-`rfc4514_string` of `cryptography.x509` writes other text, by which mapping rules would find other principals. It does not escape "=",
-writes the text of an attribute without a short name (`2.5.4.12=t`, Java: `2.5.4.12=#0c0174`), and decodes each kind of text by its own
-encoding, where Java 17 reads UTF-8. Its `Name` does not keep the DER of a value either, so the name is read here.
+`rfc4514_string` of `cryptography.x509` returns other text, by which mapping rules would find other principals. It does not escape "=",
+writes the text of an attribute without a short name (`2.5.4.12=t`, Java: `2.5.4.12=#0c0174`), and decodes each string type by its own
+encoding, where Java 17 uses UTF-8. Its `Name` does not keep the DER of a value either, so the name is parsed here.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
 }
 _TEXTS: Final = {0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E}
-"""Tags of the kinds of text. Java 17 reads all of them as UTF-8, also those that are written in something else."""
+"""Tags of the string types. Java 17 decodes all of them as UTF-8, also those with another encoding."""
 _ESCAPED: Final = ',=+<>#;"\\'
 _LONG_FORM: Final = 0x80
 
 
 def distinguished_name(name: bytes) -> str:
-    """Write a DER-encoded `Name` as Kafka does.
+    """Return a DER-encoded `Name` in Kafka's notation.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the bytes are not a `Name`.
     """
     try:
         parts = list(_values(next(_elements(name))[1]))
@@ -44,7 +44,7 @@ def distinguished_name(name: bytes) -> str:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield tag, contents and the whole of each element of some DER."""
+    """Yield tag, contents and all bytes of each element of a DER sequence."""
     at = 0
     while at < len(data):
         tag, size, begin = data[at], data[at + 1], at + 2
@@ -85,7 +85,7 @@ def _oid(contents: bytes) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Escape what RFC 2253 reserves, NUL, and spaces at both ends."""
+    """Escape the characters that RFC 2253 reserves, NUL, and spaces at both ends."""
     text = "".join("\\00" if char == "\0" else "\\" + char if char in _ESCAPED else char for char in value)
     inner = text.strip(" \r")
     if not inner:

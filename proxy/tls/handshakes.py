@@ -11,7 +11,7 @@ STEPS_PER_TURN: Final = 8
 """A step with an RSA key takes most of a millisecond."""
 UNDER_WAY_MAX: Final = 64
 STALLED_S: Final = 1.0
-"""So long nothing came from a peer in the middle of its handshake."""
+"""A peer is stalled when it has sent nothing for this time during its handshake."""
 
 
 class Handshake(Protocol):
@@ -21,30 +21,30 @@ class Handshake(Protocol):
         """Take one step with what the peer has sent."""
 
     def stalled(self) -> None:
-        """Others want the place: end."""
+        """End the handshake, because others need its place."""
 
 
 class HandshakeQueue:
-    """The steps that wait for their turn, oldest first, and the handshakes under way.
+    """The queue of handshake steps, oldest first, and the handshakes under way.
 
-    A peer that has said hello costs memory. With more than `UNDER_WAY_MAX` of them each new one ends the one that was silent for longest,
-    if it was for `STALLED_S`; no handshake that goes on is ended, and none waits for those that stall.
+    A peer whose handshake has begun costs memory. With more than `UNDER_WAY_MAX` handshakes, a new one ends the one that has been silent
+    for longest, if that is longer than `STALLED_S`; a handshake that makes progress is never ended, and none waits for stalled ones.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._waiting: deque[Handshake] = deque()
-        self._under_way: dict[Handshake, float] = {}  # when it last went on; who is silent for longest stands first
+        self._under_way: dict[Handshake, float] = {}  # time of the last progress, the oldest first
         self._taken = 0
         self._is_due = False
 
     @property
     def under_way(self) -> int:
-        """How many peers have said hello and are not done."""
+        """Number of peers whose handshake has begun and is not finished."""
         return len(self._under_way)
 
     def ask(self, one: Handshake) -> None:
-        """Take a step now if this round has room for it, else in one of the next."""
+        """Do a step now if the limit of this turn allows, else in a later turn."""
         self._under_way.pop(one, None)
         self._under_way[one] = now_s = self._loop.time()
         if len(self._under_way) > UNDER_WAY_MAX:
@@ -58,11 +58,11 @@ class HandshakeQueue:
             self._next_round_soon()
 
     def done(self, one: Handshake) -> None:
-        """Its handshake ended, well or not."""
+        """The handshake has ended, successfully or not."""
         self._under_way.pop(one, None)
 
     def _end_the_stalled(self, now_s: float) -> None:
-        """End up to two for one that comes, so that there are fewer in the end."""
+        """End up to two stalled handshakes for each new one, so that their number decreases."""
         for one in list(itertools.islice(self._under_way, 2)):
             if len(self._under_way) <= UNDER_WAY_MAX or now_s - self._under_way[one] < STALLED_S:
                 return

@@ -9,10 +9,10 @@ from proxy.config.sections.credentials import CredentialsError, TlsFiles, expire
 
 
 class ContextKeeper:
-    """One context and the files behind it. Connections that are there keep what they began with.
+    """One context and the files behind it. Open connections keep the context that they began with.
 
     Args:
-        place: whose they are, for messages: `listener.default.tls`.
+        place: its section in messages, such as `listener.default.tls`.
         make: makes a context from the files; raises `CredentialsError`.
     """
 
@@ -25,10 +25,10 @@ class ContextKeeper:
         self.expires_at_s = self._expiry()
 
     def refresh(self) -> bool:
-        """Look at the files again; return whether there is a new context now.
+        """Check the files; return whether there is a new context.
 
         Raises:
-            CredentialsError: they changed, and cannot be used; said once for each change.
+            CredentialsError: the files changed and cannot be used; raised once for each change.
         """
         digest = self._files.digest()
         if digest == self._digest:

@@ -1,7 +1,7 @@
 """TLS over a plain transport, by `ssl.MemoryBIO`.
 
-To what stands above it is a transport, to the loop it is a protocol. Pausing pauses the plain socket and leaves undecrypted what was read,
-so that nothing of a client that is muted and closes gets lost: what the loop's own TLS reads ahead is thrown away at the end.
+It is a transport for the protocol above it, and a protocol for the event loop. Pausing pauses the plain socket and leaves bytes
+undecrypted, so that the bytes of a client that is muted and closes are not lost: the event loop's own TLS discards what it has read ahead at the end.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, Final, cast
 from proxy.tls.handshakes import HandshakeQueue
 
 FEED_BYTES: Final = 64 * 1024
-"""Taken in and encrypted at once. A buffer of OpenSSL stays as large as it once was, so larger pieces would cost each connection."""
+"""Bytes that are decrypted or encrypted at once. A buffer of OpenSSL never shrinks, so larger pieces would cost each connection memory."""
 EARLY_BYTES_MAX: Final = 16 * 1024
-"""Kept of what a peer sends while its handshake waits for its turn, or before `attach`; with more, its socket is read no further."""
+"""Most bytes kept of a peer whose handshake waits for its turn, or before `attach`; above it, the socket is paused."""
 _RECORD_HEAD_BYTES: Final = 5
 _PLAIN_BYTES: Final = 256 * 1024
-_plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all transports: copied out before another one reads
+_plain = memoryview(bytearray(_PLAIN_BYTES))  # shared by all transports: its content is copied before the next read
 
 
 class TlsTransport(asyncio.Protocol):
     """One end of a TLS connection.
 
-    Begins with the handshake, which needs no protocol above it; `attach` puts a protocol on top. Until then nothing is decrypted.
+    It begins with the handshake, which needs no protocol above it; `attach` adds the protocol. Until then nothing is decrypted.
 
     Args:
-        make_tls: makes the TLS state from an incoming and an outgoing BIO; called with the first bytes on the server's side, so that a
+        make_tls: makes the TLS state from an incoming and an outgoing BIO. A server calls it with the first bytes, so that a
             peer that sends none costs little.
-        queue: where this waits for its turn before a handshake goes on with bytes of the peer; None: nowhere.
-        first: what the peer sent, read before the transport was there.
+        queue: where a step of the handshake with the peer's bytes waits for its turn; None: it does not wait.
+        first: the peer's bytes that were read before the transport existed.
     """
 
     __slots__ = (
@@ -78,9 +78,9 @@ class TlsTransport(asyncio.Protocol):
         self._incoming: ssl.MemoryBIO | None = None
         self._outgoing: ssl.MemoryBIO | None = None
         self._above: asyncio.Protocol | None = None
-        self._into_buffers = False  # who is above has some
+        self._into_buffers = False  # the protocol above has received data
         self._shaken: asyncio.Future[None] | None = loop.create_future()
-        self._unfed = [first] if first else []  # read and not taken in yet
+        self._unfed = [first] if first else []  # read and not yet decrypted
         self._paused = False
         self._raw_paused = False
         self._closing = False
@@ -90,16 +90,16 @@ class TlsTransport(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """What was read of the socket and is not decrypted."""
+        """Number of bytes read from the socket and not decrypted."""
         return sum(map(len, self._unfed)) + (0 if self._incoming is None else self._incoming.pending)
 
     # --- the handshake
 
     async def handshake(self, timeout_ms: int) -> ssl.SSLObject:
-        """Wait for its end; return the TLS state, which knows the peer.
+        """Wait for the end of the handshake; return the TLS state, which describes the peer.
 
         Raises:
-            TimeoutError: the peer took longer; the text says so.
+            TimeoutError: it took longer than `timeout_ms`.
             ssl.SSLError, ConnectionError: it failed.
         """
         assert self._shaken is not None
@@ -118,14 +118,14 @@ class TlsTransport(asyncio.Protocol):
         return self._tls
 
     def begin(self) -> None:
-        """Say hello first: the client's side."""
+        """Begin the handshake, on the client's side."""
         self._make()
         self.go_on_shaking()
 
     def _make(self) -> ssl.SSLObject:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls = self._make_tls(self._incoming, self._outgoing)
-        inner: Any = getattr(tls, "_sslobj", tls)  # what `SSLObject` hands every call on to, by one call more
+        inner: Any = getattr(tls, "_sslobj", tls)  # the object behind `SSLObject`, whose methods cost one call more
         self._tls_read = self._tls_take = inner.read
         self._tls_write, self._tls_pending = inner.write, inner.pending
         return tls
@@ -134,11 +134,11 @@ class TlsTransport(asyncio.Protocol):
         self._fail(TimeoutError("no end of the handshake in time"))
 
     def stalled(self) -> None:
-        """Too many handshakes are under way, and nothing came for this one for a while."""
+        """End, because too many handshakes are under way and this peer has been silent for a while."""
         self._fail(TimeoutError("silent in the middle of its handshake while many others came"))
 
     def _wait_for_above(self) -> None:
-        """Go on with the handshake, now or when it is its turn; after it, keep what comes early as long as it is little."""
+        """Continue the handshake, now or in its turn; after it, keep a small amount of early data."""
         if self._shaken is not None and not self._shaken.done():
             if self._queue is None:
                 self.go_on_shaking()
@@ -163,11 +163,11 @@ class TlsTransport(asyncio.Protocol):
             if self._eof:
                 self._fail(ConnectionResetError("closed within the handshake"))
         except (ssl.SSLError, ssl.CertificateError, OSError) as error:
-            self._flush()  # the alert that says why
+            self._flush()  # the alert with the reason
             self._fail(error)
         else:
             self._flush()
-            self._paused = True  # the plain socket is read on: pausing it and going on a moment later would cost more than a few bytes
+            self._paused = True  # the plain socket is not paused: pausing and resuming would cost more than keeping a few bytes
             self._shaken.set_result(None)
 
     def _fail(self, error: Exception) -> None:
@@ -176,7 +176,7 @@ class TlsTransport(asyncio.Protocol):
         self.close()
 
     def attach(self, above: asyncio.Protocol) -> None:
-        """Put a protocol on top after the handshake: what the peer has sent since is its first data."""
+        """Add a protocol after the handshake; it receives first what the peer has sent since."""
         self._above = above
         self._paused = False
         above.connection_made(cast("asyncio.Transport", self))
@@ -186,16 +186,16 @@ class TlsTransport(asyncio.Protocol):
         elif not self._paused:
             self._go_on_reading()
 
-    # --- what the loop calls
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The plain connection is there."""
+        """The plain connection exists."""
         self._raw = cast("asyncio.Transport", transport)
         if self._unfed:
             self._wait_for_above()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what the peer sent: decrypt it for who is above, or go on with the handshake."""
+        """Decrypt the peer's bytes for the protocol above, or continue the handshake."""
         above = self._above
         if above is None or self._paused or self._unfed:
             self._unfed.append(data)
@@ -210,7 +210,7 @@ class TlsTransport(asyncio.Protocol):
             else:
                 self._decrypt(data)
             return
-        # What looks like one whole record, as a small request is: one call decrypts it, into an object that goes on as it is.
+        # The bytes look like one whole record, as a small request does: one call decrypts it into an object that is passed on.
         incoming = self._incoming
         incoming.write(data)  # type: ignore[union-attr]
         try:
@@ -229,7 +229,7 @@ class TlsTransport(asyncio.Protocol):
             self._decrypt(b"")
 
     def eof_received(self) -> bool:
-        """The peer sends no more."""
+        """The peer has closed its side."""
         self._eof = True
         if self._above is not None:
             self._tell_eof()
@@ -238,7 +238,7 @@ class TlsTransport(asyncio.Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The plain connection is gone."""
+        """The plain connection is closed."""
         self._lost = True
         self._unfed.clear()
         if self._shaken is not None and not self._shaken.done():
@@ -253,14 +253,14 @@ class TlsTransport(asyncio.Protocol):
             self._above.pause_writing()
 
     def resume_writing(self) -> None:
-        """It takes bytes again."""
+        """The plain socket accepts bytes again."""
         if self._above is not None:
             self._above.resume_writing()
 
     # --- bytes
 
     def _take_in(self) -> None:
-        """Decrypt what was read and kept, unless reading is paused."""
+        """Decrypt the bytes that are kept, unless reading is paused."""
         while self._unfed and not self._paused and self._above is not None:
             data = self._unfed.pop(0)
             if len(data) > FEED_BYTES:
@@ -296,13 +296,13 @@ class TlsTransport(asyncio.Protocol):
                 self._above.data_received(bytes(_plain[:at]))
             if not more:
                 break
-        if outgoing.pending:  # an answer to a message of TLS itself
+        if outgoing.pending:  # a response to a message of TLS itself
             self._flush()
         if self._eof:
             self._tell_eof()
 
     def _fill_buffers(self, count: int) -> None:
-        """Hand over what was decrypted to who reads secrets into buffers of its own; nothing of it stays here."""
+        """Copy decrypted bytes into the buffers of a protocol that reads secrets; no other copy remains."""
         at = 0
         while at < count and isinstance(self._above, asyncio.BufferedProtocol):
             room = cast("memoryview", self._above.get_buffer(count - at))
@@ -316,12 +316,12 @@ class TlsTransport(asyncio.Protocol):
             self._above.data_received(rest)
 
     def set_protocol(self, above: asyncio.BaseProtocol) -> None:
-        """Let another one take what comes from now on."""
+        """Let another protocol receive the following bytes."""
         self._above = cast("asyncio.Protocol", above)
         self._into_buffers = isinstance(above, asyncio.BufferedProtocol)
 
     def _broken(self, error: ssl.SSLError, before: bytes) -> None:
-        """What came is not TLS any more: the end, as if the peer had reset the connection."""
+        """End as if the peer had reset the connection, because its bytes are not valid TLS."""
         above = self._above
         if above is None:
             return
@@ -333,7 +333,7 @@ class TlsTransport(asyncio.Protocol):
         above.connection_lost(ConnectionResetError(f"TLS: {error.reason or error}"))
 
     def _tell_eof(self) -> None:
-        """Tell who is above that nothing more comes, when it has had everything."""
+        """Report the end of data to the protocol above, when it has received everything."""
         if self._eof_reported or self._paused or self._unfed or self._above is None:
             return
         if self._tls_pending():
@@ -347,7 +347,7 @@ class TlsTransport(asyncio.Protocol):
         if outgoing is not None and outgoing.pending and raw is not None and not raw.is_closing():
             raw.write(outgoing.read())
 
-    # --- a transport, to who is above
+    # --- the transport for the protocol above
 
     def write(self, data: bytes) -> None:
         """Encrypt and send."""
@@ -368,18 +368,18 @@ class TlsTransport(asyncio.Protocol):
         raw.writelines(pieces)
 
     def can_write_eof(self) -> bool:
-        """A close_notify ends one direction."""
+        """True: a close_notify ends one direction."""
         return True
 
     def write_eof(self) -> None:
-        """Send no more, and still read."""
+        """Send a close_notify, and continue reading."""
         if not self._closing and not self._lost:
             self._notify_close()
             assert self._raw is not None
             self._raw.write_eof()
 
     def pause_reading(self) -> None:
-        """Decrypt no more; the plain socket is not read."""
+        """Stop decrypting; the plain socket is not read."""
         if not self._paused:
             self._paused = True
             self._pause_raw()
@@ -390,7 +390,7 @@ class TlsTransport(asyncio.Protocol):
             self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Go on: first what is here, then the socket."""
+        """Continue with the kept bytes, then with the socket."""
         if self._paused:
             self._paused = False
             self._go_on_reading()
@@ -415,11 +415,11 @@ class TlsTransport(asyncio.Protocol):
             self._tell_eof()
 
     def is_closing(self) -> bool:
-        """Whether the end has begun."""
+        """Whether the transport is closing."""
         return self._closing or self._raw is None or self._raw.is_closing()
 
     def close(self) -> None:
-        """Send what was written, then a close_notify, then the end."""
+        """Send what was written, then a close_notify, then close."""
         if self._closing:
             return
         if self._above is not None and not self._lost:
@@ -429,7 +429,7 @@ class TlsTransport(asyncio.Protocol):
             self._raw.close()
 
     def abort(self) -> None:
-        """End now."""
+        """Close now."""
         self._closing = True
         if self._raw is not None:
             self._raw.abort()
@@ -437,21 +437,21 @@ class TlsTransport(asyncio.Protocol):
     def _notify_close(self) -> None:
         if self._tls is None:
             return
-        with contextlib.suppress(ssl.SSLError, OSError, ValueError):  # the peer's own is not here yet: ours is on its way
+        with contextlib.suppress(ssl.SSLError, OSError, ValueError):  # the peer's close_notify has not arrived, and Sluice's is on its way
             self._tls.unwrap()
         self._flush()
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
-        """As of the plain transport, in encrypted bytes."""
+        """Set the limits of the plain transport, in encrypted bytes."""
         assert self._raw is not None
         self._raw.set_write_buffer_limits(high, low)
 
     def get_write_buffer_size(self) -> int:
-        """Encrypted bytes that wait to be sent."""
+        """Return the number of encrypted bytes that are unsent."""
         return 0 if self._raw is None or self._lost else self._raw.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the plain transport knows, and `ssl_object`."""
+        """Return information of the plain transport, or `ssl_object`."""
         if name == "ssl_object":
             return self._tls
         return default if self._raw is None else self._raw.get_extra_info(name, default)
@@ -466,7 +466,7 @@ def _no_bytes(_count: int) -> bytes:
 
 
 def tls_words(error: ssl.SSLError) -> str:
-    """Return what OpenSSL says, without its source lines."""
+    """Return OpenSSL's message without its source lines."""
     verify = getattr(error, "verify_message", None)
     what = (error.reason or str(error)).replace("_", " ").lower()
     return f"{what}: {verify}" if verify else what

@@ -1,4 +1,4 @@
-"""Applies connection quotas to accepted sockets before anything else exists for them: a socket is served, waits, is held or is refused."""
+"""Applies connection quotas to accepted sockets before anything else is allocated: a socket is served, waits, is held or is refused."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from quota.connections.ip_connections import IpKey
 Peer = tuple[str, int]
 OnPassed = Callable[[int | None, socket.socket, Peer], None]
 HELD_BESIDE_ALL: Final = 512
-"""So many sockets are held even when every connection that may be is there: a part of the descriptors that are spare."""
+"""Number of sockets held even when the maximum of connections is open: a part of the spare descriptors."""
 
 
 class _Waiting(NamedTuple):
-    """A socket that was accepted too early, or while no slot was free."""
+    """A socket that was accepted while its rate was exceeded, or while no slot was free."""
 
     node_id: int | None
     sock: socket.socket
@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 class ListenerAdmission:
     """One listener with all its ports. While a connection waits here, no port accepts: later connections stay in the kernel's queue.
 
-    A connection is judged in two steps, because its client's address may only be known after it was accepted. `arrived` applies the
+    A connection is checked in two steps, because its client's address may be known only after it was accepted. `arrived` applies the
     rates of process and listener, takes a slot and calls `on_passed`. `admit` then applies the rates and limits of the address.
     A connection that has passed gives its slot back once: by `left` after it was admitted, by `left_unknown` before.
     """
@@ -56,13 +56,13 @@ class ListenerAdmission:
 
     @property
     def blocked_since_ms(self) -> int | None:
-        """Since when a connection waits; None: none does."""
+        """When the waiting connection was accepted, in ms; None when none waits."""
         return None if self._waiting is None else self._waiting.since_ms
 
-    # By the listener
+    # Checks by listener
 
     def arrived(self, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
-        """A port of this listener accepted a connection: it passes now, or all ports stop until it may."""
+        """Handle an accepted connection: it passes now, or all ports stop until it may pass."""
         bump(self._admission.counters.connections_accepted, self.quota.name)
         now = now_ms()
         counts = self._admission.judges_listener(self.quota.name)
@@ -75,19 +75,19 @@ class ListenerAdmission:
         self._pass(node_id, sock, peer)
 
     def joined(self, acceptor: Acceptor) -> None:
-        """A port more."""
+        """Add a port."""
         if self._waiting is not None:
             acceptor.stop()
 
     def wake(self) -> None:
-        """A slot may be free, or a limit is another: let in who waits, if it may."""
+        """Check the waiting connection again, because a slot may be free or a limit has changed."""
         waiting = self._waiting
         if waiting is None:
             return
         now = now_ms()
         if now < waiting.until_ms:
             self._arm(waiting.until_ms - now)
-        elif self._quotas.has_slot(self.quota):  # otherwise the next connection that ends wakes us
+        elif self._quotas.has_slot(self.quota):  # otherwise the next connection that ends calls this again
             self._waiting = None
             self.quota.record_blocked(now - waiting.since_ms, now)
             self._pass(waiting.node_id, waiting.sock, waiting.peer)
@@ -95,7 +95,7 @@ class ListenerAdmission:
                 acceptor.go_on()
 
     def release_unenforced(self) -> None:
-        """Switches changed: who waits for the sake of a rate that is not enforced any more comes in, if a slot is free."""
+        """Admit the waiting connection if it waits only for a rate that a switch no longer enforces, and a slot is free."""
         waiting = self._waiting
         if waiting is not None and (not self._admission.judges_listener(self.quota.name) or self._admission.only_observes):
             self._waiting = waiting._replace(until_ms=min(waiting.until_ms, now_ms()))
@@ -119,13 +119,13 @@ class ListenerAdmission:
         if self.quota.protected and self._quotas.total > self._quotas.max_connections:
             self._admission.make_room(self.quota.name)
 
-    # By the address
+    # Checks by address
 
     def admit(self, node_id: int | None, sock: socket.socket, peer: Peer) -> IpKey | None:
-        """Judge a connection that has passed by the address it really comes from.
+        """Check a connection that has passed by its client's address.
 
         Returns:
-            The key under which it counts, which `left` wants when it ends; None when the socket is taken care of: held, or closed.
+            The key under which it is counted, to be passed to `left`; None when the socket is held or closed.
         """
         admission = self._admission
         now = now_ms()
@@ -152,12 +152,12 @@ class ListenerAdmission:
         return None
 
     def left(self, key: IpKey) -> None:
-        """A connection that was admitted has ended."""
+        """An admitted connection has ended."""
         self._quotas.leave(self.quota, key)
         self._admission.slot_freed()
 
     def left_unknown(self) -> None:
-        """A connection that passed has ended before it was known where it came from."""
+        """A connection that passed has ended before its client's address was known."""
         self._quotas.give_slot(self.quota)
         self._admission.slot_freed()
 
@@ -171,15 +171,15 @@ class ListenerAdmission:
 
 
 class Admission:
-    """Decides on each accepted socket before anything else exists for it.
+    """Decides on each accepted socket before anything else is allocated for it.
 
     Attributes:
-        quotas: compute rates and delays.
-        per_cluster: an address is counted over all brokers together; otherwise for each broker.
-        only_observes: whether the rates and limits of addresses are only measured for the connection that is judged now;
+        quotas: computes rates and delays.
+        per_cluster: addresses are counted over all brokers together; otherwise for each broker.
+        only_observes: the rates and limits of addresses are only measured for the connection being checked;
             `max_connections` always applies.
         failed_logins: refuses addresses whose logins fail too often.
-        make_room: closes a connection of any listener but the protected one, whose name it gets; set by the owner of the connections.
+        make_room: closes a connection of any listener but the protected one, its argument; set by the owner of the connections.
     """
 
     def __init__(self, quotas: ConnectionQuotas, counters: Counters, policy: Policy, *, per_cluster: bool) -> None:
@@ -194,11 +194,11 @@ class Admission:
         self._held = HeldSockets(lambda: bump(counters.closes, CloseReason.IP_CONNECTION_RATE.value))
 
     def judges_listener(self, listener: str) -> bool:
-        """Look up what holds for a connection of this listener that is decided on now; False: rates count nothing."""
+        """Look up the enforcement for a connection of this listener; False: its rates are not counted."""
         return self._is_judged(self._policy.of_listener(listener))
 
     def judges_address(self, listener: str, address: str) -> bool:
-        """The same for one whose address is known: False: its rate counts nothing."""
+        """Look up the enforcement for a connection of this address; False: its rate is not counted."""
         return self._is_judged(self._policy.of_address(listener, address))
 
     def _is_judged(self, enforcement: Enforcement | None) -> bool:
@@ -206,7 +206,7 @@ class Admission:
         return enforcement is not None
 
     def count_over_all(self, *, per_cluster: bool) -> None:
-        """Count addresses over all brokers together, or for each by itself. Rates begin anew; who is connected counts where he came in."""
+        """Count addresses over all brokers together, or per broker. Rates begin anew; open connections stay in their table."""
         if per_cluster != self.per_cluster:
             self.per_cluster = per_cluster
             self.quotas.ips.forget_rates()
@@ -217,22 +217,22 @@ class Admission:
         return len(self._held)
 
     def of_listener(self, listener: str, acceptors: Mapping[int | None, Acceptor], on_passed: OnPassed) -> ListenerAdmission:
-        """Make the way in of a listener, all of whose ports are in `acceptors`."""
+        """Return the admission of a listener whose ports are in `acceptors`."""
         made = self.listeners[listener] = ListenerAdmission(self, self.quotas.listeners[listener], acceptors, on_passed)
         return made
 
     def table_of(self, node_id: int | None) -> int:
-        """Return in which table the clients of a port count."""
+        """Return the table in which the clients of a port are counted."""
         if self.per_cluster:
             return CLUSTER_TABLE
         return BOOTSTRAP_TABLE if node_id is None else node_id
 
     def login_failed(self, peer: Peer) -> None:
-        """The broker let a client not in."""
+        """Count a login that the broker refused."""
         self.failed_logins.note(self._failing_as(peer), now_ms())
 
     def has_failed_too_often(self, peer: Peer, now_ms: int) -> bool:
-        """Return whether a new connection of a client is refused for the logins of its address."""
+        """Return whether a new connection is refused because of failed logins of its address."""
         return bool(self.failed_logins) and self.failed_logins.refuses(self._failing_as(peer), now_ms)
 
     def _failing_as(self, peer: Peer) -> str:
@@ -243,17 +243,17 @@ class Admission:
         self.listeners[listener_name].left(ip_key)
 
     def slot_freed(self) -> None:
-        """A connection ended, or limits changed: waiting clients may be accepted."""
+        """Check waiting connections, because a connection has ended or limits have changed."""
         for one in self.listeners.values():
             one.wake()
 
     def enforcement_changed(self) -> None:
-        """Switches changed, or the mode."""
+        """Check waiting connections after a change of switches or of the mode."""
         for one in self.listeners.values():
             one.release_unenforced()
 
     def hold(self, listener: str, sock: socket.socket, peer: Peer, until_ms: int) -> None:
-        """Keep the socket of a client that came too fast; where there are too many already, close it at once."""
+        """Hold the socket of a client that exceeds its rate; close it at once when too many are held."""
         free_slots = max(0, self.quotas.max_connections - self.quotas.total)
         if len(self._held) >= min(HELD_MAX, 2 * free_slots + HELD_BESIDE_ALL):
             self.refuse(listener, sock, peer, CloseReason.IP_CONNECTION_RATE_UNHELD)
@@ -262,7 +262,7 @@ class Admission:
         _tell(listener, peer, CloseReason.IP_CONNECTION_RATE)
 
     def refuse(self, listener: str, sock: socket.socket, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
-        """Close a socket for which nothing else exists yet."""
+        """Close a socket for which nothing else is allocated yet."""
         sock.close()
         bump(self.counters.closes, reason.value)
         _tell(listener, peer, reason, limit)

@@ -16,7 +16,7 @@ class BoundListener:
     """One configured listener: its bootstrap port and its ports of brokers.
 
     Attributes:
-        route: the broker listener that its clients reach.
+        route: the broker listener that its clients are connected to.
         names: host names of brokers that share the bootstrap port; None: each broker has a port.
         ports: bound ports of brokers, by node id.
         acceptors: one for each port; empty where another process accepts.
@@ -33,21 +33,21 @@ class BoundListener:
         self.names: ServerNames | None = None if listener.sni is None else listener.sni.names()
         self.acceptors: dict[int | None, Acceptor] = {}
         self.ports: dict[int, int] = {}
-        self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether topology is listened for
+        self.rewriters: dict[tuple[str, bool], Rewriter] = {}  # by advertised host, and whether the topology is known
         self.bootstrap_port = listener.address.port
         own_host = None if listener.address.is_wildcard else listener.address.host
-        self.advertised_host = listener.advertised_host or own_host  # None: what the accepted socket says
+        self.advertised_host = listener.advertised_host or own_host  # None: the local address of the accepted socket
         if listener.sni is not None:
             self.advertised_host = listener.sni.bootstrap
 
     def client_port(self, node_id: int) -> int | None:
-        """The port at which clients of this listener meet a broker; None when it has none."""
+        """Return the port of a broker on this listener; None when it has none."""
         if self.settings.sni is not None:
             return self.settings.sni.advertised_port or self.bootstrap_port
         return self.ports.get(node_id)
 
     def client_address(self, host: str, node_id: int) -> Address | None:
-        """Host and port at which clients that see Sluice at `host` meet a broker; None when it has none."""
+        """Return the address of a broker for clients that reach Sluice at `host`; None when it has none."""
         port = self.client_port(node_id)
         if port is None:
             return None

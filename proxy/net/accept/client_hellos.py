@@ -1,4 +1,4 @@
-"""Connections that wait for the TLS ClientHello, which names the host that the client wants."""
+"""Connections that wait for the TLS ClientHello, which contains the requested host name."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from proxy.net.accept.first_bytes import Arrival, PreambleReader, PreambleReader
 
 READ_BYTES: Final = 4_096
 UNRECOGNIZED_NAME: Final = bytes((21, 3, 3, 0, 2, 2, 112))
-"""A fatal alert of TLS: what the client's log then says. Source: RFC 8446, 6.2."""
+"""The fatal TLS alert `unrecognized_name`, which appears in the client's log. Source: RFC 8446, 6.2."""
 
 GoOn = Callable[[Arrival, str | None], None]
-"""Called when a hello is whole, with the host name in it; what was read is in the arrival."""
+"""Called when a ClientHello is complete, with its host name; the bytes read are in the arrival."""
 
 
 class ClientHellos(PreambleReaders):
@@ -25,18 +25,18 @@ class ClientHellos(PreambleReaders):
     what = "hello"
 
     def read(self, arrival: Arrival, go_on: GoOn) -> None:
-        """Read the hello of `arrival` as it comes; afterwards the arrival goes on or ends."""
+        """Read the ClientHello of `arrival`; afterwards the arrival is passed to `go_on`, or ends."""
         self.enter(_Hello(self, arrival, go_on))
 
     def refuse(self, arrival: Arrival, detail: str) -> None:
-        """Answer a client that the name it asked for is unknown, and end."""
+        """Send the alert for an unknown name, and end the connection."""
         with contextlib.suppress(OSError):
             arrival.sock.send(UNRECOGNIZED_NAME)
         self.owner.arrival_ended(arrival, CloseReason.SERVER_NAME_UNKNOWN, detail)
 
 
 class _Hello(PreambleReader):
-    """Reads what arrives at once: part of a hello that stayed in the socket would wake the loop again and again."""
+    """Reads bytes as they arrive: a part of the ClientHello left in the socket would wake the event loop repeatedly."""
 
     __slots__ = ("_go_on", "_reader")
 
@@ -46,7 +46,7 @@ class _Hello(PreambleReader):
         self._reader = ClientHelloReader()
 
     def take(self) -> None:
-        """Take what is here, until the hello is whole."""
+        """Read available bytes, until the ClientHello is complete."""
         while True:
             data = self.arrival.sock.recv(READ_BYTES)
             if not data:
@@ -59,5 +59,5 @@ class _Hello(PreambleReader):
                 return
 
     def late(self) -> None:
-        """The hello did not come in time."""
+        """End the connection, because the ClientHello did not arrive in time."""
         self.end(CloseReason.TLS_HANDSHAKE_DEADLINE, "its hello began" if self._reader.data else "no byte came")

@@ -1,4 +1,4 @@
-"""The ports that clients connect to, and everything that is decided about a connection before it is served."""
+"""The ports that clients connect to, and all checks of a connection before it is served."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from quota.connections.ip_connections import IpKey
 
 
 class AdmittedConnection(NamedTuple):
-    """A connection that may be served.
+    """A connection that passed all checks.
 
     Attributes:
         listener: the listener that accepted it.
-        node_id: the broker whose port that was; None: the bootstrap port.
+        node_id: the broker of its port; None for the bootstrap port.
         arrival: its socket, and the client's address.
         ip_key: the key under which its address is counted.
     """
@@ -43,13 +43,13 @@ class AdmittedConnection(NamedTuple):
 
 
 class ClientListeners:
-    """Binds the ports, accepts, reads PROXY headers and the host names of TLS hellos, and asks the admission.
+    """Binds ports, accepts, reads PROXY headers and the host names of ClientHellos, and calls the admission.
 
     Args:
-        listeners: the configured ones.
+        listeners: the configured listeners.
         header_ms, hello_ms: time limits of a PROXY header and of a ClientHello.
-        may_accept: asked before each accept.
-        serve: takes a connection that may be served; it gives the slot back by `Admission.left`.
+        may_accept: called before each accept.
+        serve: receives a connection that passed all checks; it frees the slot with `Admission.left`.
 
     Attributes:
         on_bound: called with each listener that has a new port.
@@ -83,7 +83,7 @@ class ClientListeners:
 
     @property
     def waiting(self) -> int:
-        """Connections whose PROXY header or hello is awaited."""
+        """Number of connections whose PROXY header or ClientHello has not arrived."""
         return len(self._headers) + len(self._hellos)
 
     @property
@@ -114,10 +114,10 @@ class ClientListeners:
             self.on_bound(listener)
 
     def bind_broker(self, route: Route, node_id: int) -> bool:
-        """Open the port of a broker on every listener that leads there; False when one of them cannot."""
+        """Bind the port of a broker on every listener of the route; False when one of them cannot be bound."""
         bound = [
             self._bind_at(listener, node_id) for listener in self.listeners if listener.route is route
-        ]  # every listener tries, also after one failed
+        ]  # every listener tries, also after a failure
         return all(bound)
 
     def _bind_at(self, listener: BoundListener, node_id: int) -> bool:
@@ -157,7 +157,7 @@ class ClientListeners:
     # --- connections
 
     def _passed(self, listener: BoundListener, node_id: int | None, sock: socket.socket, peer: Peer) -> None:
-        """A connection has a slot; `peer` is where its socket comes from."""
+        """Read the PROXY header, if one is expected, of a connection that has a slot; `peer` is the address of its socket."""
         balancers = listener.settings.proxy_protocol_from
         arrival = Arrival(sock, peer, listener.settings.name, now_ms())
         if balancers is None or peer[0] not in balancers:
@@ -166,14 +166,14 @@ class ClientListeners:
             self._headers.read(arrival, functools.partial(self._arrived, listener, node_id))
 
     def _arrived(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
-        """Whose connection this is is known now."""
+        """Read the host name, if needed, of a connection whose client's address is known."""
         if listener.names is None:
             self._let_in(listener, node_id, arrival)
         else:
             self._hellos.read(arrival, functools.partial(self._greeted, listener, listener.names))
 
     def _greeted(self, listener: BoundListener, names: ServerNames, arrival: Arrival, name: str | None) -> None:
-        """Which host the client wants is known now, and so which broker; none has heard of it yet."""
+        """Find the broker of the requested host name; None: no name was requested."""
         try:
             node_id = names.node_of(name)
         except UnknownServerNameError as error:
@@ -185,23 +185,23 @@ class ClientListeners:
             self._hellos.refuse(arrival, f"broker {node_id} is not known")
 
     def _let_in(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
-        """Judge it by its address, then serve it."""
+        """Check the connection by its address, then serve it."""
         key = listener.admission.admit(node_id, arrival.sock, arrival.peer)
         if key is not None:
             self._serve(AdmittedConnection(listener, node_id, arrival, key))
 
     def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
-        """Close, count and log a connection that never had a session; what only looked whether we are there is no news."""
+        """Close, count and log a connection that never had a session; a health check is not logged."""
         arrival.sock.close()
         self.admission.listeners[arrival.listener_name].left_unknown()
         note_end(self.counters, arrival, reason, detail)
 
     def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
-        """A bug of ours met a connection before it had a session."""
+        """Close a connection without a session after an unexpected exception."""
         refuse_crashed(self.counters, arrival.sock, error)
         self.admission.listeners[arrival.listener_name].left_unknown()
 
-    # --- the end
+    # --- shutdown
 
     def close(self, reason: CloseReason) -> None:
         """Stop accepting."""
@@ -216,7 +216,7 @@ class ClientListeners:
 
 
 def note_end(counters: Counters, arrival: Arrival, reason: CloseReason, detail: str) -> None:
-    """Count and log the end of a connection that never had a session; what only looked whether we are there is no news."""
+    """Count and log the end of a connection that never had a session; a health check is not logged."""
     bump(counters.closes, reason.value)
     say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
     say(
@@ -231,7 +231,7 @@ def note_end(counters: Counters, arrival: Arrival, reason: CloseReason, detail: 
 
 
 def refuse_crashed(counters: Counters, sock: socket.socket, error: Exception) -> None:
-    """Close a client's socket that an error of ours met before it had a session."""
+    """Close a client's socket after an unexpected exception, before it has a session."""
     sock.close()
     counters.internal_errors += 1
     bump(counters.closes, CloseReason.INTERNAL_ERROR.value)

@@ -1,4 +1,4 @@
-"""Applies the configured limits on connections; host names are looked up anew at every change."""
+"""Applies the configured limits on connections; host names are resolved again at every change."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from quota.connections.connection_rate import UNLIMITED_CONNECTIONS
 from quota.entity import DEFAULT
 
 SETTLED_S_MAX: Final = 5.0
-"""How long the start waits for host names; who is resolved later has its limit later."""
+"""Longest wait for host names at startup; the limit of a name that is resolved later applies later."""
 
 HostLimits = Mapping[str, int]
-"""By IP address or host name; `<default>` is every other address."""
+"""Limits by IP address or host name; `<default>` stands for every other address."""
 
 
 class ConnectionLimits:
     """Applies `[connections]`, the listeners' own limits, and the creation rates of the quota source.
 
-    A limit for an address applies at once. A host name is looked up in a thread, once for each change, and stands for its first address.
-    A name that cannot be looked up is logged, and keeps the address that it had.
+    A limit for an IP address applies at once. A host name is resolved in a thread, once per change, and stands for its first address.
+    A name that cannot be resolved is logged, and keeps the address that it had.
 
     Args:
-        quotas: the arithmetic that gets the limits.
-        on_applied: called after each change, which may have freed a slot.
+        quotas: receives the limits.
+        on_applied: called after each change, because it may have freed a slot.
     """
 
     def __init__(self, quotas: ConnectionQuotas, on_applied: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class ConnectionLimits:
         self._lookups: set[asyncio.Task[None]] = set()
 
     def apply(self, config: Connections, listeners: Iterable[Listener]) -> None:
-        """Put the limits of the configuration in place."""
+        """Apply the limits of the configuration."""
         quotas = self._quotas
         rate = _or_unlimited(config.max_connection_creation_rate)
         quotas.update_process(config.max_connections, rate)
@@ -58,17 +58,17 @@ class ConnectionLimits:
         self._applied(config.overrides)
 
     def apply_rates(self, rates: HostLimits) -> None:
-        """Put the creation rates of addresses in place."""
+        """Apply the creation rates of addresses."""
         self._rates = rates
         self._applied(rates)
 
     async def settled(self) -> None:
-        """Wait until host names are looked up, but not for ever."""
+        """Wait until host names are resolved, at most `SETTLED_S_MAX`."""
         if self._lookups:
             await asyncio.wait(self._lookups, timeout=SETTLED_S_MAX)
 
     async def close(self) -> None:
-        """Look nothing up any more."""
+        """Stop resolving names."""
         for lookup in list(self._lookups):
             lookup.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -89,7 +89,7 @@ class ConnectionLimits:
         self._on_applied()
 
     def _by_address(self, limits: HostLimits) -> dict[str, int]:
-        """Return limits by address; where a name and an address are the same, what stands for the address counts."""
+        """Return limits by address; for an address that is also given by name, the limit given by address applies."""
         named = {self._addresses[host]: limit for host, limit in limits.items() if host in self._addresses}
         return named | {address: limit for host, limit in limits.items() if (address := address_of(host)) is not None}
 
@@ -111,10 +111,10 @@ def _or_unlimited(limit: int | None) -> int:
 
 
 async def _looked_up(host: str) -> str:
-    """Return the first address of a host, resolved in a thread, since a resolver may be slow.
+    """Return the first address of a host, resolved in a thread because a resolver may be slow.
 
     Raises:
-        OSError: it has none.
+        OSError: it has no address.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[str] = loop.create_future()
@@ -133,7 +133,7 @@ async def _looked_up(host: str) -> str:
             address = _first_address(host)
         except OSError as error:
             failure = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(tell, address, failure)
 
     threading.Thread(target=ask, name="sluice-resolver", daemon=True).start()
@@ -141,10 +141,10 @@ async def _looked_up(host: str) -> str:
 
 
 def _first_address(host: str) -> str:
-    """Return the address that the system's resolver names first.
+    """Return the first address from the system's resolver.
 
     Raises:
-        OSError: it names none.
+        OSError: it has no address.
     """
     try:
         return plain_address(str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]))

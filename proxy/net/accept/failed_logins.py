@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 ADDRESSES_MAX: Final = 10_000
-"""Addresses choose themselves; beyond so many the one that failed longest ago is forgotten."""
+"""Clients choose their addresses, so their number has a bound; beyond it the address whose failure is oldest is forgotten."""
 MINUTE_MS: Final = 60_000
 
 
 class FailedLogins:
-    """A token bucket of failed logins for each address; its methods take the time.
+    """A token bucket of failed logins for each address.
 
     Each failure of an address adds one, and a minute takes `max_per_minute` away. While there is no room for one more failure, new
     connections of the address are refused; open ones stay.
 
     Attributes:
-        max_per_minute: None: only the brokers limit failures.
+        max_per_minute: None when only the brokers limit failures.
         forgotten: number of addresses dropped because there were too many.
     """
 
     def __init__(self, addresses_max: int = ADDRESSES_MAX) -> None:
         self._addresses_max = addresses_max
-        self._measures: dict[str, tuple[float, int]] = {}  # fill and when that was; in the order of the last failure
+        self._measures: dict[str, tuple[float, int]] = {}  # level and its time, in the order of the last failure
         self.max_per_minute: int | None = None
         self.forgotten = 0
 
@@ -41,13 +41,13 @@ class FailedLogins:
             self.forgotten += 1
 
     def refuses(self, address: str, now_ms: int) -> bool:
-        """Return whether a new connection from `address` may not come in."""
+        """Return whether a new connection from `address` is refused."""
         if not self._measures or self.max_per_minute is None:
             return False
         return self._fill(address, now_ms) > self.max_per_minute - 1.0
 
     def expire(self, now_ms: int) -> None:
-        """Forget addresses whose measure is empty again: a minute after the last failure, or when there is no limit any more."""
+        """Forget addresses whose bucket is empty again, and all addresses when there is no limit any more."""
         for address, (_, failed_ms) in list(self._measures.items()):
             if self.max_per_minute is not None and now_ms - failed_ms < MINUTE_MS:
                 return

@@ -1,4 +1,4 @@
-"""Connections whose first bytes have to be read before they can be served: one socket each, no TLS and no broker yet."""
+"""Connections whose first bytes have to be read before they can be served; each has a socket, but no TLS and no broker yet."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ class Arrival:
 
     sock: socket.socket
     peer: Peer
-    """Who connected: a balancer, until its header has named the client."""
+    """The client; for a load balancer its own address until its header names the client."""
     listener_name: str
     since_ms: int
-    """When it was accepted, or its header read."""
+    """When the connection was accepted, or its header was read, in ms."""
     first: bytes = b""
-    """What was read from the socket already."""
+    """Bytes that were read from the socket."""
 
 
 GoOn = Callable[[Arrival], None]
-"""Called when the wait is over."""
+"""Called when the first bytes are complete."""
 
 
 class Owner(Protocol):
-    """Counts connections."""
+    """Receives the connections that end while they wait."""
 
     counters: Counters
 
     def arrival_ended(self, arrival: Arrival, reason: CloseReason, detail: str) -> None:
-        """It came to nothing: its socket is to be closed."""
+        """A connection ended early: close its socket."""
 
     def arrival_crashed(self, arrival: Arrival, error: Exception) -> None:
-        """A bug of ours: its socket is to be closed."""
+        """An unexpected exception occurred: close the socket."""
 
 
 class PreambleReaders:
-    """The connections that wait, each with a deadline. Above the limit the one that waited longest is closed as `too_late`.
+    """The waiting connections, each with a deadline. Above the limit the one that has waited longest is closed with reason `too_late`.
 
     Attributes:
-        what: what is waited for, as the log calls it.
+        what: name of what they wait for, in log messages.
     """
 
     too_late: ClassVar[CloseReason]
@@ -66,7 +66,7 @@ class PreambleReaders:
         return len(self._waiting)
 
     def enter(self, waiting: PreambleReader) -> None:
-        """One more waits; it is looked at now, and whenever something comes."""
+        """Add a waiting connection; it is read now, and whenever bytes arrive."""
         if len(self._waiting) >= WAITING_MAX:
             next(iter(self._waiting)).end(self.too_late, f"{WAITING_MAX} connections waited for their {self.what}")
         self._waiting[waiting] = None
@@ -74,21 +74,21 @@ class PreambleReaders:
         waiting.look()
 
     def left(self, waiting: PreambleReader) -> None:
-        """One waits no more."""
+        """Remove a waiting connection."""
         self._waiting.pop(waiting, None)
         self.changed()
 
     def changed(self) -> None:
-        """So many wait now."""
+        """Called when the number of waiting connections has changed."""
 
     def close(self, reason: CloseReason) -> None:
-        """End all waits."""
+        """End all waiting connections."""
         for waiting in list(self._waiting):
             waiting.end(reason)
 
 
 class PreambleReader:
-    """One socket. A subclass reads it in `take`, and decides in `late` about a client that sends nothing."""
+    """One socket. A subclass reads it in `take`, and decides in `late` on a client that sends nothing."""
 
     __slots__ = ("_loop", "_timer", "arrival", "room")
 
@@ -101,7 +101,7 @@ class PreambleReader:
         self._loop.add_reader(arrival.sock.fileno(), self.look)
 
     def look(self) -> None:
-        """See what has come."""
+        """Read available bytes, and handle errors."""
         try:
             self.take()
         except (BlockingIOError, InterruptedError):
@@ -115,30 +115,30 @@ class PreambleReader:
             self.room.owner.arrival_crashed(self.arrival, error)
 
     def take(self) -> None:
-        """Read what is here.
+        """Read available bytes.
 
         Raises:
-            BlockingIOError: there is nothing (more) now.
-            ProtocolError: what came is wrong.
+            BlockingIOError: no (more) bytes are available.
+            ProtocolError: the bytes are invalid.
             OSError: the connection broke.
         """
         raise NotImplementedError
 
     def late(self) -> None:
-        """It took too long."""
+        """Handle the end of the time limit."""
         raise NotImplementedError
 
     def end(self, reason: CloseReason, detail: str = "") -> None:
-        """Wait no longer, and close."""
+        """Stop waiting, and close the connection."""
         self.leave()
         self.room.owner.arrival_ended(self.arrival, reason, detail)
 
     def ended_by_peer(self, reason: CloseReason, detail: str) -> None:
-        """It left by itself."""
+        """The peer has closed the connection."""
         self.end(reason, detail)
 
     def leave(self) -> None:
-        """Wait no longer; a second time nothing happens."""
+        """Stop waiting; a second call does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

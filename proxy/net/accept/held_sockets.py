@@ -1,7 +1,7 @@
-"""Sockets of clients that connect too fast: they stay open, are never read, and are closed when their delay is over.
+"""Sockets of clients that connect too fast: they stay open, are never read, and are closed at the end of their delay.
 
-A client whose connection is closed at once connects again at once; a client that is held waits. Its socket is not read, so it costs only
-a descriptor. Kafka's queue yields the latest deadline first, so a constant stream delays every close; here the earliest comes first.
+A client whose connection is closed at once reconnects at once; a client that is held waits. Its socket is not read, so it costs only
+a descriptor. Kafka's queue yields the latest deadline first, so a constant stream delays every close; here the earliest is first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ HELD_MAX: Final = 1_024
 
 
 class HeldSockets:
-    """Closes each socket at its deadline, the earliest first; one loop timer for all of them.
+    """Closes each socket at its deadline, the earliest first, with one loop timer for all of them.
 
     Args:
-        on_closed: called with each socket that was closed.
+        on_closed: called for each socket that was closed.
         clock: milliseconds, monotonic.
     """
 
@@ -45,7 +45,7 @@ class HeldSockets:
             self._arm(until_ms)
 
     def close(self) -> None:
-        """Close all of them now."""
+        """Close all sockets now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

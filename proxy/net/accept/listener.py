@@ -1,4 +1,4 @@
-"""A listening port with an accept loop of its own, so that admission decides before a transport exists."""
+"""A listening port with its own accept loop, so that admission decides before a transport exists."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from collections.abc import Callable
 from proxy.net.sockets import queued_connections
 
 ACCEPTS_PER_TURN = 32
-"""Accepting many in one turn of the event loop costs less for each of them ..."""
+"""Accepting many connections in one turn of the event loop costs less for each of them."""
 BACKLOG_ACCEPTS_PER_TURN = 8
-"""Connections that are accepted in a turn while the kernel's queue is long: other connections wait while they are set up."""
+"""Connections accepted in a turn while the kernel's queue is long: other connections wait while these are set up."""
 BACKLOG_CONNECTIONS_MIN = 128
 LONE_TURNS = 7
-"""While connections arrive alone so many turns accept one each: to look for another one is a system call that fails."""
+"""While connections arrive alone, this many turns accept one each, since looking for another costs a system call that fails."""
 LONE_ARRIVALS_MIN = 6
-"""So many times in a row a turn has to find one connection only, first: where several arrive at once a turn for each costs more."""
+"""Number of consecutive turns with a single connection before that: where several arrive at once, a turn for each costs more."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class _ClientSocket(socket.socket):
-    """An accepted socket with a fixed type and family: the properties of `socket.socket` make a member of an enumeration each time.
+    """An accepted socket with a fixed type and family: the properties of `socket.socket` create an enumeration member at each access.
 
     The socket is blocking until a transport takes it over, which makes it non-blocking.
     """
@@ -49,7 +49,7 @@ class Acceptor:
     """Accepts on one socket and hands each connection to `on_accept`.
 
     When descriptors run out, it calls `on_exhausted` and pauses; existing connections are not affected.
-    `may_accept` is asked before each accept; while it returns False, it is asked again every 0.1 s.
+    `may_accept` is called before each accept; while it returns False, it is called again every 0.1 s.
     Between `stop` and `go_on` clients wait in the kernel's queue.
     """
 
@@ -82,7 +82,7 @@ class Acceptor:
             self._resume()
 
     def close(self) -> None:
-        """Stop listening; what waits in the kernel's queue is refused by it."""
+        """Stop listening; the kernel refuses the connections in its queue."""
         self._pause()
         if self._retry is not None:
             self._retry.cancel()
@@ -116,9 +116,9 @@ class Acceptor:
             self._accepts_per_turn = BACKLOG_ACCEPTS_PER_TURN if has_backlog else ACCEPTS_PER_TURN
 
     def _accept_some(self, accepts_max: int) -> bool:
-        """Accept until no connection waits, or so many; return whether more may wait."""
+        """Accept until no connection waits, or `accepts_max` were accepted; return whether more may wait."""
         for number in range(accepts_max):
-            if not self._reading:  # who was accepted last has to wait, and all behind with it
+            if not self._reading:  # the last connection has to wait, and so do all behind it
                 return False
             if not self._may_accept():
                 self._pause_for_a_moment()
@@ -140,7 +140,7 @@ class Acceptor:
         return True
 
     def _descriptors_exhausted(self) -> None:
-        """Refuse one client with the spare descriptor, so that it hears a no, then wait."""
+        """Refuse one client with the spare descriptor, so that it does not wait for a timeout, then pause."""
         self._on_exhausted()
         self._pause_for_a_moment()
         if self._spare is None:
@@ -153,7 +153,7 @@ class Acceptor:
 
 
 def _spare_descriptor() -> int | None:
-    """Open a descriptor to have; None when another thread took the last one."""
+    """Open a spare descriptor; None when another thread took the last one."""
     try:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

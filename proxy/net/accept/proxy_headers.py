@@ -1,4 +1,4 @@
-"""Where connections of load balancers stay until they have said whose they are."""
+"""Connections of load balancers that wait for their PROXY header."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class ProxyHeaders(PreambleReaders):
     what = "header"
 
     def read(self, arrival: Arrival, go_on: GoOn) -> None:
-        """Read the header of `arrival` as it comes; then it goes on, what follows the header still in the socket, or it ends."""
+        """Read the header of `arrival`; then it is passed to `go_on` with the following bytes still in the socket, or ends."""
         self.enter(_Header(self, arrival, go_on))
 
     def changed(self) -> None:
-        """Tell the counters."""
+        """Update the counter."""
         self.owner.counters.proxy_headers_waiting = len(self)
 
 
 class _Header(PreambleReader):
-    """Bytes are looked at where the kernel keeps them, and taken only as far as they belong to the header."""
+    """Peeks at bytes in the kernel's buffer, and consumes only those of the header."""
 
     __slots__ = ("_go_on", "_reader")
 
@@ -39,13 +39,13 @@ class _Header(PreambleReader):
         self._reader = ProxyHeaderReader()
 
     def take(self) -> None:
-        """Take the header, as far as it is here."""
+        """Consume the available bytes of the header."""
         while True:
             data = self.arrival.sock.recv(PEEK_BYTES, socket.MSG_PEEK)
             if not data:
                 self.ended_by_peer(CloseReason.CLIENT_CLOSED, "in the middle of its PROXY header")
                 return
-            if self._reader.header is not None:  # the balancer asked for itself, and has something to say
+            if self._reader.header is not None:  # the load balancer itself is the client, and sends a request
                 self._done(self.arrival.peer, "local")
                 return
             self.arrival.sock.recv(self._reader.feed(data))
@@ -64,7 +64,7 @@ class _Header(PreambleReader):
         bump(self.room.owner.counters.proxy_headers, outcome)
 
     def ended_by_peer(self, reason: CloseReason, detail: str) -> None:
-        """Balancers connect and close, or connect, say LOCAL and close, only to check the port."""
+        """Load balancers connect and close, or connect, send LOCAL and close, as a health check."""
         header = self._reader.header
         if header is not None or not self._reader.begun:
             if header is not None:
@@ -74,7 +74,7 @@ class _Header(PreambleReader):
             self.end(reason, detail)
 
     def late(self) -> None:
-        """The header, or what follows LOCAL, did not come in time."""
+        """End the connection, because the header, or the bytes after LOCAL, did not arrive in time."""
         if self._reader.header is not None:
             self._note("local")
             self.end(CloseReason.FIRST_FRAME_DEADLINE)

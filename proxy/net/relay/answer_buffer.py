@@ -8,7 +8,7 @@ BUFFER_BYTES: Final = 512 * 1024
 
 
 class AnswerBuffer:
-    """A buffer for long responses, one for all connections of an event loop, since bytes leave in the callback that reads them."""
+    """A buffer for long responses, one for all connections of an event loop, since bytes are sent in the callback that reads them."""
 
     __slots__ = ("_view",)
 
@@ -17,11 +17,11 @@ class AnswerBuffer:
 
     @property
     def view(self) -> memoryview:
-        """Where the next bytes go."""
+        """The memory to read into."""
         if self._view is None:
             self._view = memoryview(bytearray(BUFFER_BYTES))
         return self._view
 
     def give_away(self) -> None:
-        """A transport keeps what it could not send in here: the next bytes go elsewhere, and this is freed when it is sent."""
+        """Give up the current memory, because a transport still has to send from it; the next read uses new memory."""
         self._view = None

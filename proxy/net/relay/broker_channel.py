@@ -27,13 +27,13 @@ from proxy.session.session import Session
 from proxy.tls.transport import TlsTransport
 
 LONG_BODY_BYTES: Final = 256 * 1024
-"""So much of an answer must still come, or its rest is one ordinary read."""
+"""Minimum of bytes that must remain of a response; otherwise its rest is one ordinary read."""
 LONG_READ_BYTES: Final = 32 * 1024
-"""A long answer begins with at least so much; with less, another kind has begun."""
+"""Minimum of bytes at the beginning of a long response; with fewer, the channel returns to short responses."""
 
 
 class BrokerChannel(Channel):
-    """Writes requests, reads responses."""
+    """The broker's side: writes requests, reads responses."""
 
     __slots__ = ("_attention", "_long_answers", "_responses")
 
@@ -41,26 +41,26 @@ class BrokerChannel(Channel):
         super().__init__(connection)
         self._attention = session.attention
         self._responses = session.responses
-        self._long_answers: LongAnswersChannel | None = None  # reads instead of this one while answers are long
+        self._long_answers: LongAnswersChannel | None = None  # reads in place of this channel while responses are long
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The broker answered the call."""
+        """The broker is connected."""
         self.attach(transport, TO_BROKER_HIGH_BYTES, TO_BROKER_LOW_BYTES)
 
     def pause(self, reason: int) -> None:
-        """Stop reading until every reason is gone; how long answers take is not known meanwhile."""
+        """Stop reading until every reason is gone; the length of responses is not known meanwhile."""
         super().pause(reason)
         self._responses.verdicts.pause()
 
     def resume(self, reasons: int) -> None:
-        """Take back reasons; reading goes on when none is left."""
+        """Remove reasons; reading continues when none is left."""
         was_paused = self.pauses
         super().resume(reasons)
         if was_paused and not self.pauses:
             self._responses.verdicts.resume(now_ns())
 
     def data_received(self, data: bytes) -> None:
-        """Let the session match the answers and send on what may leave."""
+        """Pass the bytes to the session, which matches the responses, and send what it releases."""
         connection = self._connection
         at_ns = now_ns()
         if connection.closing:
@@ -83,7 +83,7 @@ class BrokerChannel(Channel):
             connection.crash(error)
 
     def body_received(self, data: memoryview) -> None:
-        """Send on what belongs to the body of an answer that passes as it comes."""
+        """Send on the bytes of a response body that is passed through."""
         connection = self._connection
         at_ns = now_ns()
         if connection.closing:
@@ -102,22 +102,22 @@ class BrokerChannel(Channel):
             connection.crash(error)
 
     def _read_long_answers(self) -> None:
-        """Read larger pieces than an event loop does by itself. What was decrypted is in pieces of its own already."""
+        """Read larger pieces than the event loop's own. Not for TLS, whose decrypted pieces have their own size."""
         client = None if self.peer is None or self.peer.lost else self.peer.transport
         if client is not None and not isinstance(self.transport, TlsTransport):
-            client.set_write_buffer_limits(0, 0)  # what it does not take at once is all that this connection holds
+            client.set_write_buffer_limits(0, 0)  # unsent bytes are then all that this connection holds
             self._long_answers = LongAnswersChannel(self, self._responses, client, self._connection.answer_buffer)
             self.read_by(self._long_answers)
 
     def drop_answers(self) -> None:
-        """The client's socket is gone: answers are recorded, and go nowhere."""
+        """Discard responses after recording them, because the client's socket is closed."""
         self.write_peer = _dropped
         if self._long_answers is not None:
             self._long_answers = None
             self.read_by(self)
 
     def read_short_answers(self) -> None:
-        """A short answer has come, so the next one may be short too."""
+        """Return to ordinary reads after a short response, since the next one may be short too."""
         if self._long_answers is None or self._connection.closing or self.peer is None or self.peer.transport is None:
             return
         self._long_answers = None
@@ -126,33 +126,33 @@ class BrokerChannel(Channel):
 
     @property
     def given_away_bytes(self) -> int:
-        """What the client's transport holds of a buffer that it could not send in whole, sent or not."""
+        """Bytes of a given-away buffer that the client's transport holds, sent or not."""
         client = None if self._long_answers is None or self.peer is None or self.peer.lost else self.peer.transport
         return BUFFER_BYTES if client is not None and client.get_write_buffer_size() else 0
 
     def let_go(self) -> None:
-        """As any side."""
+        """Release references, as in `Channel`."""
         self._long_answers = None
         super().let_go()
 
     def pause_writing(self) -> None:
-        """The broker does not take what it is sent: the client waits, and may leave meanwhile."""
+        """The broker does not read: pause the client, and watch for its disconnect."""
         super().pause_writing()
         self._connection.broker_stalled()
 
     def eof_received(self) -> bool:
-        """The broker is done with this connection; so are we."""
+        """The broker has closed its side, so the connection ends."""
         self._connection.broker_gone(None)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is closed."""
         self.lost = True
         self._connection.broker_gone(exc)
 
 
 class LongAnswersChannel(BufferedReader):
-    """Replaces the broker's channel from a long response to the next short one; a read never goes beyond the end of a body."""
+    """Reads in place of the broker's channel from a long response to the next short one; a read never crosses the end of a body."""
 
     __slots__ = ("_buffer", "_client", "_responses")
 
@@ -165,11 +165,11 @@ class LongAnswersChannel(BufferedReader):
         self._buffer = buffer
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: room for what is left of a body, or for the head of the next answer and much of its body."""
+        """Return the memory to read into: for the rest of a body, or for the next response's head and much of its body."""
         return self._buffer.view[: self._responses.passing_bytes or BUFFER_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: the channel takes them as any others."""
+        """Pass the bytes that were read to the channel."""
         is_body = self._responses.passing_bytes > 0
         data = self._buffer.view[:nbytes]
         if is_body:
@@ -183,4 +183,4 @@ class LongAnswersChannel(BufferedReader):
 
 
 def _dropped(_data: bytes | memoryview) -> None:
-    """Drop it: the client is gone."""
+    """Discard, because the client is gone."""

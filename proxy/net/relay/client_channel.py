@@ -1,7 +1,7 @@
 """The client's socket. Moves bytes; every decision is the session's.
 
-While a client logs in, tokens are read into a buffer that is overwritten after the broker's response. All other bytes arrive as objects
-that cannot be overwritten: also what a client sends ahead of a response, and what is no token.
+While a client logs in, tokens are read into a buffer that is overwritten after the broker's response. All other bytes arrive as immutable
+objects: also those that a client sends before a response, and those that are not tokens.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from proxy.session.requests.request_side import RequestSide
 from proxy.session.session import Session
 
 BUFFER_BYTES = 4 * 1024
-"""Of tokens, at first."""
+"""Initial size of the buffer for tokens."""
 
 
 class ClientChannel(Channel):
-    """Reads requests, writes responses."""
+    """The client's side: reads requests, writes responses."""
 
     __slots__ = ("_attention", "_login", "_requests")
 
@@ -28,15 +28,15 @@ class ClientChannel(Channel):
         super().__init__(connection)
         self._requests = session.requests
         self._attention = session.attention
-        self._login: LoginChannel | None = None  # reads instead of this one while the client logs in
+        self._login: LoginChannel | None = None  # reads in place of this channel while the client logs in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Both sides are there: the broker was connected first."""
+        """Start: the broker was connected before."""
         self.attach(transport)
         self._connection.attempt(self._connection.client_made)
 
     def data_received(self, data: bytes) -> None:
-        """Let the session follow the frames and send on what may go on."""
+        """Pass the bytes to the session, and send on what it releases."""
         connection = self._connection
         if connection.closing:
             return
@@ -56,16 +56,16 @@ class ClientChannel(Channel):
 
     @property
     def connection(self) -> ChannelOwner:
-        """What this is a side of."""
+        """The connection that this channel is a side of."""
         return self._connection
 
     @property
     def login_bytes(self) -> int:
-        """What is kept of tokens here."""
+        """Bytes of memory for tokens."""
         return 0 if self._login is None else self._login.kept_bytes
 
     def follow_login(self, *, under_way: bool) -> None:
-        """Read tokens into a buffer of ours while a login is under way; the broker has answered what was sent."""
+        """Read tokens into a buffer while a login is under way; called when the broker has answered the last one."""
         login = self._login
         if login is not None:
             login.answered()
@@ -82,25 +82,25 @@ class ClientChannel(Channel):
             self.data_received(rest)
 
     def let_go(self) -> None:
-        """As any side; a token that was not answered is overwritten."""
+        """Release references, as in `Channel`, and overwrite a token that was not answered."""
         if self._login is not None:
             self._login.let_go()
             self._login = None
         super().let_go()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it sent completely still counts."""
+        """The client has closed its side; the complete frames it sent are still forwarded."""
         self._connection.attempt(self._connection.client_eof)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is closed."""
         self.lost = True
         self._connection.client_lost(exc)
 
 
 class LoginChannel(BufferedReader):
-    """Replaces the client's channel from an accepted SaslHandshake to the result of the login."""
+    """Reads in place of the client's channel from an accepted SaslHandshake to the result of the login."""
 
     __slots__ = ("_buffer", "_have", "_on_its_way", "_requests")
 
@@ -111,10 +111,10 @@ class LoginChannel(BufferedReader):
         self._requests = requests
         self._buffer = bytearray(BUFFER_BYTES)
         self._have = 0
-        self._on_its_way: list[bytearray] = []  # tokens that the broker has not answered
+        self._on_its_way: list[bytearray] = []  # tokens without a response
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: behind those that are here."""
+        """Return the memory to read into, after the bytes already there."""
         if self._have == len(self._buffer):
             longer = bytearray(2 * self._have)
             longer[: self._have] = self._buffer
@@ -123,7 +123,7 @@ class LoginChannel(BufferedReader):
         return memoryview(self._buffer)[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: a whole token goes on from where it lies."""
+        """Forward a complete token directly from the buffer."""
         self._have += nbytes
         channel = self._channel
         at_ns = now_ns()
@@ -167,24 +167,24 @@ class LoginChannel(BufferedReader):
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of memory that this takes."""
+        """Bytes of memory used."""
         return len(self._buffer) + sum(map(len, self._on_its_way))
 
     def take_rest(self) -> bytes:
-        """Return what is here of something that goes another way."""
+        """Return the bytes that are not tokens, for the ordinary path."""
         rest = bytes(self._buffer[: self._have])
         _overwrite(self._buffer)
         self._have = 0
         return rest
 
     def answered(self) -> None:
-        """The broker has answered, so it has the token: overwrite it."""
+        """Overwrite the token that the broker has answered."""
         for token in self._on_its_way:
             _overwrite(token)
         self._on_its_way.clear()
 
     def let_go(self) -> None:
-        """The connection has ended."""
+        """Overwrite everything, because the connection has ended."""
         self.answered()
         _overwrite(self._buffer)
 

@@ -1,4 +1,4 @@
-"""Pausing a transport for reasons that come and go independently."""
+"""Pausing a transport for several independent reasons."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from proxy.session.session import Session
 
 WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024
-# Less towards brokers: on top comes one read of up to 256 KiB, and a connection may hold 512 KiB.
+# Less towards brokers: one read of up to 256 KiB is added, and a connection may hold 512 KiB.
 TO_BROKER_HIGH_BYTES = 128 * 1024
 TO_BROKER_LOW_BYTES = 32 * 1024
 
 
 class ChannelOwner(Protocol):
-    """The connection that a channel is a side of: it receives the events of the socket, and decides what follows.
+    """The connection of a channel: receives the socket's events and decides what to do.
 
     Attributes:
-        session: gets what was read first.
-        closing: the connection ends, and nothing that is read goes on.
+        session: receives the bytes that are read.
+        closing: the connection ends, and bytes that are read are discarded.
     """
 
     session: Session
@@ -32,37 +32,37 @@ class ChannelOwner(Protocol):
 
     @property
     def answer_buffer(self) -> AnswerBuffer:
-        """Where long answers are read to."""
+        """The buffer into which long responses are read."""
 
     def attempt(self, act: Callable[[], None]) -> None:
-        """Do something: what goes wrong in it ends this connection, and nothing else."""
+        """Run `act`: an exception ends this connection and no other."""
 
     def settle(self, now: int) -> None:
-        """Carry out what the session decided."""
+        """Apply what the session decided."""
 
     def client_made(self) -> None:
-        """Both sides are there."""
+        """Both sides are connected."""
 
     def client_eof(self) -> None:
-        """The client sends no more."""
+        """The client has closed its side."""
 
     def client_lost(self, error: Exception | None) -> None:
-        """The client's socket is gone."""
+        """The client's socket is closed."""
 
     def broker_gone(self, error: Exception | None) -> None:
-        """The broker ended the connection."""
+        """The broker has closed the connection."""
 
     def broker_stalled(self) -> None:
-        """The broker does not take what it is sent."""
+        """The broker does not read."""
 
     def fail_client(self, error: ProtocolError, data: bytes) -> None:
-        """The client's bytes cannot be understood, or ask for what is refused."""
+        """The client's bytes are invalid, or a refused request."""
 
     def fail_broker(self, error: ProtocolError) -> None:
-        """The broker's bytes cannot be understood, or must not leave."""
+        """The broker's bytes are invalid, or must not be sent."""
 
     def crash(self, error: Exception) -> None:
-        """A bug of ours: this connection ends, the process goes on."""
+        """An unexpected exception: this connection ends, the process continues."""
 
 
 class Channel(asyncio.Protocol):
@@ -78,12 +78,12 @@ class Channel(asyncio.Protocol):
         self.bytes_in = 0
         self.read_ms = 0
         self.write_full_since_ms = 0
-        self.peer: Channel | None = None  # the other side of the connection
-        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # the other side's transport, once it is there
+        self.peer: Channel | None = None  # the other side's channel
+        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # the other side's transport, when it is connected
 
     def attach(self, transport: asyncio.BaseTransport, high: int = WRITE_HIGH_BYTES, low: int = WRITE_LOW_BYTES) -> None:
-        """Take over a transport that was just made; above `high` unsent bytes the other side waits, until they are below `low`."""
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
+        """Take over a new transport. Above `high` unsent bytes the other side is paused, until they are below `low`."""
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from `asyncio.Transport`
         self.transport.set_write_buffer_limits(high, low)
 
     def fileno(self) -> int:
@@ -100,7 +100,7 @@ class Channel(asyncio.Protocol):
         self.pauses |= reason
 
     def resume(self, reasons: int) -> None:
-        """Take back reasons; reading goes on when none is left."""
+        """Remove reasons; reading continues when none is left."""
         if not self.pauses & reasons:
             return
         self.pauses &= ~reasons
@@ -108,7 +108,7 @@ class Channel(asyncio.Protocol):
             self.transport.resume_reading()
 
     def read_by(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another one take what the socket reads; uvloop looks at what kind it is when reading begins."""
+        """Let another protocol receive the bytes; uvloop checks the protocol's kind when reading begins."""
         assert self.transport is not None
         if self.pauses:
             self.transport.set_protocol(protocol)
@@ -119,7 +119,7 @@ class Channel(asyncio.Protocol):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """This side does not take what it is sent: the other side waits."""
+        """This side does not read: pause the other side."""
         self.write_full_since_ms = now_ms()
         if self.peer is not None:
             self.peer.pause(PEER_FULL)
@@ -131,7 +131,7 @@ class Channel(asyncio.Protocol):
             self.peer.resume(PEER_FULL)
 
     def let_go(self) -> None:
-        """Both sockets are gone: cut the circle of references, so that a connection is freed here and not by a garbage collection."""
+        """Both sockets are closed: break the reference cycle, so that the connection is freed without the garbage collector."""
         del self._connection
         self.transport = self.peer = None
         self.write_peer = _nowhere
@@ -143,7 +143,7 @@ class Channel(asyncio.Protocol):
 
 
 class BufferedReader(asyncio.BufferedProtocol):
-    """Reads into a buffer in place of a channel, which still gets all other events of the socket."""
+    """Reads into a buffer in place of a channel, which still receives all other events of the socket."""
 
     __slots__ = ("_channel",)
 
@@ -151,19 +151,19 @@ class BufferedReader(asyncio.BufferedProtocol):
         self._channel = channel
 
     def eof_received(self) -> bool | None:
-        """As its channel."""
+        """Delegate to the channel."""
         return self._channel.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """As its channel."""
+        """Delegate to the channel."""
         self._channel.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """As its channel."""
+        """Delegate to the channel."""
         self._channel.pause_writing()
 
     def resume_writing(self) -> None:
-        """As its channel."""
+        """Delegate to the channel."""
         self._channel.resume_writing()
 
 

@@ -1,4 +1,4 @@
-"""A connection to a broker for Sluice's own requests, with TLS as configured; no client's bytes pass here."""
+"""A connection to a broker for Sluice's own requests, with TLS as configured; never used for a client's bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENT_ID: Final = "sluice"
 
 @contextlib.asynccontextmanager
 async def own_connection(address: HostPort, tls: TlsBrokers | None) -> AsyncIterator[BrokerClient]:
-    """Connect, and hang up behind the block.
+    """Connect, and close the connection at the end of the block.
 
     Raises:
         OSError: refused, unresolvable, or TLS failed.

@@ -1,4 +1,4 @@
-"""Reads the quotas that the brokers keep, with Sluice's own login if it has one."""
+"""Reads the quotas stored in the brokers, with Sluice's own login if it has one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSIONS = (1, 0)
 
 
 class BrokersQuotas:
-    """Asks one broker after another, on a connection that stays."""
+    """Queries one broker after another, on a connection that is kept."""
 
     def __init__(self, bootstrap: Bootstrap, tls: TlsBrokers | None, credentials: Credentials | None, timeout_ms: int) -> None:
         self._bootstrap = bootstrap
@@ -34,10 +34,10 @@ class BrokersQuotas:
         self._number = 0
 
     async def read(self) -> Kept:
-        """Return all quotas, and the address that brokers see Sluice at.
+        """Return all quotas, and Sluice's address as the brokers see it.
 
         Raises:
-            BrokersSilent: they did not say; one line with place and remedy.
+            BrokersSilent: no broker answered; the message is one line with the reason and a remedy.
         """
         address = self._bootstrap.current()
         try:
@@ -58,7 +58,7 @@ class BrokersQuotas:
         return Kept(quotas, connection.own_host)
 
     async def close(self) -> None:
-        """Hang up; the next question connects anew."""
+        """Close the connection; the next `read` connects anew."""
         self._connection = None
         if self._open is not None:
             stack, self._open = self._open, None

@@ -1,4 +1,4 @@
-"""Connects to brokers: one attempt per client connection, names resolved off the loop, a deadline for each attempt."""
+"""Connects to brokers: one attempt per client connection, names resolved off the event loop, a deadline for each attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.tls.transport import tls_words
 
 
 class UpstreamUnreachableError(Exception):
-    """No broker of a list took the connection."""
+    """No broker of a list accepted the connection."""
 
 
 class Connector:
@@ -33,12 +33,12 @@ class Connector:
 
         Args:
             factory: makes the protocol.
-            address: of the broker.
-            timeout_ms: then the attempt is given up.
-            task: the caller's own, where it knows that; to find it out is felt by short connections, too.
+            address: address of the broker.
+            timeout_ms: time limit of the attempt.
+            task: the current task, if the caller knows it; looking it up costs short connections measurable time.
 
         Raises:
-            UpstreamUnreachableError: refused, unresolvable or no answer in time; says where and why.
+            UpstreamUnreachableError: refused, unresolvable or timed out; the message says where and why.
         """
         task = task or cast("asyncio.Task[None]", asyncio.current_task())
         self._due_s[task] = due_s = self._loop.time() + timeout_ms / 1000
@@ -63,7 +63,7 @@ class Connector:
             self._late.discard(task)
 
     def close(self) -> None:
-        """Stop giving up on attempts."""
+        """Cancel the timer of the attempts."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -73,7 +73,7 @@ class Connector:
         self._timer = self._loop.call_at(due_s, self._give_up)
 
     def _give_up(self) -> None:
-        """End the attempts that are due; look again when the next one is."""
+        """End the attempts that are due, and set the timer for the next one."""
         self._timer = None
         now_s = self._loop.time()
         for task, due_s in self._due_s.items():
@@ -96,6 +96,6 @@ class Bootstrap:
         return self.addresses[0]
 
     def failed(self, address: HostPort) -> None:
-        """Ask the next one first from now on."""
+        """Use the next address first from now on."""
         if len(self.addresses) > 1 and self.addresses[0] == address:
             self.addresses.append(self.addresses.pop(0))

@@ -16,16 +16,16 @@ from sluice.login import Login
 
 
 class LoginFailedError(Exception):
-    """The broker did not let Sluice in, or there is no secret to try; says why, and nothing of a secret."""
+    """The broker refused Sluice's login, or the secret cannot be read; the message says why, without a secret."""
 
 
 async def log_in(connection: BrokerClient, credentials: Credentials, secret: Secret | None = None) -> None:
-    """Log in on a new connection; `secret` where it was read already.
+    """Log in on a new connection; `secret` is given when it was read already.
 
     Raises:
-        LoginFailedError: the broker said no, or the secret cannot be read.
-        OSError, asyncio.IncompleteReadError: the connection is gone.
-        ProtocolError: the broker's answer cannot be read.
+        LoginFailedError: the broker refused, or the secret cannot be read.
+        OSError, asyncio.IncompleteReadError: the connection was closed.
+        ProtocolError: the broker's response is invalid.
     """
     try:
         if secret is None:
@@ -39,12 +39,12 @@ async def log_in(connection: BrokerClient, credentials: Credentials, secret: Sec
 async def ask_as(credentials: Credentials | None, frame: bytes, address: HostPort, tls: TlsBrokers | None, timeout_ms: int) -> bytes:
     """Send one whole request to a broker as `credentials` (None: without a login) and return its whole answer.
 
-    The connection is a new one and is closed behind it.
+    It uses a new connection, which is closed afterwards.
 
     Raises:
-        LoginFailedError: no login, so nothing was asked.
-        OSError: no connection, no answer (`TimeoutError`), or the broker hung up.
-        ProtocolError: what came back is no answer.
+        LoginFailedError: the login failed, so the request was not sent.
+        OSError: no connection, no response (`TimeoutError`), or the broker closed the connection.
+        ProtocolError: the response is invalid.
     """
     try:
         async with asyncio.timeout(timeout_ms / 1_000), own_connection(address, tls) as connection:

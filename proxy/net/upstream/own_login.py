@@ -1,4 +1,4 @@
-"""The state of Sluice's own login at the brokers. After a failure it is tried seldom, so that the account is not locked."""
+"""The state of Sluice's own login at the brokers. After a failure it is retried seldom, so that the account is not locked."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from proxy.telemetry.status import LoginState
 from sluice.broker_client import BrokerClient
 
 RETRY_MS: Final = 60_000
-"""After a no. A new password or token is tried at once."""
+"""Retry interval after a refusal. A new password or token is tried at once."""
 AGAIN_MS: Final = 30_000
-"""After a yes: how often topology is asked for where each question costs a login."""
+"""Interval after a success: how often the topology is requested when each request costs a login."""
 
 
 class OwnLogin:
-    """Whether the brokers want a login, and whether ours works.
+    """Whether the brokers require a login, and whether Sluice's works.
 
     Attributes:
-        state: as `/readyz` shows it.
+        state: as in `/readyz`.
         problem: why the last login failed.
 
     Args:
-        credentials: None: there are none.
-        on_change: called with what is wrong when the last login failed otherwise than the one before it; None: it works.
+        credentials: None when there are none.
+        on_change: called with the problem when a login fails for a new reason; with None when it works.
     """
 
     def __init__(self, credentials: Credentials | None, on_change: Callable[[str | None], None]) -> None:
@@ -41,14 +41,14 @@ class OwnLogin:
 
     @property
     def is_set(self) -> bool:
-        """Whether there is an account."""
+        """Whether credentials are configured."""
         return self._credentials is not None
 
     async def may_ask(self, connection: BrokerClient, now_ms: int) -> bool:
-        """Log in on a new connection if there is something to log in with; return whether it makes sense to ask further.
+        """Log in on a new connection if there are credentials; return whether further requests can succeed.
 
         Raises:
-            OSError, asyncio.IncompleteReadError, ProtocolError: nothing that has to do with the login.
+            OSError, asyncio.IncompleteReadError, ProtocolError: a failure unrelated to the login.
         """
         if self._credentials is None:
             return True
@@ -78,7 +78,7 @@ class OwnLogin:
             self.state = "missing"
 
     def answered(self) -> None:
-        """The broker answered what needs a login where one is wanted."""
+        """The broker answered a request that requires a login, if the broker requires one at all."""
         if self._credentials is None:
             self.state = "unneeded"
 

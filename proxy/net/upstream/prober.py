@@ -1,6 +1,6 @@
-"""Probes the brokers: for readiness, for the ports of brokers, and for the cluster that a callback gets.
+"""Probes the brokers: for readiness, for the ports of brokers, and for the cluster that a callback receives.
 
-It works without a login: where brokers require one and Sluice has none, they still answer ApiVersions, and the topology comes from
+It works without a login: brokers that require one still answer ApiVersions, and the topology then comes from
 responses to clients.
 """
 
@@ -23,19 +23,19 @@ from proxy.tls.brokers import TlsBrokers
 from sluice.broker_client import BrokerClient, version_of
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
-SOON_S, RETRY_SOON_MAX_S = 30.0, 0.8  # a broker that starts together with us is met within a second
+SOON_S, RETRY_SOON_MAX_S = 30.0, 0.8  # a broker that starts at the same time is found within a second
 INTERVAL_S = 5.0
-PARTITION_BYTES = 32  # of an answer; about so many are a partition
-METADATA_VERSIONS = (9, 4, 1)  # the first that the broker has; 4 and up create no topic
+PARTITION_BYTES = 32  # of a response; one partition takes about this many
+METADATA_VERSIONS = (9, 4, 1)  # the first version that the broker has; 4 and up create no topic
 
 
 class Prober:
     """Polls the first bootstrap broker that answers.
 
     Attributes:
-        login: how it stands with our own login there.
+        login: state of Sluice's own login.
         answered_ms: when an upstream last answered; None: never.
-        error: why the last attempt failed, None after one that did not.
+        error: why the last attempt failed, None after a success.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Prober:
         try:
             answer = await connection.ask(metadata_request(version, 2, CLIENT_ID, all_topics=self._wants_topics()))
         except (asyncio.IncompleteReadError, ConnectionError):
-            self.login.hung_up()  # a broker that asks for a login closes here; what it knows comes with the answers that pass through
+            self.login.hung_up()  # a broker that requires a login closes here; the topology then comes from responses to clients
             return
         self.login.answered()
         api = API_VERSIONS[ApiKey.METADATA << 16 | version]
@@ -106,5 +106,5 @@ class Prober:
 
 
 def next_retry_s(retry_s: float, silent_s: float) -> float:
-    """Return how long to wait after one more failure: twice as long, up to what fits so long a silence."""
+    """Return how long to wait after another failure: twice as long, up to a maximum that depends on the time without an answer."""
     return min(RETRY_SOON_MAX_S if silent_s < SOON_S else RETRY_MAX_S, retry_s * 2)

@@ -35,7 +35,7 @@ class Route:
         self.book = AddressBook(_never_binds)
 
     def binds(self, bind: Callable[[Route, int], bool]) -> None:
-        """Say who opens the ports of brokers that this route meets."""
+        """Set the function that opens the ports of brokers found on this route."""
         self.book = AddressBook(lambda node_id: bind(self, node_id))
 
 
@@ -57,11 +57,11 @@ class Routes:
         return iter(self._all)
 
     def of(self, listener: str) -> Route:
-        """Where the clients of a listener are led."""
+        """Return the route of a listener's clients."""
         return self._of_listener[listener]
 
     def close(self) -> None:
-        """Stop giving up on attempts."""
+        """Cancel the timers of connection attempts."""
         for route in self._all:
             route.connector.close()
 
