@@ -1,1 +1,1 @@
-"""Decides for one connection: bytes, numbers and times go in, values come out. Uses no socket and no clock."""
+"""Decisions for one connection: bytes, numbers and times are arguments, decisions are return values. No sockets, no clock."""

@@ -8,15 +8,15 @@ Address = tuple[str, int]
 
 
 class AddressBook:
-    """node id -> where the broker is, and node id -> what leads clients there.
+    """The address of each broker by node id, and whether clients can be sent to it.
 
-    A port is bound before the answer that names it leaves, so `bind` is asked for every node id that is new.
+    A port is bound before the response with its address is sent, so `bind` is called for every new node id.
 
     Args:
-        bind: opens the listeners of a node id; False: it has none, its address counts as unmapped.
+        bind: opens the listeners of a node id; False: it has none, and its address counts as unmapped.
 
     Attributes:
-        revision: another number after each change.
+        revision: a number that increases with each change.
     """
 
     __slots__ = ("_bind", "_bound", "on_move", "revision", "upstream")
@@ -29,7 +29,7 @@ class AddressBook:
         self.on_move: Callable[[int, Address], None] | None = None  # called with each new node id or address
 
     def learn(self, node_id: int, host: str, port: int) -> bool:
-        """Take in where a broker is; return whether clients can be sent to it."""
+        """Store the address of a broker; return whether clients can be sent to it."""
         if node_id < 0 or not host or not 0 < port < 65536:
             return False
         if self.upstream.get(node_id) != (host, port):
@@ -50,7 +50,7 @@ class ClientView:
     """The address book as the clients of one listener see it.
 
     Args:
-        address_of: the host and port that lead clients to a node id; None: nothing does.
+        address_of: returns the client-side host and port of a node id, or None.
     """
 
     __slots__ = ("_address_of", "_book")
@@ -60,9 +60,9 @@ class ClientView:
         self._address_of = address_of
 
     def revision(self) -> int:
-        """Return another number when addresses may lead elsewhere than before."""
+        """A number that changes when addresses may have changed."""
         return self._book.revision
 
     def client_address(self, node_id: int, host: str, port: int) -> Address | None:
-        """Learn where the broker is and answer where clients find it; None when it has no listener."""
+        """Store the address of a broker and return its client-side address; None when it has no listener."""
         return self._address_of(node_id) if self._book.learn(node_id, host, port) else None

@@ -19,24 +19,24 @@ from proxy.session.request_context import RequestContext
 QUOTA_KEYS = frozenset({ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS})
 CONFIG_KEYS = frozenset({ApiKey.DESCRIBE_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS})
 OWN_VERSIONS = {int(key): (0, 1) for key in QUOTA_KEYS}
-"""Where Sluice keeps the quotas these are offered whatever the broker has."""
+"""Version ranges that Sluice offers when it keeps the quotas, whatever the broker supports."""
 CORRELATION_ID = 0x51_54_41_00
-"""Of all questions that are asked for such requests; easily found in a capture."""
+"""Correlation id of all requests that Sluice sends for such a request; easy to find in a capture."""
 
 
 AT_ONCE_BYTES = 4 * 1024
-"""A larger request is read where it is answered, away from the connections."""
+"""A larger request is parsed where it is answered, outside the connection's callback."""
 
 Body = DescribeRequest | AlterRequest | ConfigRequest
 
 
 class Administered:
-    """One request whose turn has come: nothing else is in flight until it is answered.
+    """A request that Sluice answers. No other request is in flight until it is answered.
 
     Attributes:
-        body: what it asks; None: that has to be read yet, by `read_body`.
-        frame: the whole of it, as it came.
-        begun: it is being answered.
+        body: the parsed request; None: `read_body` parses it later.
+        frame: the whole request, as received.
+        begun: whether answering has begun.
     """
 
     __slots__ = ("api", "begun", "body", "client_id", "correlation_id", "frame", "head")
@@ -52,10 +52,10 @@ class Administered:
 
 
 def read_administered(known: RequestContext, frame: bytes) -> Administered:
-    """Read a whole request; of a large one only the header.
+    """Parse a whole request; for a large one only the header.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: the frame does not match its version.
     """
     head = _head(frame)
     (correlation_id,) = INT32.unpack_from(frame, RESPONSE_HEAD_BYTES)
@@ -66,10 +66,10 @@ def read_administered(known: RequestContext, frame: bytes) -> Administered:
 
 
 def read_body(request: Administered) -> Body:
-    """Return what a request asks.
+    """Return the parsed body of a request.
 
     Raises:
-        BadRequestError: it does not read as its version says.
+        BadRequestError: the frame does not match its version.
     """
     api, frame = request.api, request.frame
     body_at = _head(frame).body_at
@@ -80,7 +80,7 @@ def read_body(request: Administered) -> Body:
 
 
 def is_for_us(api: ApiVersion, frame: Buffer) -> Steps[bool]:
-    """Return whether a whole request for configurations names users or clients; what does not read is for the broker to refuse."""
+    """Return whether a whole configuration request names users or clients. An invalid request is left for the broker to refuse."""
     yield
     try:
         return (yield from names_quotas(api, frame, _head(frame).body_at))
@@ -96,7 +96,7 @@ def _head(frame: Buffer) -> RequestHead:
 
 
 class BrokersAnswer:
-    """What the broker says to a question of ours on its client's connection; nothing of it leaves by itself."""
+    """The broker's response to a request of Sluice's own on the client's connection. The client does not receive it."""
 
     __slots__ = ("frame",)
 
@@ -104,7 +104,7 @@ class BrokersAnswer:
         self.frame: bytes | None = None
 
     def look(self, frame: bytes | memoryview, _now_ms: int) -> Steps[Looked]:
-        """Take in the answer."""
+        """Store the response."""
         self.frame = bytes(frame)
         return Looked(b"")
         yield

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class Attention:
-    """Whether a connection has anything to settle: a verdict, a stop, a hold, a reply of our own, its end.
+    """Whether `settle` has work for a connection: a verdict, a stop, a hold, a reply of Sluice's own, or its end.
 
-    Code that decides something of that kind sets `needs_settle`; `Connection.settle` carries it out and clears it.
+    Code that makes such a decision sets `needs_settle`; `Connection.settle` applies it and clears the flag.
     """
 
     __slots__ = ("needs_settle",)

@@ -1,6 +1,6 @@
 """The buffer account of the process: bytes that connections keep, by address, and which connection ends when they exceed the budget.
 
-Pure: its caller says what is kept, and it calls a connection to end. Bytes that pass straight through are not kept and never come here.
+It does no I/O: callers report the bytes they keep, and it calls a connection to end it. Bytes that pass straight through are not counted.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Final
 from quota.connections.client_address import client_network
 
 STEP_BYTES: Final = 64 * 1024
-"""What a connection keeps is reserved in whole steps; less than one is counted by the byte, since most keep a few bytes for a moment."""
+"""Reservations are rounded up to steps of this size; less than a step is counted exactly, since most connections keep few bytes."""
 FRAMES_SHARE: Final = 0.90
-"""Of the limit: so much may be kept. Above it no connection is accepted (`proxy.net.buffer_budget`): no attack may reach that."""
+"""Share of the limit that may be reserved. Above it no connection is accepted (`proxy.net.buffer_budget`); no attack may cause that."""
 FRAMES_SHARE_MIN: Final = 0.40
-"""Of the limit: so much is left for frames, however much clients do not take of what was sent to them."""
+"""Share of the limit that remains for frames, however many bytes clients have not read."""
 
 
 class BufferAccount:
-    """What all connections keep.
+    """The reservations of all connections.
 
     Attributes:
         bytes_max: the limit, which a reload may change.
-        reserved_bytes: what is reserved now.
-        unsent_bytes: what transports have not sent, as of the last look.
-        evictions: how many reservations were ended because the limit was reached.
+        reserved_bytes: sum of all reservations.
+        unsent_bytes: unsent bytes of all transports at the last measurement.
+        evictions: number of connections ended because the limit was reached.
     """
 
     __slots__ = ("_addresses", "bytes_max", "evictions", "reserved_bytes", "unsent_bytes")
@@ -39,15 +39,15 @@ class BufferAccount:
 
     @property
     def frames_bytes_max(self) -> float:
-        """How much may be reserved now."""
+        """Most bytes that may be reserved now."""
         return max(FRAMES_SHARE * self.bytes_max - self.unsent_bytes, FRAMES_SHARE_MIN * self.bytes_max)
 
     def open(self, host: str) -> Reservation:
-        """Return what a connection from `host` reserves with; it costs nothing while it is empty."""
+        """Return the reservation of a connection from `host`; an empty one costs nothing."""
         return Reservation(self, host)
 
     def change(self, reservation: Reservation, reserved_bytes: int) -> None:
-        """Reserve so much from now on; the largest holder ends when it is too much altogether."""
+        """Set a reservation; the largest holder is ended when the sum exceeds the limit."""
         grown = self._book(reservation, reserved_bytes)
         while grown and self.reserved_bytes > self.frames_bytes_max:
             if not self._evict(reservation):
@@ -71,7 +71,7 @@ class BufferAccount:
         return more > 0
 
     def _evict(self, newest: Reservation) -> bool:
-        """End what is largest at the address that holds most; False when there is nothing to end."""
+        """End the largest connection of the address that holds most; False when there is none."""
         holders = [address for address in self._addresses.values() if address.members]
         if not holders:
             return False
@@ -82,16 +82,16 @@ class BufferAccount:
         self.evictions += 1
         if largest is not newest and largest.end is not None:
             largest.end()
-        return largest is not newest  # who is at work just now ends when it looks at `is_evicted`
+        return largest is not newest  # the connection that is running now ends when it checks `is_evicted`
 
 
 class Reservation:
-    """What one connection has reserved.
+    """The reservation of one connection.
 
     Attributes:
-        reserved_bytes: how much.
-        is_evicted: the connection has to end: the limit is reached, and it holds most.
-        end: ends the connection, which gives back what it keeps; called when another one reserves.
+        reserved_bytes: number of bytes.
+        is_evicted: whether the connection has to end, because the limit is reached and it holds most.
+        end: ends the connection, which frees its bytes; called when another connection reserves.
     """
 
     __slots__ = ("_account", "_host", "end", "is_evicted", "reserved_bytes")
@@ -105,18 +105,18 @@ class Reservation:
 
     @property
     def address(self) -> str:
-        """What the connection's address counts as."""
+        """The address (IPv6: network) that the connection counts for."""
         return _counted_as(self._host)
 
     def keep(self, kept_bytes: int) -> None:
-        """So much is kept now."""
+        """Set the number of bytes kept now."""
         reserved_bytes = kept_bytes if kept_bytes <= STEP_BYTES else -(-kept_bytes // STEP_BYTES) * STEP_BYTES
         if reserved_bytes != self.reserved_bytes:
             self._account.change(self, reserved_bytes)
 
 
 class _Address:
-    """What connections of one address have reserved, and those that can be ended."""
+    """The reservations of one address, and the connections that can be ended."""
 
     __slots__ = ("members", "reserved_bytes")
 

@@ -20,15 +20,15 @@ CREDENTIAL_KEYS = frozenset(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )
-"""APIs whose bodies carry credentials, those of configurations as values of keys such as ssl.keystore.password: no frame is remembered."""
-FRAME_BYTES_MAX = 256  # larger ones carry what differs each time
+"""APIs whose bodies contain credentials, also as values of configurations such as ssl.keystore.password: their frames are not cached."""
+FRAME_BYTES_MAX = 256  # larger frames differ each time
 HEADS_MAX = 1_024
 INDEX_BYTES = 4  # API key and version
 CORRELATION_ID_BYTES = 4
 
 
 class HeaderCache:
-    """Reads request heads, and remembers those of small frames. The correlation id of a remembered head is not this request's."""
+    """Parses request heads, and caches those of small frames. The correlation id of a cached head is that of another request."""
 
     __slots__ = ("_heads",)
 
@@ -36,10 +36,10 @@ class HeaderCache:
         self._heads: dict[bytes, RequestHead] = {}
 
     def read(self, data: Buffer, at: int, size: int, *, unknown_apis_pass: bool) -> RequestHead | None:
-        """As `read_request_head`, apart from the correlation id."""
+        """Do what `read_request_head` does, except for the correlation id."""
         index_end = at + LENGTH_BYTES + INDEX_BYTES
         end = at + LENGTH_BYTES + size
-        if size > FRAME_BYTES_MAX or end > len(data) or data[at + LENGTH_BYTES + 1] in CREDENTIAL_KEYS:  # the key's lower byte
+        if size > FRAME_BYTES_MAX or end > len(data) or data[at + LENGTH_BYTES + 1] in CREDENTIAL_KEYS:  # the low byte of the API key
             return read_request_head(data, at, size, unknown_apis_pass=unknown_apis_pass)
         key = bytes(data[at + LENGTH_BYTES : index_end]) + bytes(data[index_end + CORRELATION_ID_BYTES : end])
         head = self._heads.get(key)
@@ -53,5 +53,5 @@ class HeaderCache:
 
 
 def _may_be_kept(head: RequestHead) -> bool:
-    """Whether a whole frame may be remembered: who may send unknown APIs is a setting that can change."""
+    """Whether a whole frame may be cached. Unknown APIs are not, since the setting that lets them pass can change."""
     return head.api.index in API_VERSIONS

@@ -9,23 +9,23 @@ from protocol.primitives import Buffer
 from protocol.steps import Steps
 
 AT_ONCE_BYTES: Final = 4 * 1024
-"""So many bytes of frames are looked at in one call, a millisecond at most; what is beyond is looked at in steps."""
+"""Most bytes of frames that are parsed in one call, in at most a millisecond; the rest is parsed in steps."""
 LEAVING_BYTES: Final = 256 * 1024
 """Most bytes of a long answer that are sent in one step."""
 UNTOLD: Final = -2
-"""`Looked.throttle_at` of answers whose throttle time stands where nothing has to be walked for it."""
+"""`Looked.throttle_at` of a response whose throttle time is found without walking over it."""
 
 LongAnswer = Generator["bytes | memoryview | None", int, None]
-"""Looks at an answer in steps, then lets it leave; yields what leaves now and is given the time (ms)."""
+"""Parses a response in steps, then yields the bytes that are sent; receives the time (ms)."""
 
 
 class Looked(NamedTuple):
-    """What was found in a whole answer.
+    """What was found in a whole response.
 
     Attributes:
-        frame: as it may leave, apart from its throttle time; nothing where it is not the client's.
-        throttle_ms: how long the quota of what the answer tells wants its client to wait.
-        throttle_at: where the throttle time stands, None where there is none, UNTOLD where it is cheap to find.
+        frame: the response to send, apart from its throttle time; empty when it is not for the client.
+        throttle_ms: throttle time by a quota on the content of the response.
+        throttle_at: offset of the throttle time, None without one, UNTOLD where it is found without walking.
     """
 
     frame: bytes | memoryview
@@ -34,7 +34,7 @@ class Looked(NamedTuple):
 
 
 def in_pieces(buffers: Iterable[Buffer]) -> LongAnswer:
-    """Cut what leaves into pieces that are sent one in a step; nothing is copied."""
+    """Cut buffers into pieces, one for each step; nothing is copied."""
     for buffer in buffers:
         view = memoryview(buffer)
         for at in range(0, len(view), LEAVING_BYTES):
@@ -42,6 +42,6 @@ def in_pieces(buffers: Iterable[Buffer]) -> LongAnswer:
 
 
 def as_it_came(frame: bytes | memoryview) -> Steps[Looked]:
-    """Nothing has to be looked at."""
+    """Return the frame as received, without parsing it."""
     return Looked(frame)
     yield

@@ -1,4 +1,4 @@
-"""The next step of a connection: bytes to send, whether the client is read, when to look again."""
+"""The next step of a connection: bytes to send, whether the client is read, when to check again."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from proxy.session.throttle.throttle_state import ThrottleState
 
 @dataclass(slots=True)
 class ReadStep:
-    """What a connection carries out next.
+    """What a connection does next.
 
     Attributes:
-        to_client: bytes that leave now.
-        to_broker: bytes that go on now.
-        again: ask for the next step when this one is carried out; the attributes below are not set before the last step.
-        hold_until_ms: an answer is held until then, and the broker is not read; 0: the broker is read.
-        pause: why the client is not read, of `pause_reason`; 0: it is read.
-        wake_at_ms: when to ask again; 0: at the next event.
-        in_next_turn: ask again in the next turn of the event loop.
-        is_throttled: the client's receive buffer is made small, so that what it sends waits with it.
-        is_free: receive buffers get their usual size back.
-        reads_in_turns: a long request comes, and is read in turns with those of other connections.
+        to_client: bytes to send to the client now.
+        to_broker: bytes to send to the broker now.
+        again: call `next_step` again after this one; the attributes below are set only in the last step.
+        hold_until_ms: a response is held until this time, and the broker is not read; 0: the broker is read.
+        pause: why the client is not read, from `pause_reason`; 0: it is read.
+        wake_at_ms: when to call `next_step` again; 0: at the next event.
+        in_next_turn: call `next_step` again in the next turn of the event loop.
+        is_throttled: make the client's receive buffer small, so that unread bytes stay with the client.
+        is_free: restore the usual receive buffers.
+        reads_in_turns: a long request is arriving, and is read in turns with those of other connections.
     """
 
     to_client: bytes | memoryview | None = None
@@ -66,10 +66,10 @@ class Reading:
         self._responses = responses
 
     def next_step(self, now_ms: int, now_ns: int, *, draining: bool) -> ReadStep:
-        """Return the next step; replies and answers whose time has come leave first.
+        """Return the next step; replies and held responses that are due are sent first.
 
         Raises:
-            ProtocolError: what was kept of the client cannot be understood, or asks for what is refused.
+            ProtocolError: kept bytes of the client are invalid, or a refused request.
         """
         responses = self._responses
         own = responses.take_own_replies(now_ms) if self._in_flight else None
@@ -89,13 +89,13 @@ class Reading:
         return step
 
     def _read(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
-        """Decide whether the client is read, or what was kept of it goes on."""
+        """Decide whether the client is read, or kept bytes are forwarded."""
         requests, pending, throttle = self._requests, self._requests.pending, self._throttle
         step.is_throttled = throttle.active or now_ms < throttle.read_off_until_ms
         if now_ms < throttle.read_off_until_ms and not requests.ungated and not throttle.logging_in:
             self._fetch_admission.leave_queue()
             step.wake_at_ms = throttle.read_off_until_ms
-            if not (throttle.unanswered and requests.in_frame):  # else nothing is held that could wait: the frame itself comes in whole
+            if not (throttle.unanswered and requests.in_frame):  # else no response can be held: the frame itself has to arrive whole
                 step.pause = THROTTLE
             return
         stop = pending.stop
@@ -115,7 +115,7 @@ class Reading:
             step.again = True
 
     def _is_full(self, now_ms: int) -> bool:
-        """Whether as many requests are in flight as may be."""
+        """Whether the maximum number of requests is in flight."""
         throttle = self._throttle
         in_flight_max = throttle.in_flight_max(now_ms)
         if not throttle.session_expiring(now_ms):
@@ -123,14 +123,14 @@ class Reading:
         return len(self._in_flight) >= in_flight_max > 0
 
     def _waits_for_an_answer(self, stop: Stop) -> bool:
-        """Whether what is kept goes on when the broker, or Sluice itself, has answered what was sent before."""
+        """Whether kept bytes are forwarded after a response, by the broker or Sluice itself."""
         requests = self._requests
         if requests.pending.waits_for_us or (stop is Stop.LOGIN and self._login.awaits):
             return True
         return stop is Stop.ALONE and bool(self._in_flight) and not requests.ungated
 
     def _read_rest(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
-        """Read no more than the rest of a frame; what waits for a request that is answered here, or for a fetch, still has its turn."""
+        """Read no more than the rest of a frame; requests behind one that Sluice answers, or behind a fetch, still get their turn."""
         requests, pending = self._requests, self._requests.pending
         has_turn = pending.stops_for_us or pending.waits_behind_fetch
         if has_turn and not pending.waits_for_us and (pending.stop is not Stop.THROTTLE or now_ms >= pending.resume_at_ms):
@@ -143,12 +143,12 @@ class Reading:
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether all that was read of the client has gone on."""
+        """Whether all bytes read from the client were forwarded."""
         requests = self._requests
         return not requests.pending.keeps and requests.pending.stop is not Stop.LOGIN and not requests.pending.stops_for_us
 
     def end_reason(self, *, client_eof: bool, draining: bool) -> CloseReason | None:
-        """Why the connection ends now that its client has sent its last byte, or Sluice drains; None: a response is still pending."""
+        """Why the connection ends, after the client has closed its side or Sluice drains; None: a response is still pending."""
         requests, responses = self._requests, self._responses
         pending = len(self._in_flight) - (requests.unfinished if client_eof else 0)
         if pending > 0 or responses.in_frame or responses.hold_until_ms or requests.pending.administered is not None:

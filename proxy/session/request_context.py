@@ -1,4 +1,4 @@
-"""Parsed request headers, recognised by their bytes afterwards."""
+"""Parsed request headers, which are found again by their bytes."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from proxy.meter.usage import UsageCell
 from proxy.session.looked import Looked
 from proxy.telemetry.counters import UNKNOWN_KEY
 
-# What kind of request: ordered, so that the data path asks `kind >= FETCH` once for all that needs more than a note.
+# Kind of request, ordered so that the data path tests `kind >= FETCH` once for all kinds that need more than an entry in the FIFO.
 PASS = 0
 PRODUCE = 1
 FETCH = 2
 NO_ACK = 3
 ANSWER = 4
-MUTATION = 5  # makes or deletes topics or partitions
+MUTATION = 5  # creates or deletes topics or partitions
 LOGIN = 6  # SaslHandshake, SaslAuthenticate
-ADMIN = 7  # about quotas that Sluice keeps: answered here
-CONFIGS = 8  # about configurations: answered here where it names users or clients
+ADMIN = 7  # about quotas that Sluice keeps: answered by Sluice
+CONFIGS = 8  # about configurations: answered by Sluice when it names users or clients
 
-# What has to happen to the answer before it leaves.
+# What to do with the response before it is sent.
 AS_IT_IS = 0
 WHOLE = 1  # rewritten as a whole frame
-WALK = 2  # Fetch 16+: followed while it passes, its last tag section is looked at
-ENDPOINTS = 3  # Produce 10+: rewritten only where it names new leaders
-BROKERS = 4  # Metadata: held as far as its brokers, which come first; topics pass as they come
+WALK = 2  # Fetch 16+: parsed while it passes; its last tag section is checked
+ENDPOINTS = 3  # Produce 10+: rewritten only when it names new leaders
+BROKERS = 4  # Metadata: held until its brokers, which come first, are complete; topics pass as they arrive
 
 _PRODUCES: Final = frozenset({PRODUCE, NO_ACK})
 
 HEADS_MAX: Final = 2_048
 PREFIX_BYTES_MAX: Final = 256
-"""A request whose head is longer is read anew each time: clients choose how long it is."""
+"""A request with a longer head is parsed each time, since clients choose the length."""
 _NO_SIZE: Final = 1 << 32
-"""Of a frame: no request is as large."""
+"""Size of no request: larger than any."""
 
 
 class AnswerOfOne(Protocol):
-    """What one request's answer means: for requests that are judged one by one, not by their heads."""
+    """The handling of one request's response, for requests that are checked individually, not by their heads."""
 
     def look(self, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
-        """Take in the whole answer, and say what of it may leave: nothing when it is not the client's."""
+        """Parse the whole response, and return what to send: nothing when it is not for the client."""
 
 
 class RequestContext:
     """One (API version, client-id, head bytes) of all connections of one kind.
 
     A request whose bytes from the client-id on equal `prefix` has the same client, acks and fetch limits,
-    so nothing of it needs to be parsed again.
+    so it needs no parsing.
 
     Attributes:
-        head_bytes: of the frame's length and head, up to the last byte that was looked at.
-        is_remembered: it is short enough to be kept beyond its request.
+        head_bytes: length of the frame's length field and head, up to the last byte that was parsed.
+        is_remembered: whether it is short enough to be cached.
     """
 
     __slots__ = (
@@ -99,40 +99,40 @@ class RequestContext:
         self.api = api
         self.index = api.index
         known = api.key in KNOWN_KEYS
-        self.key = api.key if known else UNKNOWN_KEY  # under which it is counted
+        self.key = api.key if known else UNKNOWN_KEY  # the group that its bytes or mutations count for
         self.latencies = client.latencies(api.key, known=known)
         self.client = client
         self.kind = kind
         self.rewrite = rewrite
-        self.cell = cell  # where its usage is metered, and its bytes are counted; None: nothing is metered
+        self.cell = cell  # where its usage is metered, and its bytes are counted; None: not metered
         self.work = work  # None: the time of this request is not charged
-        # its answer is looked at when it is here in whole
+        # its response is parsed when it is complete
         self.whole = rewrite == WHOLE or api.throttle is ThrottlePosition.WALK or kind == LOGIN
-        self.is_bare = kind <= FETCH and rewrite == AS_IT_IS and not api.response_header_version  # its answer has nothing to look at
+        self.is_bare = kind <= FETCH and rewrite == AS_IT_IS and not api.response_header_version  # its response is not parsed
         self.head_bytes = HEAD_BYTES + len(prefix)
-        # what is too long to be remembered is like no request: the next one is read anew
+        # a head that is too long to be cached equals no request, so the next one is parsed
         self.is_remembered = len(prefix) <= PREFIX_BYTES_MAX
         self.prefix = prefix if self.is_remembered else b""
         self.size_min = self.head_bytes - LENGTH_BYTES if self.is_remembered else _NO_SIZE
-        self.max_bytes: int | None = None  # Fetch: what the client asked for, and where it stands in the frame
+        self.max_bytes: int | None = None  # Fetch: the requested max_bytes, and its offset in the frame
         self.max_bytes_at = 0
         self.min_bytes = 0
         self.min_bytes_at = 0
-        self.cap_bytes = 0  # the most that it may bring while `cap_bound` is in force
+        self.cap_bytes = 0  # the most bytes of its response while `cap_bound` is in force
         self.cap_bound = 0.0
-        self.is_lowered = False  # whether that is less than it asks for
+        self.is_lowered = False  # whether that is less than requested
         self.ticket: AnswerOfOne | None = None
-        self.may_inherit = True  # its client waits for what departed connections of its groups left
-        self.is_question = False  # ours, on behalf of a request that is answered here
+        self.may_inherit = True  # whether its client serves throttles that departed connections left
+        self.is_question = False  # a request of Sluice's own for one that it answers
 
     def count(self, requests: int, request_bytes: int, response_bytes: int, amount_bytes: int) -> None:
-        """Add what requests like this one used to the usage of their client.
+        """Add the sizes of requests like this one to the usage of their client.
 
         Args:
-            requests: how many of them.
-            request_bytes: of all these requests.
-            response_bytes: of all their answers.
-            amount_bytes: what counts for the byte quota of their kind: the size of a Produce request, of the answer to a Fetch.
+            requests: number of requests.
+            request_bytes: sum of the requests.
+            response_bytes: sum of the responses.
+            amount_bytes: bytes for the byte quota of their kind: size of a Produce request, or of the response to a Fetch.
         """
         cell, kind = self.cell, self.kind
         if cell is not None:
@@ -154,7 +154,7 @@ class RequestContext:
 
 
 class RequestContexts:
-    """Known heads of all connections; a bounded number, since clients choose their bytes."""
+    """Cached heads of all connections; a limited number, since clients choose their bytes."""
 
     __slots__ = ("_heads",)
 
@@ -165,15 +165,15 @@ class RequestContexts:
         return len(self._heads)
 
     def get(self, key: object) -> RequestContext | None:
-        """What was added under `key`, unless it was dropped since."""
+        """Return the head added under `key`, or None when it was dropped."""
         return self._heads.get(key)
 
     def add(self, key: object, head: RequestContext) -> None:
-        """Keep a head; when too many are kept, all others are dropped. A connection that still has one of them keeps it."""
+        """Cache a head; when the cache is full, all others are dropped. A connection that uses one of them keeps it."""
         if len(self._heads) >= HEADS_MAX:
             self._heads.clear()
         self._heads[key] = head
 
     def clear(self) -> None:
-        """Drop all: settings changed, and what they refer to may be gone."""
+        """Drop all, because settings changed and the objects they refer to may be gone."""
         self._heads.clear()

@@ -1,4 +1,4 @@
-"""Responses that are changed: ApiVersions, addresses, configurations that contain addresses."""
+"""Responses that are changed: ApiVersions, addresses, and configurations that contain addresses."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from protocol.steps import Pace, Steps, finished
 from proxy.session.looked import Looked
 from proxy.session.request_context import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 
-KNOWN_BROKERS_BYTES_MAX = 16 * 1024  # of a list of brokers that is remembered: a hundred brokers have 5 KB
-API_VERSIONS_KNOWN_MAX = 64  # by version and broker; a few of each are met
+KNOWN_BROKERS_BYTES_MAX = 16 * 1024  # maximum size of a cached list of brokers: a hundred brokers have 5 KB
+API_VERSIONS_KNOWN_MAX = 64  # by version and broker; few of each occur
 EXPOSED_SHOWN = 8
 TOPOLOGY_PARTITIONS_MAX = 10_000
-"""Who wants to know of more hears of them by Sluice's own Metadata request, every five seconds."""
+"""Above this number the topology comes only from Sluice's own Metadata request, every five seconds."""
 NO_OWN_APIS: Mapping[int, tuple[int, int]] = {}
 
 ClientAddress = Callable[[int, str, int], "tuple[str, int] | None"]
-"""(node id, host, port) of a broker to the host and port that clients may see; None: it has none."""
+"""Maps (node id, host, port) of a broker to the host and port for clients; None: it has none."""
 
 
 class Rewriter:
-    """Rewrites the answers of one connection.
+    """Rewrites the responses of one connection.
 
     Args:
-        client_address: None in a sidecar, where the broker's addresses are the clients' own.
-        on_topology: called with what a Metadata answer says; None: not needed.
-        redact_configs: take the addresses out of DescribeConfigs answers.
-        api_versions_cut: what clients may know of the broker's APIs; shared by all connections.
-        revision: says another number when `client_address` may say something else; None: nothing that it said is remembered.
+        client_address: None in a sidecar, where clients use the broker's addresses.
+        on_topology: called with the content of a Metadata response; None: not needed.
+        redact_configs: whether addresses are removed from DescribeConfigs responses.
+        api_versions_cut: the ApiVersions responses for clients; shared by all connections.
+        revision: returns a number that changes when `client_address` may return other values; None: its values are not cached.
     """
 
     __slots__ = ("_api_versions_cut", "_client_address", "_known_brokers", "_on_topology", "_redact_configs", "_revision")
@@ -58,11 +58,11 @@ class Rewriter:
         self._api_versions_cut = api_versions_cut
 
     def broker_max(self, key: int) -> int:
-        """The newest version of an API that the brokers have for certain, -1 when they did not say."""
+        """Return the newest version of an API that the brokers certainly have, -1 when unknown."""
         return self._api_versions_cut.broker_max(key)
 
     def what_for(self, api: ApiVersion) -> int:
-        """Whether answers of `api` pass as they are, need to be whole, or are followed while they pass."""
+        """Return whether responses of `api` pass unchanged, are needed whole, or are followed while they pass."""
         if api.key == ApiKey.API_VERSIONS:
             return WHOLE
         if self._client_address is None:
@@ -76,14 +76,14 @@ class Rewriter:
         return WHOLE if api.splice or (api.redact and self._redact_configs) else AS_IT_IS
 
     def rewrite(self, api: ApiVersion, frame: bytes) -> bytes | memoryview:
-        """Do at once what `look` does; return the whole answer as it may leave."""
+        """Do what `look` does, in one call; return the whole response to send."""
         return finished(self.look(api, frame)).frame
 
     def look(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[Looked]:
-        """Look at a whole answer, some items at a time; what may leave is `frame` itself when nothing had to change.
+        """Parse a whole response in steps; the result's frame is `frame` itself when nothing had to change.
 
         Raises:
-            ProtocolError: it does not read as its version says, or an address in it has no listener (`unmapped`).
+            ProtocolError: it does not match its version, or an address in it has no listener (`unmapped`).
         """
         key, is_ours = api.key, self._client_address is not None
         if key == ApiKey.PRODUCE:
@@ -105,18 +105,18 @@ class Rewriter:
         return Looked((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
 
     def cut(self, api: ApiVersion, frame: bytes | memoryview) -> bytes:
-        """Return an answer to ApiVersions, with which every connection begins, as it may leave."""
+        """Return the response to ApiVersions, the first request of every connection, as it is sent."""
         return self._api_versions_cut.cut(api.version, bytes(frame))
 
     def walker(self, api: ApiVersion, frame_bytes: int) -> Walker:
-        """Follow one answer while it passes."""
+        """Return the walker that follows one response while it passes."""
         assert self._client_address is not None
         if api.key == ApiKey.METADATA:
             return BrokersWalker(api, frame_bytes, lambda beginning: self._splice_brokers(api, beginning))
         return AnswerWalker(api, frame_bytes, self._client_address)
 
     def with_known_brokers(self, api: ApiVersion, piece: bytes | memoryview, frame_bytes: int) -> bytes | None:
-        """Return what is here of a Metadata answer as it may leave, where its brokers are those of the answer before; None elsewhere.
+        """Return the available part of a Metadata response as it is sent, when its brokers equal those of the response before; else None.
 
         The brokers come first and are the same for all clients, as long as the cluster does not change.
         """
@@ -130,7 +130,7 @@ class Rewriter:
         return b"".join((size.to_bytes(LENGTH_BYTES, "big"), piece[LENGTH_BYTES:RESPONSE_HEAD_BYTES], known.after, piece[end:]))
 
     def _splice_brokers(self, api: ApiVersion, beginning: bytes) -> bytes | memoryview:
-        """Put other addresses into a Metadata answer up to the end of its brokers."""
+        """Replace the addresses in a Metadata response up to the end of its brokers."""
         spliced = finished(self._splice(api, beginning))
         if self._revision is not None and len(beginning) <= KNOWN_BROKERS_BYTES_MAX:
             before, after = beginning[RESPONSE_HEAD_BYTES:], bytes(spliced[RESPONSE_HEAD_BYTES:])
@@ -149,7 +149,7 @@ class Rewriter:
 
 
 class _KnownBrokers(NamedTuple):
-    """The beginning of a Metadata answer behind its correlation id: as the broker said it, and as it left."""
+    """The beginning of a Metadata response after its correlation id: as the broker sent it, and as it was sent to the client."""
 
     revision: int
     before: bytes
@@ -157,28 +157,28 @@ class _KnownBrokers(NamedTuple):
 
 
 class Walker(Protocol):
-    """An answer that passes in pieces.
+    """Follows a response that passes in pieces.
 
     Attributes:
-        passes: nothing of what is still to come can have to change.
+        passes: whether the bytes still to arrive certainly need no change.
     """
 
     passes: bool
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept of it."""
+        """Number of bytes kept of the response."""
 
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
-        """Take in the next bytes of the frame (never more than it has), some fields at a time; return what may leave."""
+        """Parse the next bytes of the frame, not beyond its end, in steps; return the bytes to send."""
 
 
 class ApiVersionsCut:
-    """ApiVersions answers, cut to what Sluice can handle. A broker gives the same answer to every client, so the result is cached.
+    """ApiVersions responses, reduced to what Sluice can handle. A broker gives the same response to every client, so the result is cached.
 
     Args:
-        unknown_apis_pass: keys that Sluice does not know stay.
-        own: ranges of what is answered here, whatever the broker has.
+        unknown_apis_pass: whether keys that Sluice does not know stay.
+        own: version ranges of the APIs that Sluice answers, whatever the broker has.
     """
 
     __slots__ = ("_broker_max", "_drop", "_known", "_own")
@@ -190,11 +190,11 @@ class ApiVersionsCut:
         self._broker_max: dict[int, int] = {}
 
     def broker_max(self, key: int) -> int:
-        """The newest version of an API that every broker met so far has, -1 when none said."""
+        """Return the newest version of an API that every broker so far has, -1 when unknown."""
         return self._broker_max.get(key, -1)
 
     def cut(self, version: int, frame: bytes) -> bytes:
-        """Return the answer `frame` to a request of `version` as it may leave."""
+        """Return the response `frame` to a request of `version` as it is sent."""
         correlation_id, answer = frame[LENGTH_BYTES:RESPONSE_HEAD_BYTES], frame[RESPONSE_HEAD_BYTES:]
         cut = self._known.get((version, answer))
         if cut is None:
@@ -209,9 +209,9 @@ class ApiVersionsCut:
 
 
 class AnswerWalker:
-    """An answer that passes in pieces: everything before its tail goes on, the tail leaves when its addresses are ours.
+    """Sends everything before the tail of a response as it arrives, and the tail with its addresses replaced.
 
-    The length of the frame has left already, so the tail keeps its length: see `blank_endpoints`.
+    The length of the frame has been sent already, so the tail keeps its length: see `blank_endpoints`.
     """
 
     __slots__ = ("_api", "_client_address", "_left", "_tail", "_walker", "passes")
@@ -226,11 +226,11 @@ class AnswerWalker:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept of it."""
+        """Number of bytes kept of the response."""
         return len(self._tail)
 
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
-        """Take in the next bytes of the frame (never more than it has), some fields at a time; return what may leave."""
+        """Parse the next bytes of the frame, not beyond its end, in steps; return the bytes to send."""
         self._left -= len(data)
         passes = (yield from self._walker.feed_in_steps(data, 0, len(data), pace)) if self._walker.tail_at < 0 else 0
         if passes == len(data) and self._left:
@@ -242,10 +242,10 @@ class AnswerWalker:
 
 
 class BrokersWalker:
-    """A Metadata answer that passes in pieces: its brokers come first, so its length is known when they are here, and topics are not kept.
+    """Holds a Metadata response until its brokers, which come first, are complete and its length is known; topics are not kept.
 
     Args:
-        splice: returns the beginning of the answer, up to the end of its brokers, with the addresses that clients may see.
+        splice: returns the beginning of the response, up to the end of its brokers, with the addresses for clients.
     """
 
     __slots__ = ("_api", "_beginning", "_frame_bytes", "_look_at_bytes", "_splice", "passes")
@@ -260,14 +260,14 @@ class BrokersWalker:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept of it."""
+        """Number of bytes kept of the response."""
         return len(self._beginning)
 
     def feed(self, data: bytes | memoryview, pace: Pace) -> Steps[bytes | memoryview]:
-        """Take in the next bytes of the frame; nothing leaves before all brokers are here.
+        """Take the next bytes of the frame; nothing is sent before all brokers have arrived.
 
         Raises:
-            ProtocolError: it does not read as its version says, an address in it has no listener, or too many brokers are in it.
+            ProtocolError: it does not match its version, an address in it has no listener, or it has too many brokers.
         """
         return self._take(data)
         yield  # brokers are few: there is no pause
@@ -285,7 +285,7 @@ class BrokersWalker:
                 raise FrameSizeError(
                     f"brokers of {have} bytes have to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"
                 )
-            self._look_at_bytes = min(2 * have, self._frame_bytes)  # a list that comes in many pieces is not read anew at each
+            self._look_at_bytes = min(2 * have, self._frame_bytes)  # a list that arrives in many pieces is not parsed for each
             return b""
         beginning, self._beginning = self._beginning, bytearray()
         self.passes = True

@@ -34,7 +34,7 @@ from quota.maker import maker_at
 
 
 class Session:
-    """Bytes go in at `requests.scan` and `responses.scan`, what may leave comes out."""
+    """One connection's decisions. Bytes go in at `requests.scan` and `responses.scan`, which return the bytes to send."""
 
     __slots__ = (
         "_classifier",
@@ -66,8 +66,8 @@ class Session:
     ) -> None:
         self._settings = settings
         self._rewriter = rewriter
-        self._counted: KafkaPrincipal | None = None  # as whose this connection counts
-        self._unanswered: UnansweredRequests | None = None  # once it has ended, while fetches have no answer
+        self._counted: KafkaPrincipal | None = None  # the maker that this connection counts for
+        self._unanswered: UnansweredRequests | None = None  # set when the connection has ended and fetches have no response
         number = settings.next_number()
         self._listener = rules.listener
         self._host = peer[0]
@@ -103,29 +103,29 @@ class Session:
 
     @property
     def number(self) -> int:
-        """Of the connection in this process, from 1 in the order in which they came."""
+        """The number of the connection in this process, from 1 in the order of arrival."""
         return self._classifier.number
 
     @property
     def client_ids(self) -> tuple[str, ...]:
-        """Client-ids met on this connection, the first few."""
+        """The client-ids of this connection, the first few."""
         return self._classifier.client_ids
 
     def member(self, client_id: str) -> Member | None:
-        """Who the client is, and in which declared group with this client-id; None: unknown."""
+        """The principal with its declared group for this client-id; None: unknown."""
         principal, groups = self._classifier.principal, self._classifier.origin
         return None if principal is None else Member(principal, groups.group_of(principal.name, client_id))
 
     @property
     def principal(self) -> KafkaPrincipal | None:
-        """Who the client is; None: unknown, and the connection has to end."""
+        """The principal of the client; None: unknown, and the connection has to end."""
         return self._classifier.principal
 
     def settle(self, now_ms: int) -> None:
-        """Bring in line what depends on answers and on time, before the connection asks for the next step.
+        """Update the state that depends on responses and on time, before the connection asks for the next step.
 
         Raises:
-            ProtocolError: an answer of the broker cannot be understood, or must not leave.
+            ProtocolError: a response of the broker is invalid, or must not be sent.
         """
         if self.responses.broken is not None:
             raise self.responses.broken
@@ -149,25 +149,25 @@ class Session:
 
     @property
     def wants_rtt(self) -> bool:
-        """Whether the round-trip time to the broker has to be measured anew."""
+        """Whether the round-trip time to the broker has to be measured again."""
         times = self.responses.times
         return times is not None and times.rtt_due <= 0
 
     def set_rtt(self, rtt_ns: int) -> None:
-        """Take in the shortest round-trip time to the broker that the kernel knows."""
+        """Store the shortest round-trip time to the broker that the kernel measured."""
         if self.responses.times is not None:
             self.responses.times.set_rtt(rtt_ns)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is under way: no request, no answer, nothing kept, held or begun."""
+        """Whether no request or response is in flight, kept, held or begun."""
         requests, responses = self.requests, self.responses
         if self.in_flight or requests.pending.stop or requests.in_frame:
             return False
         return not responses.in_frame and not responses.hold_until_ms and responses.broken is None
 
     def ask(self, api: ApiVersion, frame: bytes, now_ms: int, now_ns: int) -> BrokersAnswer:
-        """Note a question of ours, whose `frame` goes to the broker now, for the request that is answered here."""
+        """Enter a request of Sluice's own in the FIFO, whose `frame` is sent to the broker now, for the request that Sluice answers."""
         assert self.requests.pending.administered is not None
         answer = BrokersAnswer()
         head = RequestContext(api, self.requests.pending.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
@@ -177,7 +177,7 @@ class Session:
         return answer
 
     def answer_administered(self, frame: bytes, now_ms: int, now_ns: int) -> None:
-        """The request that is answered here has its answer: it leaves next, before answers to questions that are not awaited."""
+        """Enter the response to the request that Sluice answers; it is sent next, before responses that are not awaited."""
         assert self.requests.pending.administered is not None
         context, self.requests.pending.administered = self.requests.pending.administered.head, None
         self.responses.judge_questions(context.client, now_ms)
@@ -186,40 +186,40 @@ class Session:
         self.attention.needs_settle = True
 
     def broker_max(self, key: int) -> int:
-        """The newest version of an API that every broker met so far has, -1 when none said."""
+        """Return the newest version of an API that every broker so far has, -1 when unknown."""
         return self._rewriter.broker_max(key)
 
     def rewrite(self, api: ApiVersion, frame: bytes) -> bytes:
-        """Return an answer of the broker as the client may see it."""
+        """Return a response of the broker as the client may see it."""
         return frame if self._rewriter.what_for(api) == AS_IT_IS else bytes(self._rewriter.rewrite(api, frame))
 
     def meet_broker(self, times: BrokerHandlerTime) -> None:
-        """The broker is known, and with it what its requests cost."""
+        """Store the handler times of the broker, which is known now."""
         self._classifier.broker_times = times
 
     def meet_place(self, place: Place) -> None:
-        """Meter what this client uses here."""
+        """Meter the usage of this client at `place`."""
         self._classifier.place = place
 
     def count_in(self, scope: QuotaScope) -> None:
-        """Count in another scope from now on: the scope changed, or the broker's node id was learnt."""
+        """Use another quota scope from now on, because it changed or the broker's node id became known."""
         self._classifier.count_in(scope)
         self.responses.verdicts.request_quota = scope.request
         self.requests.forget_heads()
 
     def settings_changed(self, now_ms: int) -> None:
-        """Obey new settings from the next request on; where quotas are only observed nothing waits any longer."""
+        """Apply new settings from the next request on; when quotas are only observed, nothing waits any longer."""
         self._classifier.origin = self._origin()
         self.requests.forget_heads()
         self.release_unenforced(now_ms)
 
     def _origin(self) -> Origin:
-        """Where the client comes in, as the groups that are declared now see it."""
+        """The origin of the client for the declared groups of now."""
         return self._settings.policy.groups.origin(self._listener, self._host)
 
     @property
     def waits(self) -> bool:
-        """Whether anything here waits because of a quota."""
+        """Whether anything waits because of a quota."""
         return (
             self.throttle.active
             or self.throttle.is_throttled
@@ -228,7 +228,7 @@ class Session:
         )
 
     def release_unenforced(self, now_ms: int) -> None:
-        """Let go on what waits for the sake of a client that need not wait any more; who still has to is judged again, and waits."""
+        """Release what waits for a client that is not enforced any more; a client that still is enforced is checked again, and waits."""
         client = self.throttle.client
         if client is not None and not client.is_enforced:
             self.throttle.forgive()
@@ -237,10 +237,10 @@ class Session:
             self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
 
     def _identified(self, principal: KafkaPrincipal, sent_ms: int, session_ends_ms: int) -> None:
-        """The broker let the client in: what comes from here on is its own.
+        """The broker accepted the login: what follows is the principal's.
 
         Raises:
-            ProtocolError: it has as many connections as it may.
+            ProtocolError: it has reached its limit of connections.
         """
         if self._counted is None:
             enforcement = self._settings.policy.of_client(self._listener, principal, "")
@@ -254,7 +254,7 @@ class Session:
         self.requests.forget_heads()
 
     def leave(self, now_ms: int) -> None:
-        """The connection ends: record what was forwarded and not answered, and leave the remaining delay to the groups."""
+        """The connection ends: record requests without a response, and leave the remaining throttle to the groups."""
         self.throttle.depart(now_ms)
         request_quota = self.responses.verdicts.request_quota
         is_timed = request_quota is not None and request_quota.enabled
@@ -262,16 +262,16 @@ class Session:
         unanswered.record(now_ms, unfinished=self.requests.unfinished)
         if any(context.kind == FETCH for _, context, _, _, _ in self.in_flight):
             unanswered.follow(*self.responses.unscanned)
-            unanswered.scan(b"", now_ms)  # an answer whose head is here is not kept for it
+            unanswered.scan(b"", now_ms)  # a response whose head has arrived is not kept for it
             self._unanswered = unanswered
 
     def reserve(self, login_bytes: int) -> bool:
-        """Reserve what is kept here, and `login_bytes` of tokens elsewhere; False: it is too much, and the connection has to end."""
+        """Reserve the bytes kept here, and `login_bytes` of tokens elsewhere; False: over budget, and the connection has to end."""
         self.buffer.keep(self.requests.pending.reserved_bytes + self.responses.reserved_bytes + login_bytes)
         return not self.buffer.is_evicted
 
     def let_go(self) -> None:
-        """The connection has ended: give back what it kept, apart from a request that is still being answered here."""
+        """The connection has ended: free what it kept, except a request that is still being answered here."""
         self.buffer.end = None
         if self.buffer.reserved_bytes:
             self.requests.pending.drop()
@@ -279,12 +279,12 @@ class Session:
             self.buffer.keep(self.requests.pending.reserved_bytes)
 
     def forget_administered(self) -> None:
-        """The request that was answered here is done, although the connection has ended."""
+        """The request that Sluice answered is done, although the connection has ended."""
         self.requests.pending.administered = None
         self.buffer.keep(self.requests.pending.reserved_bytes)
 
     def close(self) -> None:
-        """Leave no other trace in the groups."""
+        """Remove the remaining traces in the groups."""
         self.fetch_admission.abandon()
         ahead = self.requests.ahead
         if ahead is not None and ahead.is_noted:
@@ -296,7 +296,7 @@ class Session:
             self._counted = None
 
     def scan_unanswered(self, data: bytes, now_ms: int) -> None:
-        """Take in what the broker sends although the connection has ended."""
+        """Follow the broker's bytes although the connection has ended."""
         if self._unanswered is not None:
             self._unanswered.scan(data, now_ms)
 

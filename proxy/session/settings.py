@@ -1,4 +1,4 @@
-"""What all sessions of a process share; a reload changes it in place."""
+"""Settings and state shared by all sessions of a process; a reload changes them in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from proxy.telemetry.counters import Counters, UsageTable
 
 
 class SessionSettings:
-    """Settings, books, and the tables of what was read before."""
+    """Settings, accounts, and the caches of parsed data."""
 
     __slots__ = (
         "answers_quotas",
@@ -47,9 +47,9 @@ class SessionSettings:
         self.empty_client_id_is_default = True
         self.unknown_apis_pass = False
         self.shadows = False
-        """Whether brokers enforce the quotas too, so that what they announce is compared."""
+        """Whether the brokers enforce the quotas too, so that their throttle times are compared."""
         self.answers_quotas = False
-        """Whether requests about quotas are answered here; else the broker answers them."""
+        """Whether Sluice answers requests about quotas; otherwise the broker does."""
         self.heads_met = HeaderCache()
         self.known_heads = RequestContexts()
         self.known_sizes = KnownSizes()
@@ -57,13 +57,13 @@ class SessionSettings:
         self.principals = PrincipalConnections()
         self.first_number = 1
         self.number_step = 1
-        """Connections have the numbers first_number, first_number + number_step and so on, so that no two workers give out the same."""
+        """Connections have the numbers first_number, first_number + number_step and so on, so that workers do not use the same numbers."""
         self.last_number = 0
-        """Of the connection that came last; 0: none came."""
+        """Number of the last connection; 0: there was none."""
         self.frame_bytes_max = MAX_REQUEST_BYTES
 
     def next_number(self) -> int:
-        """Return the number of a connection that comes now; behind the last one of 31 bits they begin anew."""
+        """Return the number of a new connection; after the last one of 31 bits they begin again."""
         number = self.last_number + self.number_step if self.last_number else self.first_number
         self.last_number = number if number <= INT32_MAX else self.first_number
         return self.last_number

@@ -1,7 +1,8 @@
 """TLS over a plain transport, by `ssl.MemoryBIO`.
 
 It is a transport for the protocol above it, and a protocol for the event loop. Pausing pauses the plain socket and leaves bytes
-undecrypted, so that the bytes of a client that is muted and closes are not lost: the event loop's own TLS discards what it has read ahead at the end.
+undecrypted, so that the bytes of a client that is muted and closes are not lost: the event loop's own TLS discards at the end
+what it has read ahead.
 """
 
 from __future__ import annotations

@@ -22,23 +22,23 @@ class TlsPeer(NamedTuple):
     """What TLS knows of a client."""
 
     name: str | None
-    """By the mapping rules, from the subject of its certificate; None: it showed none."""
+    """The principal's name by the mapping rules, from the certificate's subject; None: no certificate."""
     certificate: bytes | None
-    """That certificate, verified, in DER form."""
+    """The verified client certificate in DER form."""
     sni: str | None
-    """The host name that it asked for."""
+    """The host name that the client requested."""
 
 
 class IdentityRules:
-    """Who clients of one listener are.
+    """How the clients of one listener are identified.
 
     Attributes:
         listener: its name.
-        requires_login: SASL is declared: nothing else passes before the broker has said yes.
-        claim: which claim of a bearer token names the user.
-        mechanisms: those that may pass; None: all.
-        on_plain_exposed: called when a password crosses the network in the clear; once per login.
-        on_login_failed: called each time that the broker says no.
+        requires_login: SASL is configured, so only requests of a login pass before it has succeeded.
+        claim: the claim of a bearer token that contains the user.
+        mechanisms: the allowed mechanisms; None: all.
+        on_plain_exposed: called once per login when a password crosses the network unencrypted.
+        on_login_failed: called for each login that the broker refuses.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class IdentityRules:
         self.on_login_failed = on_login_failed
 
     def before_login(self, peer: Peer, tls: TlsPeer | None = None) -> KafkaPrincipal | None:
-        """Return who a client is that has not logged in, and perhaps never will; None: it may not stay."""
+        """Return the principal of a client that has not logged in; None: it has to be disconnected."""
         if self._builder is None:
             return ANONYMOUS if tls is None or tls.name is None else KafkaPrincipal("User", escaped(tls.name))
         if tls is None:
@@ -90,7 +90,7 @@ class IdentityRules:
     def after_login(
         self, peer: Peer, mechanism: str, name: str | None, *, is_delegation_token: bool, tls: TlsPeer | None = None
     ) -> KafkaPrincipal | None:
-        """Return who a client is that the broker let in; None: unknown, and the connection has to end."""
+        """Return the principal of a client that the broker authenticated; None: unknown, and it has to be disconnected."""
         if self._builder is not None:
             context = AuthenticationContext(
                 self.listener,
@@ -126,7 +126,7 @@ class IdentityRules:
 
 
 def escaped(name: str) -> str:
-    """Return a real name so that it never looks like one of those that stand for unknown clients; two names never become one."""
+    """Return a real name so that it never equals a name for unknown clients; different names stay different."""
     if _RESERVED.match(name) is None:
         return name
     return "%5F" + name[1:] if name[0] == "_" else "%25" + name[1:]
@@ -138,7 +138,7 @@ def is_unidentified(principal: KafkaPrincipal) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a client sits on this machine."""
+    """Return whether a client connects from this host."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

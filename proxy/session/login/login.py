@@ -1,7 +1,7 @@
-"""Observes the SASL login of a client at the broker, without taking part in it.
+"""Observes the SASL login of a client at the broker; the login itself is between client and broker.
 
-The broker alone decides. Its success mark makes a claimed name the principal; on any doubt the principal is unknown. From a token to the
-broker's verdict nothing else goes on, so that nothing is ever charged to the wrong one.
+Only the broker decides. A claimed name becomes the principal when the broker reports success; in doubt the principal is unknown. From a
+token to the broker's response no other request is forwarded, so that no request is charged to the wrong principal.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from quota.entity import KafkaPrincipal
 
 LOGIN_KEYS: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 MAY_PRECEDE_LOGIN: Final = LOGIN_KEYS | {ApiKey.API_VERSIONS}
-"""What may be asked before the broker has said yes, where a login is required."""
+"""Requests that may be sent before the broker reports success, when a login is required."""
 OTHER_MECHANISM: Final = "other"
 BARE_PENDING_MAX: Final = 16
-"""Most bare tokens that the broker has not answered; an exchange of GSSAPI has three, of which it answers two."""
+"""Most unframed tokens without a response; an exchange of GSSAPI has three, of which the broker answers two."""
 MESSAGES_FREE_MAX: Final = 16
-"""The time of so many messages of one login is not charged; no mechanism of Kafka's needs a third of them."""
+"""The time of this many messages of one login is not charged; no mechanism of Kafka needs a third of them."""
 
 Identified = Callable[[KafkaPrincipal, int, int], None]
-"""Called at each success: with the principal, when the session began, and when it ends (ms), 0 for never."""
+"""Called at each success with the principal, and with the beginning and end of the session (ms, end 0 for none)."""
 
 
 class Login:
-    """The SASL exchanges of one connection, the first and those that renew it (KIP-368).
+    """The SASL exchanges of one connection: the first, and those that renew the session (KIP-368).
 
     Attributes:
-        required: only requests of a login may pass: it is declared, and the broker has not said yes.
-        awaits: a message of the login is under way to the broker; what is behind it waits for the answer.
-        under_way: a mechanism was accepted and the verdict is not here.
-        free_left: the time of so many messages more of this exchange is not charged.
-        bare: tokens travel without requests around them (handshake v0).
-        news: the broker has answered something; the connection resets this when it acts on it.
+        required: whether only requests of a login may pass, because a login is configured and has not succeeded.
+        awaits: whether a message of the login has no response yet; requests behind it wait.
+        under_way: whether a mechanism was accepted and the result is not known.
+        free_left: number of further messages of this exchange whose time is not charged.
+        bare: whether tokens are sent without frames of a request (handshake v0).
+        news: whether the broker has answered a message; the connection resets it.
     """
 
     __slots__ = (
@@ -83,30 +83,30 @@ class Login:
 
     @property
     def pending(self) -> bool:
-        """Whether the first login has to succeed soon: it is required, or it has begun."""
+        """Whether the first login has to succeed soon, because it is required or has begun."""
         return self.required or (self.under_way and self._who is None)
 
     @property
     def frame_bytes_max(self) -> int:
-        """The largest request, or bare token, of a login."""
+        """The largest request, or unframed token, of a login."""
         return MAX_EARLY_FRAME_BYTES if self._who is None else MAX_LOGIN_FRAME_BYTES
 
     @property
     def has_succeeded(self) -> bool:
-        """Whether the broker let the client in. Its principal may be known to the broker alone."""
+        """Whether the broker accepted a login. The principal may be known only to the broker."""
         return self._who is not None and not self.required
 
     def let_go(self) -> None:
-        """The connection has ended: cut the circle of references, so that it is freed at once."""
+        """The connection has ended: break the reference cycle, so that it is freed at once."""
         self._identified = _ignore
 
-    # --- from the client
+    # --- messages of the client
 
     def check(self, api: ApiVersion) -> None:
-        """A request of another kind than the one before it is about to go to the broker.
+        """Check a request of another API than the one before it, before it is forwarded.
 
         Raises:
-            ProtocolError: it is none of the login that is required, or under way: a broker takes no other until it has said yes.
+            ProtocolError: a login is required or under way, and the request is not part of it.
         """
         if self.required and api.key not in MAY_PRECEDE_LOGIN:
             raise ProtocolError(f"{api.name} before a login", reason="login_required")
@@ -114,10 +114,10 @@ class Login:
             raise ProtocolError(f"{api.name} in the middle of a login", reason="login_required")
 
     def requested(self, api: ApiVersion, frame: Buffer, body_at: int) -> None:
-        """A whole SaslHandshake or SaslAuthenticate goes to the broker.
+        """Handle a whole SaslHandshake or SaslAuthenticate that is forwarded.
 
         Raises:
-            ProtocolError: it cannot be read, or its mechanism may not pass here.
+            ProtocolError: it is invalid, or its mechanism is not allowed.
         """
         if api.key == ApiKey.SASL_HANDSHAKE:
             self._requested_mechanism(api, read_mechanism(frame, body_at))
@@ -138,16 +138,16 @@ class Login:
         self._observer = observer_of(mechanism, rules.claim)
 
     def bare_ends(self, beginning: Buffer) -> bool:
-        """Whether what the client sends next is a request, and no bare token any more, as up to two bytes of it show."""
+        """Whether the client's next bytes are a request and no unframed token, by up to two bytes of them."""
         return self._mechanism == GSSAPI and not is_gssapi_token(beginning)
 
     def end_bare(self) -> None:
-        """It is a request: the exchange was over with the token before it."""
+        """The next bytes are a request: the exchange ended with the token before it."""
         self.news = True
         self._end(Progress.UNTOLD, 0, 0)
 
     def sent_bare(self, token: Buffer) -> None:
-        """A bare token goes to the broker."""
+        """Handle an unframed token that is forwarded."""
         assert self._observer is not None
         self._observer.sent(token)
         self._bare_pending += 1
@@ -155,15 +155,15 @@ class Login:
             raise ProtocolError(f"more than {BARE_PENDING_MAX} bare tokens without an answer")
         self.awaits = self._mechanism != GSSAPI  # its last token is not answered
 
-    # --- from the broker
+    # --- messages of the broker
 
     def is_free(self, api: ApiVersion, frame: Buffer) -> bool:
-        """Whether a message of a login, which `frame` answers, is not charged: `answered` has not seen it yet.
+        """Whether the message of a login that `frame` answers is not charged; called before `answered`.
 
-        A broker's network threads deal with a login. What it refuses, and what belongs to no login, its handlers have met as a request.
+        A broker's network threads process a login. What it refuses, and requests outside a login, its handler threads have processed.
 
         Raises:
-            ProtocolError: it cannot be read.
+            ProtocolError: the response is invalid.
         """
         if api.key == ApiKey.SASL_HANDSHAKE:
             return read_handshake_error(frame) == 0
@@ -172,10 +172,10 @@ class Login:
         return read_authenticate_answer(api, frame).error_code == 0
 
     def answered(self, api: ApiVersion, frame: Buffer, sent_ms: int) -> None:
-        """The broker's whole answer to what went there at `sent_ms`.
+        """Handle the broker's whole response to a message forwarded at `sent_ms`.
 
         Raises:
-            ProtocolError: it cannot be read, or the client may not go on.
+            ProtocolError: the response is invalid, or the client has to be disconnected.
         """
         self.awaits = False
         self.news = True
@@ -190,22 +190,22 @@ class Login:
         self.free_left -= 1
         answer = read_authenticate_answer(api, frame)
         if self._observer is None:
-            return  # an unexpected token: the broker says what it thinks of it
+            return  # an unexpected token, which the broker answers with an error
         if answer.error_code:
             self._failed()
             return
         progress = self._observer.answered(memoryview(frame)[slice(*answer.token)])
         if progress is Progress.SUCCEEDED and self._mechanism == OAUTHBEARER and answer.session_lifetime_ms == 0:
-            self._failed()  # the token has run out already: the broker lets nothing pass
+            self._failed()  # the token has expired: the broker accepts no request
             return
         if progress is not Progress.GOES_ON:
             self._end(progress, answer.session_lifetime_ms or 0, sent_ms)
 
     def answered_bare(self, token: Buffer) -> None:
-        """A bare token of the broker.
+        """Handle an unframed token of the broker.
 
         Raises:
-            ProtocolError: no token of the client waits for an answer, or the client may not go on.
+            ProtocolError: no token of the client waits for a response, or the client has to be disconnected.
         """
         if not self._bare_pending:
             raise ProtocolError("a bare token although none was asked for", reason="response_unsolicited")
@@ -219,7 +219,7 @@ class Login:
     # --- the end
 
     def _failed(self) -> None:
-        """The broker said no and is about to close, or keeps the session as it was; nothing changes here."""
+        """The broker refused, and closes soon or keeps the session as it was; the principal stays."""
         self._observer = None
         self.under_way = False
         self._count("failure")
@@ -230,7 +230,7 @@ class Login:
             self._rules.on_login_failed(self._peer)
 
     def broker_left(self) -> None:
-        """The broker ended the connection: to bare tokens it has no other way to say no."""
+        """The broker closed the connection, which is its only way to refuse unframed tokens."""
         if self.bare and self.under_way and self._who is None:
             self.under_way = self.bare = False
             self._count("failure")
@@ -241,7 +241,7 @@ class Login:
         assert observer is not None
         name = observer.name if progress is Progress.SUCCEEDED else None
         is_token = observer.is_delegation_token
-        is_first = self.under_way  # of an exchange that may go on, although it looks as if it was over
+        is_first = self.under_way  # of an exchange that may continue, although it looked complete
         self.under_way = self.bare = False
         if progress is Progress.SUCCEEDED:
             self._observer = None

@@ -1,4 +1,4 @@
-"""Counts the connections of each principal that logged in."""
+"""Counts the connections of each authenticated principal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from quota.entity import KafkaPrincipal
 
 
 class PrincipalConnections:
-    """Counts of the whole process; a principal is in the table as long as one of its connections lives.
+    """Counts of the whole process; a principal without connections is removed.
 
     Attributes:
-        max_connections: how many a principal may have; None: as many as there is room for.
-        overrides: the same for single principals, by `User:alice`.
+        max_connections: limit per principal; None: no limit.
+        overrides: limits of single principals, by `User:alice`.
     """
 
     __slots__ = ("_counts", "max_connections", "overrides")
@@ -26,7 +26,7 @@ class PrincipalConnections:
         return len(self._counts)
 
     def enter(self, principal: KafkaPrincipal, *, only_observes: bool) -> bool:
-        """Count a connection of `principal`; False when it has as many as it may, and then it does not count."""
+        """Count a connection of `principal`; False: it has reached its limit, and the connection is not counted."""
         count = self._counts.get(principal, 0)
         limit = self.overrides.get(str(principal), self.max_connections) if self.overrides else self.max_connections
         if limit is not None and count >= limit and not only_observes:
@@ -35,7 +35,7 @@ class PrincipalConnections:
         return True
 
     def leave(self, principal: KafkaPrincipal) -> None:
-        """Count a connection no more."""
+        """Remove a connection."""
         count = self._counts[principal] - 1
         if count:
             self._counts[principal] = count

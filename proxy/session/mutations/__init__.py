@@ -1,1 +1,1 @@
-"""Controller mutations: requests that make or delete topics and partitions are judged topic by topic before they go on."""
+"""Controller mutations: requests that create or delete topics and partitions are checked topic by topic before they are forwarded."""

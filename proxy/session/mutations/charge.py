@@ -1,7 +1,7 @@
-"""What a topic of a request costs: one mutation for each partition that is made or deleted.
+"""The number of mutations of a topic in a request: one for each partition that is created or deleted.
 
-A topic that fails before KRaft's controller charges it costs nothing. What the request itself and the sizes of topics tell about that is
-known here; the rest is in the response (`answered_permits`). Source: Kafka 4.3 `ReplicationControlManager`, `ControllerApis`.
+A topic that fails before KRaft's controller charges it costs nothing. The functions here use the request itself and the sizes of topics;
+the rest depends on the response (`answered_permits`). Source: Kafka 4.3 `ReplicationControlManager`, `ControllerApis`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _CONTROLLERS_OWN = "__cluster_metadata"
 
 Lookup = Callable[[TopicChange], "TopicSize | None"]
-"""What is known of the topic that a request means; None: it does not exist, or that is unknown."""
+"""Returns the known size of a topic in a request; None: it does not exist, or that is unknown."""
 
 
 def is_strict(api: ApiVersion) -> bool:
-    """Whether this version knows the error for a refused topic; clients of older ones are throttled afterwards."""
+    """Whether this version has the error for a refused topic; clients with older ones are throttled afterwards."""
     return api.version >= STRICT_SINCE[api.key]
 
 
 def sound_places(api: ApiVersion, changes: TopicChanges, pace: Pace) -> Steps[list[int]]:
-    """Return the places of those topics that the request itself does not condemn: the others cost nothing."""
+    """Return the indexes of the topics that are valid by the request itself; the others cost nothing."""
     names: Counter[str] = Counter()
     topic_ids: Counter[bytes] = Counter()
     for topic in changes.topics:
@@ -54,11 +54,11 @@ def sound_places(api: ApiVersion, changes: TopicChanges, pace: Pace) -> Steps[li
 
 
 def permits_of(api: ApiVersion, topic: TopicChange, size: TopicSize | None, default_partitions: int) -> int:
-    """Return what a sound topic costs.
+    """Return the mutations of a valid topic.
 
     Args:
-        size: what is known of the topic. One that does not exist cannot be changed, one that exists cannot be made.
-        default_partitions: what a topic gets when the request leaves it to the broker.
+        size: the known size. A topic that does not exist cannot be changed, one that exists cannot be created.
+        default_partitions: the number of partitions when the request does not specify it.
     """
     exists = size is not None and size.partitions > 0
     if api.key == ApiKey.CREATE_TOPICS:
@@ -74,11 +74,11 @@ def permits_of(api: ApiVersion, topic: TopicChange, size: TopicSize | None, defa
 
 
 def answered_permits(api: ApiVersion, result: TopicResult, permits: int) -> int:
-    """Return what a topic cost, now that its answer is here and `permits` was reckoned: what succeeded costs at least one."""
+    """Return the mutations of a topic by its result, when `permits` was the estimate: a success costs at least one."""
     if result.error_code == 0:
         return result.partitions if result.partitions > 0 else max(1, permits)
     if result.error_code == REQUEST_TIMED_OUT:
-        return permits  # the controller goes on with it
+        return permits  # the controller continues with it
     late = api.key == ApiKey.CREATE_PARTITIONS and result.error_code in (INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT)
     return permits if late else 0
 

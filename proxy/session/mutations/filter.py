@@ -1,4 +1,4 @@
-"""Checks a request that makes or deletes topics against its quota, topic by topic, before it is forwarded, as KRaft's controller does."""
+"""Checks a request that creates or deletes topics against its quota, topic by topic, before it is forwarded, as KRaft's controller does."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ THROTTLING_QUOTA_EXCEEDED = 89
 
 
 class MutationDecision(NamedTuple):
-    """What becomes of one request.
+    """What to do with one request.
 
     Attributes:
-        questions: go to the broker now, before the request.
-        waits: the request stays here until they are answered; all below is empty.
-        frame: what goes on; None: the request as it came.
-        head: under which its answer is known.
-        refusal: what is answered in its place.
+        questions: requests of Sluice's own to send to the broker first.
+        waits: whether the request waits for their responses; all attributes below are then empty.
+        frame: the request to forward; None: the request as received.
+        head: the context for its response.
+        refusal: the response in its place.
     """
 
     questions: tuple[Probe, ...] = ()
@@ -47,10 +47,10 @@ class MutationDecision(NamedTuple):
 
 
 class ControllerMutationFilter:
-    """The requests of one connection that make or delete topics.
+    """Checks the requests of one connection that create or delete topics.
 
     Args:
-        broker_max: the newest version of an API that the broker has for certain, -1 when it did not say.
+        broker_max: returns the newest version of an API that the broker certainly has, -1 when unknown.
     """
 
     __slots__ = ("_broker_max", "_known", "_notes", "_waiting")
@@ -59,33 +59,33 @@ class ControllerMutationFilter:
         self._notes = notes
         self._known = known
         self._broker_max = broker_max
-        self._waiting: _Asked | None = None  # the request that waits for an answer to a question, as it was read
+        self._waiting: _Asked | None = None  # the parsed request that waits for the response to a probe
 
     def judges(self, head: RequestContext, now_ms: int) -> bool:
-        """Whether a quota applies to this client, so that its request has to be here in whole."""
+        """Whether a quota applies to this client, so that its request has to be buffered whole."""
         group = head.client.mutation(now_ms)
         if group is not None and group.bound < UNLIMITED:
             return True
-        self._waiting = None  # a quota that was taken away while its request waited
+        self._waiting = None  # a quota that was removed while its request waited
         return False
 
     def waits_for_its_turn(self, head: RequestContext) -> bool:
-        """Whether the request may have to wait here: then nothing else is in flight while it does."""
+        """Whether the request may have to wait here; then no other request is in flight meanwhile."""
         return not head.client.enforcement.only_observes and is_strict(head.api)
 
     def judge(self, head: RequestContext, frame: Buffer, *, may_wait: bool) -> Steps[MutationDecision]:
-        """Judge the whole request `frame`, or ask what has to be known for that; some topics at a time, and none before the first pause.
+        """Check the whole request `frame`, or return the probes that are needed first; in steps, doing nothing before the first pause.
 
         Args:
-            may_wait: False: decide now with what is known; the client is gone or we drain.
+            may_wait: False: decide now with what is known, because the client is gone or Sluice drains.
 
         Raises:
-            BadRequestError: it does not read as its version says.
-            TooManyTopicsError: there is more in it than is judged.
+            BadRequestError: the frame does not match its version.
+            TooManyTopicsError: it has more elements than are checked.
         """
         now_ms = yield
         group = head.client.mutation(now_ms)
-        if group is None:  # a quota that was taken away just now
+        if group is None:  # a quota that was removed just now
             return MutationDecision(head=plain_head(head))
         asked, self._waiting = self._waiting, None
         if asked is None:
@@ -114,7 +114,7 @@ class ControllerMutationFilter:
         return _Asked(head, group, request_head, frame, changes, sound, ProbeResults(self._known), pace)
 
     def _question(self, asked: _Asked, now_ms: int) -> Steps[Probe | None]:
-        """What has to be known before the request can be reckoned; None: nothing more."""
+        """Return the probe that is needed before the mutations can be counted; None: none."""
         answers, api, wanted = asked.answers, asked.head.api, []
         is_create = api.key == ApiKey.CREATE_TOPICS
         if is_create and (answers.knows_default or answers.asked_default):
@@ -137,7 +137,7 @@ class ControllerMutationFilter:
         return (yield from self._ask(asked, wanted))
 
     def _question_who_exists(self, asked: _Asked, now_ms: int) -> Steps[Probe | None]:
-        """Before topics are refused: which of those to be made exist? They fail and cost nothing, whatever the balance."""
+        """Return the probe that finds which topics to create exist already. These fail and cost nothing, so they must not be refused."""
         if asked.head.api.key != ApiKey.CREATE_TOPICS or asked.answers.asked_sizes:
             return None
         permits = 0
@@ -161,7 +161,7 @@ class ControllerMutationFilter:
         return permits_of(asked.head.api, topic, asked.answers.size(topic, now_ms), asked.answers.default_partitions)
 
     def _decide(self, asked: _Asked, now_ms: int) -> Steps[MutationDecision]:
-        """Charge topic by topic, in the order of the request; from the first that finds a balance below zero on, refuse."""
+        """Charge topic by topic, in the order of the request; from the first one with a balance below zero on, refuse."""
         group, api, changes = asked.group, asked.head.api, asked.changes
         charged: dict[int, int] = {}
         refused: dict[int, bytes] = {}
@@ -172,7 +172,7 @@ class ControllerMutationFilter:
             topic = changes.topics[place]
             permits = self._permits(asked, topic, now_ms)
             if api.key != ApiKey.CREATE_TOPICS and asked.answers.is_unknown(topic, now_ms):
-                permits = 1  # the client can no longer be delayed: a disconnect or a drain is no way around an empty bucket
+                permits = 1  # the client can no longer be delayed: a disconnect or a drain must not bypass an empty bucket
             if permits == 0:
                 continue
             before = self._notes.found(group)
@@ -217,7 +217,7 @@ class ControllerMutationFilter:
 
 
 class _Asked:
-    """One request as it was read."""
+    """One parsed request."""
 
     __slots__ = ("answers", "changes", "frame", "group", "head", "pace", "request_head", "sound")
 
@@ -242,18 +242,18 @@ class _Asked:
         self.pace = pace
 
     def topics(self, *, but_last: bool = False) -> Iterator[TopicChange]:
-        """Those that may cost something."""
+        """Yield the topics that may cost something."""
         topics = self.changes.topics
         return (topics[place] for place in (self.sound[:-1] if but_last else self.sound))
 
 
 def plain_head(head: RequestContext) -> RequestContext:
-    """Return the head of a request that no quota judges."""
+    """Return the context of a request that no quota limits."""
     return RequestContext(head.api, head.client, PASS, head.rewrite, head.prefix, head.work, head.cell)
 
 
 def question_head(question: Probe, head: RequestContext) -> RequestContext:
-    """Return the head under which the answer to a question is known."""
+    """Return the context for the response to a probe."""
     asked = RequestContext(question.api, head.client, PASS, WHOLE, b"", work_of(question.api.key))
     asked.ticket = question
     asked.is_question = True

@@ -8,15 +8,15 @@ from protocol.messages.topic_changes import NO_ID
 from protocol.messages.topic_sizes import TopicSize
 
 RECENT_MS = 3_000
-"""A broker's Metadata may lag behind what its controller has just done; so long we trust what we saw ourselves."""
+"""A broker's Metadata may lag behind its controller; for this time the changes seen by Sluice are used."""
 TOPICS_MAX = 4_096
 
 
 class KnownSizes:
-    """Of the whole process, as it stands before one cluster.
+    """Sizes known to the whole process, for one cluster.
 
     Attributes:
-        default_partitions: how many a topic gets when its maker does not say (`num.partitions`); None: not met yet.
+        default_partitions: number of partitions of a topic created without one (`num.partitions`); None: unknown.
     """
 
     __slots__ = ("_by_id", "_recent", "default_partitions")
@@ -30,7 +30,7 @@ class KnownSizes:
         return len(self._recent)
 
     def changed(self, name: str, topic_id: bytes, partitions: int, now_ms: int) -> None:
-        """A topic has so many partitions now; 0: it was deleted."""
+        """Store the number of partitions that a topic has now; 0: it was deleted."""
         known = self._forget(name)
         kept_id = topic_id if topic_id != NO_ID or known is None else known.topic_id
         while len(self._recent) >= TOPICS_MAX:
@@ -40,7 +40,7 @@ class KnownSizes:
             self._by_id[kept_id] = name
 
     def recent(self, name: str | None, topic_id: bytes, now_ms: int) -> TopicSize | None:
-        """The topic as it was seen to become within the last moments; None: ask."""
+        """Return the size of a topic that was changed within `RECENT_MS`; None: it has to be requested."""
         known_name = self._by_id.get(topic_id) if name is None else name
         found = None if known_name is None else self._recent.get(known_name)
         if found is None:

@@ -1,4 +1,4 @@
-"""Controller mutations for the meter: each step of a token bucket, with the balance that it found and the one that it left."""
+"""Controller mutations for the meter: each operation on a token bucket, with the balance before and after it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from proxy.enforcement.quota_scope import ClientQuota
 from proxy.meter.meter import BucketStep, Meter
 
 Balances = tuple[tuple[float, int], ...]
-"""Of a group and its parents: balance, and the time of it."""
+"""Of a group and its parents: balance, and its time in ms."""
 
 
 class MutationNotes:
-    """Notes what one connection's topics cost, and what that left in the buckets of its group and of those above it."""
+    """Records the mutations of one connection's topics, and the balances of its group and the parents."""
 
     __slots__ = ("_meter", "_number")
 
@@ -21,7 +21,7 @@ class MutationNotes:
         self._number = number
 
     def found(self, group: EnforcedMutationGroup) -> Balances:
-        """Return what a step is about to find; nothing where nothing is metered."""
+        """Return the balances before an operation; empty when nothing is metered."""
         return () if self._meter is None else tuple(one.balance for one in _chain(group))
 
     def note(
@@ -35,12 +35,12 @@ class MutationNotes:
         api_index: int,
         now_ms: int,
     ) -> None:
-        """Note a step that was just taken, for every bucket that was asked: each says its own wait.
+        """Record an operation that was just done, for every bucket of the chain with its own throttle time.
 
         Args:
             kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED` of `metering_format.event_kinds`.
-            found: from before it.
-            throttle_ms: the longest wait.
+            found: the balances before it.
+            throttle_ms: the longest throttle time.
         """
         if self._meter is None:
             return

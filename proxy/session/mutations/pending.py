@@ -1,4 +1,4 @@
-"""A request that makes or deletes topics and is on its way: what was charged for it, and what its answer changes about that."""
+"""A forwarded request that creates or deletes topics: what was charged for it, and how its response changes that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from proxy.session.mutations.probes import ProbeResults
 
 
 class Wait:
-    """How long the controller-mutation quota wants its client to wait, set at one time and read later."""
+    """The throttle time of the controller-mutation quota, from the time of the decision."""
 
     __slots__ = ("_since_ms", "_throttle_ms")
 
@@ -30,7 +30,7 @@ class Wait:
         self._since_ms = since_ms
 
     def left_ms(self, now_ms: int) -> int:
-        """What is left of it, never below 0. Source: Kafka `AbstractControllerMutationQuota.throttleTime`."""
+        """Return the remaining throttle time, never below 0. Source: Kafka `AbstractControllerMutationQuota.throttleTime`."""
         return max(0, self._throttle_ms - (now_ms - self._since_ms))
 
 
@@ -38,11 +38,11 @@ class PendingMutation:
     """One forwarded request.
 
     Args:
-        sound: places of the topics that may cost something.
-        charged: what was charged before it went, by place; empty where the answer decides (permissive versions, `observe`).
-        refused: entries of the topics that were taken out, by place.
-        wait: of the first topic that was refused; None: the charge is still to come.
-        strict: topics are checked one by one (as if, where the answer decides).
+        sound: indexes of the topics that may cost something.
+        charged: mutations charged before forwarding, by index; empty where the response decides (permissive versions, `observe`).
+        refused: result entries of the removed topics, by index.
+        wait: the throttle time of the first refused topic; None: the charge is still to come.
+        strict: topics are checked one by one (also where the response decides).
     """
 
     __slots__ = (
@@ -90,18 +90,18 @@ class PendingMutation:
         self._strict = strict
 
     def look(self, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
-        """Charge what became of each topic, and put those that were refused into the answer.
+        """Charge by the result of each topic, and insert the refused topics into the response.
 
         Raises:
-            BadResponseError: it does not read as its version says.
-            TooManyTopicsError: there is more in it than is judged.
+            BadResponseError: the frame does not match its version.
+            TooManyTopicsError: it has more elements than are checked.
         """
         results = yield from topic_results_in_steps(self._api, frame)
         throttle_ms = yield from self._settle(results, now_ms)
         return Looked((yield from self._joined(frame, results)), throttle_ms)
 
     def _settle(self, results: TopicResults, now_ms: int) -> Steps[int]:
-        """Charge what became of each topic; return how long the quota wants its client to wait."""
+        """Charge by the result of each topic; return the throttle time in ms."""
         pace = Pace()
         find = _Finder()
         yield from find.read(results, pace)
@@ -117,7 +117,7 @@ class PendingMutation:
             cost = answered_permits(self._api, result, permits)
             self._learn(topic, result, cost, now_ms)
             if self._wait is None:
-                if cost:  # a topic that failed before its charge asks for no wait, however empty the bucket is
+                if cost:  # a topic that failed before its charge causes no throttle time, however empty the bucket is
                     due.append(cost)
             elif cost != permits:
                 before = self._notes.found(self.group)
@@ -126,10 +126,10 @@ class PendingMutation:
         return (yield from self._charge(due, pace, now_ms)) if self._wait is None else self._wait.left_ms(now_ms)
 
     def abandon(self, now_ms: int) -> int:
-        """The connection has ended, and the answer is not awaited: charge what would be charged if every topic is changed.
+        """Charge as if every topic succeeds, because the connection has ended without the response.
 
         Returns:
-            How long the quota wants its client to wait; 0 where it was charged before it went, or is only observed.
+            The throttle time in ms; 0 when it was charged before forwarding, or is only observed.
         """
         if self._wait is not None or self._strict:
             return 0
@@ -142,7 +142,7 @@ class PendingMutation:
         return throttle_ms
 
     def _joined(self, frame: bytes | memoryview, results: TopicResults) -> Steps[bytes | memoryview]:
-        """Put the refused topics into the answer, in the order of the request."""
+        """Insert the refused topics into the response, in the order of the request."""
         if not self._refused:
             return frame
         pace = Pace()
@@ -170,7 +170,7 @@ class PendingMutation:
         return permits_of(self._api, topic, size, self._answers.default_partitions)
 
     def _learn(self, topic: TopicChange, result: TopicResult, cost: int, now_ms: int) -> None:
-        """Remember what just happened to a topic, for a change before the brokers' Metadata shows it."""
+        """Remember the new size of a topic until the brokers' Metadata shows it."""
         if result.error_code or self._changes.validate_only:
             return
         is_create = self._api.key == ApiKey.CREATE_TOPICS
@@ -205,7 +205,7 @@ class PendingMutation:
 
 
 class Refusal:
-    """A request of which no topic may go on: it is answered here, when its turn has come."""
+    """A request without a topic that may be forwarded: Sluice answers it in its turn."""
 
     __slots__ = ("_api", "_frame", "_wait", "client", "group")
 
@@ -217,11 +217,11 @@ class Refusal:
         self._wait = wait
 
     def left_ms(self, now_ms: int) -> int:
-        """How long the quota wants its client to wait."""
+        """Return the remaining throttle time in ms."""
         return self._wait.left_ms(now_ms)
 
     def answer(self, announce_ms: int) -> tuple[bytes, int | None]:
-        """Return the answer that announces so much, and where in it that stands."""
+        """Return the response with this throttle time, and the offset of the throttle time in it."""
         at = throttle_at(self._api, self._frame)
         if at is None:
             return self._frame, None
@@ -231,7 +231,7 @@ class Refusal:
 
 
 class _Finder:
-    """Finds the result of a topic: answers need not be in the order of the request, and KRaft shuffles those to DeleteTopics."""
+    """Finds the result of a topic: responses need not be in the order of the request, and KRaft shuffles those to DeleteTopics."""
 
     __slots__ = ("_by_id", "_by_name")
 
@@ -240,7 +240,7 @@ class _Finder:
         self._by_id: dict[bytes, TopicResult] = {}
 
     def read(self, results: TopicResults, pace: Pace) -> Steps[None]:
-        """Take in the entries of an answer."""
+        """Index the entries of a response."""
         for entry in results.entries:
             if entry.name is not None:
                 self._by_name[entry.name] = entry
@@ -250,5 +250,5 @@ class _Finder:
                 yield
 
     def result_of(self, topic: TopicChange) -> TopicResult | None:
-        """The entry of a topic, None when the answer does not mention it."""
+        """Return the entry of a topic, None when the response does not contain it."""
         return self._by_id.get(topic.topic_id) if topic.name is None else self._by_name.get(topic.name)

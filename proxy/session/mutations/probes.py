@@ -1,7 +1,7 @@
 """Requests to the broker that are needed before a request can be checked, and their results.
 
-A question is a request of our own on the client's own connection: it has its turn in the queue of requests in flight, and its answer
-never leaves. It is asked with the client's rights and its client id.
+A probe is a request of Sluice's own on the client's connection: it has its place in the FIFO of requests in flight, and the client does
+not receive its response. It has the client's rights and client-id.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from proxy.session.looked import Looked
 from proxy.session.mutations.known_sizes import KnownSizes
 
 CORRELATION_ID = 0x51_4D_5A_00
-"""Of all our questions: answers come in order, so one number does for all, and it is easily found in a capture."""
+"""Correlation id of all probes: responses come in order, so one number is enough, and it is easy to find in a capture."""
 NEWEST_METADATA = 12
 LOWEST_METADATA = 4
 PROBE_VERSION = 5
 
 
 class ProbeResults:
-    """What is known for one request: the brokers' Metadata about its topics, and what we saw ourselves."""
+    """Results for one request: the brokers' Metadata on its topics, and recent changes seen by Sluice."""
 
     __slots__ = ("_by_id", "_by_name", "_has_sizes", "_known", "asked_default", "asked_sizes")
 
@@ -45,31 +45,31 @@ class ProbeResults:
 
     @property
     def default_partitions(self) -> int:
-        """What a topic gets when its maker does not say; 1 while that is unknown."""
+        """The number of partitions of a topic created without one; 1 while unknown."""
         return self._known.default_partitions or 1
 
     @property
     def knows_default(self) -> bool:
-        """Whether the broker's default was met."""
+        """Whether the broker's default is known."""
         return self._known.default_partitions is not None
 
     def size(self, topic: TopicChange, now_ms: int) -> TopicSize | None:
-        """What is known of a topic."""
+        """Return the known size of a topic."""
         recent = self._known.recent(topic.name, topic.topic_id, now_ms)
         if recent is not None:
             return recent
         return self._by_id.get(topic.topic_id) if topic.name is None else self._by_name.get(topic.name)
 
     def is_recent(self, topic: TopicChange, now_ms: int) -> bool:
-        """Whether there is nothing to ask about a topic."""
+        """Whether the size of a topic is known from a recent change."""
         return self._known.recent(topic.name, topic.topic_id, now_ms) is not None
 
     def is_unknown(self, topic: TopicChange, now_ms: int) -> bool:
-        """Whether it is still unknown if there is such a topic."""
+        """Whether the existence of a topic is unknown."""
         return not self._has_sizes and not self.is_recent(topic, now_ms)
 
     def take_sizes(self, sizes: Sequence[TopicSize]) -> Steps[None]:
-        """Take in what Metadata says."""
+        """Store the sizes of a Metadata response."""
         self._has_sizes = True
         pace = Pace()
         for size in sizes:
@@ -81,12 +81,12 @@ class ProbeResults:
                 yield
 
     def take_default(self, partitions: int) -> None:
-        """Take in what a topic got without its maker saying."""
+        """Store the number of partitions that a topic got by default."""
         self._known.default_partitions = partitions
 
 
 class Probe:
-    """A request of our own that is in flight."""
+    """A request of Sluice's own that is in flight."""
 
     __slots__ = ("_answers", "api", "frame")
 
@@ -96,7 +96,7 @@ class Probe:
         self._answers = answers
 
     def look(self, frame: bytes | memoryview, _now_ms: int) -> Steps[Looked]:
-        """Take in the answer, some topics at a time; nothing of it leaves."""
+        """Parse the response in steps; the client does not receive it."""
         if self.api.key == ApiKey.METADATA:
             yield from self._answers.take_sizes((yield from topic_sizes_in_steps(self.api, frame)))
         else:
@@ -110,11 +110,11 @@ class Probe:
 def ask_sizes(
     topics: Sequence[TopicChange], client_id: bytes | None, answers: ProbeResults, metadata_max: int, pace: Pace, *, want_ids: bool
 ) -> Steps[Probe]:
-    """Ask the broker for the sizes of these topics.
+    """Write a request for the sizes of topics.
 
     Args:
-        metadata_max: the newest Metadata version that the broker has for certain.
-        want_ids: the ids of the topics are needed, too.
+        metadata_max: the newest Metadata version that the broker certainly has.
+        want_ids: whether the ids of the topics are needed, too.
     """
     answers.asked_sizes = True
     names = [topic.name for topic in topics if topic.name is not None]
@@ -123,14 +123,14 @@ def ask_sizes(
     if want_ids:
         version = NEWEST_METADATA if metadata_max >= NEWEST_METADATA else IDS_ANSWERED_SINCE
     if topic_ids and version < ASKED_BY_ID_SINCE:
-        frame = all_topic_sizes_request(version, CORRELATION_ID, client_id)  # brokers of 2.8 to 3.0 do not take ids
+        frame = all_topic_sizes_request(version, CORRELATION_ID, client_id)  # brokers of 2.8 to 3.0 do not accept ids
     else:
         frame = yield from topic_sizes_request_in_steps(version, CORRELATION_ID, client_id, names, topic_ids, pace)
     return Probe(API_VERSIONS[ApiKey.METADATA << 16 | version], frame, answers)
 
 
 def ask_default(names: list[str], client_id: bytes | None, answers: ProbeResults, pace: Pace) -> Steps[Probe]:
-    """Ask how many partitions these topics would get, by a CreateTopics request that makes nothing."""
+    """Write a request for the default number of partitions of these topics, a CreateTopics request that creates nothing."""
     answers.asked_default = True
     frame = yield from default_partitions_request(CORRELATION_ID, client_id, names, pace)
     return Probe(API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | PROBE_VERSION], frame, answers)

@@ -1,4 +1,4 @@
-"""Whose request is it, and what has to happen to it: heads resolved for one connection, kept for all connections of its kind."""
+"""Resolves request heads to a client, its groups and the handling of the request; shared by all connections of the same kind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from quota.names import kept_name
 
 CLIENT_IDS_MAX = 16
 UNKNOWN_BROKER_TIMES = BrokerHandlerTime()
-"""Stands for the broker until it is known."""
+"""Used until the broker is known."""
 
 COORDINATOR_KEYS: Final = frozenset(
     {
@@ -54,15 +54,15 @@ COORDINATOR_KEYS: Final = frozenset(
     }
 )
 NEVER_INHERITS: Final = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
-"""Requests that do not take over a throttle of request time: a client has to log in and to keep its membership."""
+"""Requests that do not take over a throttle of request time, since a client has to log in and to keep its membership."""
 
 
 class RequestClassifier:
     """Resolves the request heads of one connection.
 
-    A head says nothing of the connection it came by, only of its kind: equal bytes of the same principal, on the same listener, to the
-    same broker are one `RequestContext`. A thousand connections of one application then ask few objects. Clients without a known user
-    have their share of groups by their address, so of them only those from one address are of one kind.
+    A head depends on the kind of connection only: equal bytes of the same principal, on the same listener, to the
+    same broker are one `RequestContext`. A thousand connections of one application then share few objects. The share of groups of clients
+    without a known user is per address, so only those from one address are of one kind.
     """
 
     __slots__ = (
@@ -92,24 +92,24 @@ class RequestClassifier:
     ) -> None:
         self._settings = settings
         self.meter = settings.meter
-        self.number = number  # of the connection, under which its decisions are noted
-        self.place: Place | None = None  # where its usage is counted; None: nothing is metered
+        self.number = number  # number of the connection, with which its decisions are metered
+        self.place: Place | None = None  # where its usage is counted; None: not metered
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
         self._met: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = UNKNOWN_BROKER_TIMES
         self.login: Login | None = None
         self.origin = origin
-        self.here = here  # the clients of the same listener and address
+        self.here = here  # the maker of the clients of this listener and address
         self.principal = principal  # None: unknown, and the connection has to end
-        self.client_ids: tuple[str, ...] = ()  # met on this connection, the first few
+        self.client_ids: tuple[str, ...] = ()  # of this connection, the first few
 
     def count_in(self, scope: QuotaScope) -> None:
-        """Count in another scope from now on."""
+        """Use another quota scope from now on."""
         self._scope = scope
 
     def resolve(self, data: Buffer, at: int, size: int) -> RequestContext | None:
-        """Read a request head that is not like the last one; None when more bytes are needed."""
+        """Parse a request head that differs from the last one; None when more bytes are needed."""
         settings = self._settings
         head = settings.heads_met.read(data, at, size, unknown_apis_pass=settings.unknown_apis_pass)
         if head is None:
@@ -125,7 +125,7 @@ class RequestClassifier:
         precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
         here = self.here if is_unidentified(self.principal) else None
         key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
-        is_long = len(prefix) > PREFIX_BYTES_MAX  # then it is not remembered, and not even hashed
+        is_long = len(prefix) > PREFIX_BYTES_MAX  # it is then neither cached nor hashed
         known = None if is_long else settings.known_heads.get(key)
         if known is None:
             known = self._make(head, name, prefix, precedes_login=precedes_login)
@@ -145,14 +145,14 @@ class RequestClassifier:
             self._met = None
 
     def mutation_gate(self) -> ControllerMutationFilter:
-        """Return a new gate for requests of one connection that make or delete topics."""
+        """Return a new filter for the requests of one connection that create or delete topics."""
         settings = self._settings
         notes = MutationNotes(self.meter, self.number)
         return ControllerMutationFilter(settings.known_sizes, self._rewriter.broker_max, notes)
 
     @property
     def _precedes_login(self) -> bool:
-        """Whether this client has yet to log in, at a broker that is known to want that."""
+        """Whether this client has not logged in, at a broker that is known to require it."""
         login = self.login
         return login is not None and not login.has_succeeded and (login.required or self.broker_times.logs_in)
 
@@ -172,7 +172,7 @@ class RequestClassifier:
         return known
 
     def _name(self, client_id: str | None) -> str:
-        """The client-id whose quota it is."""
+        """Return the client-id used for quotas."""
         return client_id or (DEFAULT if self._settings.empty_client_id_is_default else "")
 
     def _client(self, name: str) -> ClientQuota:
@@ -200,5 +200,5 @@ def _kind(head: RequestHead) -> int:
     if api.key in LOGIN_KEYS:
         return LOGIN
     if api.key == ApiKey.API_VERSIONS and api.index not in API_VERSIONS:
-        return ANSWER  # from the future: the broker might understand it, we would not (KIP-511)
+        return ANSWER  # a newer version, which the broker may support and Sluice does not (KIP-511)
     return PASS

@@ -1,4 +1,4 @@
-"""Fetches on their way to the broker: each is judged before it goes, and asks for no more than its quota allows."""
+"""Fetches on their way to the broker: each is checked before it is forwarded, and requests no more than its quota allows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import UNLIMITED
 
 _NEVER_MS = 1 << 62
-_OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
+_OBSERVE = Mode.OBSERVE  # an Enum member is looked up by a call
 
 
 class FetchRequests:
-    """Those of one connection."""
+    """The fetches of one connection."""
 
     __slots__ = ("_admission", "_classifier", "_in_flight", "_pending", "_throttle")
 
@@ -39,20 +39,20 @@ class FetchRequests:
     def pass_run(
         self, context: RequestContext, data: bytes | bytearray, at: int, most: int, size_max: int, now_ms: int, now_ns: int, read_ms: int
     ) -> tuple[bytes | bytearray, int]:
-        """Note the fetch at `at`, and those like it behind it, up to one that has to wait: that is kept, and is why the scan stops.
+        """Forward the fetch at `at`, and equal ones behind it, up to one that has to wait, which is kept and stops the scan.
 
         Args:
-            context: what their heads say.
+            context: the context of all of them.
             data: bytes of the client.
-            at: where the first one begins.
-            most: so many may go on.
-            size_max: the size of a frame is at most that.
+            at: offset of the first one.
+            most: maximum number to forward.
+            size_max: maximum size of a frame.
             now_ms: monotonic milliseconds.
             now_ns: the same time in nanoseconds.
             read_ms: when they were read.
 
         Returns:
-            The bytes as they go on, and where those end that may.
+            The bytes to forward, and the offset after the last fetch that is forwarded.
         """
         admission, append, end = self._admission, self._in_flight.append, len(data) - HEAD_BYTES
         group = context.client.fetch(now_ms)
@@ -79,7 +79,7 @@ class FetchRequests:
     def _admit(
         self, group: EnforcedGroup, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int
     ) -> bool:
-        """Judge a fetch before it goes to the broker; False: it waits here."""
+        """Check a fetch before it is forwarded; False: it waits."""
         admission, throttle = self._admission, self._throttle
         if group.bound != context.cap_bound:
             context.cap_bytes = _fetch_bytes_max(group, context)
@@ -108,7 +108,7 @@ class FetchRequests:
         return True
 
     def _note_wait(self, group: EnforcedGroup, context: RequestContext, throttle_ms: int, now_ms: int) -> None:
-        """Meter that a fetch waits here: it recorded nothing, so only a trace tells of it beside the client's usage."""
+        """Meter the wait of a fetch. It has recorded nothing, so only the trace shows the wait, beside the client's usage."""
         classifier = self._classifier
         if classifier.meter is not None:
             classifier.meter.note(group.limiting, context.cap_bytes, throttle_ms, throttle_ms, now_ms, classifier.number, context.index)
@@ -117,13 +117,13 @@ class FetchRequests:
 
 
 def _fetch_bytes_max(group: EnforcedGroup, context: RequestContext) -> int:
-    """The most that a fetch may bring: what it asks for, within what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
+    """Return the most bytes of a fetch: what it requests, limited to what the quota's window can hold. Source: Kafka 3.8, the fetch cap."""
     asked = INT32_MAX if context.max_bytes is None else context.max_bytes
     return int(min(group.max_value_in_window(), asked))
 
 
 def _lowered(context: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
-    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; else it would be over quota for ever."""
+    """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; otherwise it would always exceed the quota."""
     patched = data if isinstance(data, bytearray) else bytearray(data)
     INT32.pack_into(patched, at + context.max_bytes_at, bytes_max)
     if context.min_bytes > bytes_max:

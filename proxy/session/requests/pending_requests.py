@@ -1,4 +1,4 @@
-"""The client's bytes that have not gone on: a frame that TCP cut in two, and what waits behind a stop."""
+"""The client's bytes that were not forwarded: a frame that TCP split, and bytes behind a stop."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from proxy.session.in_flight import InFlight
 from proxy.session.requests.unfinished_frame import PIECE_BYTES, UnfinishedFrame
 from proxy.session.throttle.throttle_state import ThrottleState
 
-HEAD = Struct(">iIi")  # size, api key and version as one number, correlation id
+HEAD = Struct(">iIi")  # size, API key and version as one number, correlation id
 CLIENT_ID = Struct(">iIih")  # the same and the length of the client-id
 INT32 = Struct(">i")
 
 KEPT_BEFORE_BYTES_MAX = 16 * 1024
-"""So much that has gone on is kept rather than copying what stands behind it."""
+"""Up to this many forwarded bytes are kept, to avoid copying the bytes behind them."""
 
 
 class Stop(IntEnum):
     """Why scanning stopped before the end of the bytes."""
 
     NONE = 0
-    TURN = 1  # enough for one callback: go on in the next one
-    IN_FLIGHT = 2  # go on when an answer came
-    THROTTLE = 3  # go on at `resume_at_ms`
-    ALONE = 4  # go on when nothing is in flight
-    LOGIN = 5  # go on when the broker has answered a message of the client's login
-    OURS = 6  # next is a request that is answered here: go on when nothing is in flight
-    ANSWERED = 7  # go on when that is answered
-    WORK = 8  # next is a long request that is looked at in steps: go on when that is done
+    TURN = 1  # limit of one callback: continue in the next one
+    IN_FLIGHT = 2  # continue after a response
+    THROTTLE = 3  # continue at `resume_at_ms`
+    ALONE = 4  # continue when nothing is in flight
+    LOGIN = 5  # continue when the broker has answered a message of the client's login
+    OURS = 6  # the next request is answered by Sluice: continue when nothing is in flight
+    ANSWERED = 7  # continue when that request is answered
+    WORK = 8  # the next is a long request that is parsed in steps: continue when that is done
 
 
 _FOR_US = frozenset({Stop.OURS, Stop.ANSWERED, Stop.WORK})
 
 
 class PendingRequests:
-    """What was read from a client and is kept, why, and until when.
+    """The client's bytes that are kept, why, and until when.
 
     Attributes:
         data: bytes behind a stop, from `at` on; None: there is no stop.
-        read_ms: since when the oldest of these bytes is here: what waits here grows older.
-        tail: a head, or a request that is looked at as a whole, that TCP cut in two.
-        stop: why `data` waits; `resume_at_ms` says until when, where a time is the reason.
-        in_flight_stop: so many requests in flight were enough when `stop` became IN_FLIGHT.
+        read_ms: when the oldest of these bytes was read, since waiting counts for the age of a request.
+        tail: a head, or a request that is parsed whole, of which the end is missing.
+        stop: why `data` waits; `resume_at_ms` is its end when the reason is a time.
+        in_flight_stop: the number of requests in flight that was the limit when `stop` became IN_FLIGHT.
         waits_behind_fetch: a fetch waits for its quota, and other requests behind it.
-        administered: is being answered here, and what is behind it waits.
-        work: a long request, first of what is kept, is looked at in steps, by `go_on`.
-        worked: what came of it; None: nothing, or it was used.
+        administered: the request that Sluice answers, with others waiting behind it.
+        work: parses a long request, the first of the kept bytes, in steps of `go_on`.
+        worked: the result of `work`; None: none, or it was taken.
     """
 
     __slots__ = (
@@ -90,17 +90,17 @@ class PendingRequests:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes read from the client that have not gone on."""
+        """Number of the client's bytes that were not forwarded."""
         return self.reserved_bytes - (0 if self.data is None else self.at)
 
     @property
     def keeps(self) -> bool:
-        """Whether frames wait here behind a stop."""
+        """Whether frames wait behind a stop."""
         return self.data is not None and len(self.data) > self.at
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of memory that this takes: what has gone on is kept too while what stood behind it is."""
+        """Bytes of memory: forwarded bytes are kept as long as those behind them."""
         kept = 0 if self.data is None else len(self.data)
         if self.administered is not None:
             kept += len(self.administered.frame)
@@ -108,30 +108,30 @@ class PendingRequests:
 
     @property
     def stops_for_us(self) -> bool:
-        """Whether a request that is answered here, or looked at in steps, holds up what is behind it."""
+        """Whether a request that Sluice answers, or parses in steps, blocks those behind it."""
         return self.stop in _FOR_US
 
     @property
     def waits_for_us(self) -> bool:
-        """Whether it does still."""
+        """Whether it still does."""
         if self.stop is Stop.WORK:
             return self.work is not None
         return bool(self._in_flight) if self.stop is Stop.OURS else self.stop is Stop.ANSWERED and self.administered is not None
 
     @property
     def is_long(self) -> bool:
-        """Whether so much is here of a request that is looked at as a whole that the rest of it is read when its turn comes."""
+        """Whether so much of a request that is parsed whole has arrived that its rest is read in turns."""
         return self.tail is not None and self.tail.have_bytes >= PIECE_BYTES
 
     def drop(self) -> None:
-        """Nothing that is kept goes on any more."""
+        """Drop all kept bytes."""
         self.data = self.tail = None
         self.at = 0
         self.work = None
         self.worked = None
 
     def keep(self, data: bytes | bytearray, at: int, read_ms: int, stop: Stop) -> None:
-        """Keep what begins at `at` of `data`, the oldest of which was read at `read_ms`, until the reason `stop` is gone."""
+        """Keep `data` from `at` on, whose oldest byte was read at `read_ms`, until the reason `stop` is gone."""
         if at > KEPT_BEFORE_BYTES_MAX:
             data, at = data[at:], 0
         self.data = frozen(data)
@@ -141,7 +141,7 @@ class PendingRequests:
         self._attention.needs_settle = True
 
     def keep_over(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int, read_ms: int) -> None:
-        """Keep what begins at `at` until fewer than `in_flight_max` requests are in flight, or more may be; else until the next turn."""
+        """Keep `data` from `at` on until fewer than `in_flight_max` requests are in flight or the limit rises; else until the next turn."""
         stop = Stop.TURN
         if in_flight_max == 0:
             stop = Stop.THROTTLE
@@ -152,27 +152,27 @@ class PendingRequests:
         self.keep(data, at, read_ms, stop)
 
     def keep_more(self, data: bytes) -> None:
-        """Keep what was read although scanning has stopped."""
+        """Keep bytes that were read although scanning has stopped."""
         assert self.data is not None
         self.data = self.data[self.at :] + data
         self.at = 0
         self._attention.needs_settle = True
 
     def defer(self, data: bytes | bytearray, at: int) -> None:
-        """Let the frames before a broken one go on; it is met again, and then first, in the next turn."""
+        """Forward the frames before an invalid one first; in the next turn the invalid one is the first."""
         self.keep(data, at, self.read_ms, Stop.TURN)
 
     def look_in_steps(self, work: Steps[object], data: bytes | bytearray, at: int, read_ms: int) -> None:
-        """Keep the request that begins at `at` until it was looked at."""
-        next(work)  # to its first pause, before which it does nothing
+        """Keep the request at `at` until it is parsed."""
+        next(work)  # up to its first pause, before which it does nothing
         self.work = work
         self.keep(data, at, read_ms, Stop.WORK)
 
     def go_on(self, now_ms: int) -> bool:
-        """Take one step with the request that is looked at; return whether that is done.
+        """Parse one step of the request; return whether that was the last.
 
         Raises:
-            ProtocolError: it does not read as its version says, or has too much in it.
+            ProtocolError: the frame does not match its version, or has too many elements.
         """
         assert self.work is not None
         try:
@@ -183,15 +183,15 @@ class PendingRequests:
         return False
 
     def take_worked(self) -> object:
-        """Return what came of the request that was looked at in steps, once."""
+        """Return the result of parsing in steps, once."""
         worked, self.worked = self.worked, None
         return worked
 
     def keep_head(self, data: bytes | bytearray, start: int, at: int, frame_bytes_max: int) -> None:
-        """Keep a head that is not here in whole; it grows by what comes, never by what it claims.
+        """Keep an incomplete head; it grows with the bytes that arrive, never by its claimed size.
 
         Raises:
-            ProtocolError: no frame is as its length says, and nothing stands before it.
+            ProtocolError: the length is invalid, and no frame is before it.
         """
         have = len(data) - at
         need = LENGTH_BYTES
@@ -205,18 +205,18 @@ class PendingRequests:
                 self.defer(data, at)
                 return
             need = HEAD_BYTES
-            if have >= CLIENT_ID.size:  # wait for twice as much: a head that comes byte by byte is not read anew at each
+            if have >= CLIENT_ID.size:  # wait for twice as much, so that a head that arrives byte by byte is not parsed for each byte
                 *_, client_id_bytes = CLIENT_ID.unpack_from(data, at)
                 need = min(max(2 * have, CLIENT_ID.size + client_id_bytes), size + LENGTH_BYTES)
         self.keep_tail(data[at:], max(need, have + 1))
 
     def keep_tail(self, data: bytes | bytearray, need_bytes: int) -> None:
-        """Keep the beginning of a frame until so many bytes of it are here."""
+        """Keep the beginning of a frame until `need_bytes` of it have arrived."""
         self.tail = UnfinishedFrame(data, need_bytes)
         self._attention.needs_settle = True
 
     def join_tail(self, data: bytes) -> bytes | None:
-        """Put `data` behind the beginning of a frame that is kept; return both when they are enough."""
+        """Append `data` to the kept beginning of a frame; return both when they are enough."""
         assert self.tail is not None
         self._attention.needs_settle = True
         if not self.tail.add(data):
@@ -226,10 +226,10 @@ class PendingRequests:
 
 
 def check_size(size: int, frame_bytes_max: int) -> None:
-    """Refuse a frame that no request can have.
+    """Refuse the size of a frame that no request can have.
 
     Raises:
-        ProtocolError: it is too large, or too small for a header.
+        ProtocolError: the frame is too large, or too small for a header.
     """
     if not 0 < size <= frame_bytes_max:
         raise FrameSizeError(f"request frame of {size} bytes, limit {frame_bytes_max}")
@@ -238,5 +238,5 @@ def check_size(size: int, frame_bytes_max: int) -> None:
 
 
 def frozen(data: bytes | bytearray) -> bytes:
-    """What was patched goes on as bytes of its own."""
+    """Return patched bytes as an object of their own."""
     return bytes(data) if isinstance(data, bytearray) else data

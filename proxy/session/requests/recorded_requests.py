@@ -1,4 +1,4 @@
-"""Produce requests that are recorded before they go: nothing is recorded when they are answered."""
+"""Produce requests that are recorded before they are forwarded, and not when they are answered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.session.throttle.throttle_state import ThrottleState
 
 
 class RecordedRequests:
-    """Those of one connection."""
+    """Those requests of one connection."""
 
     __slots__ = ("_classifier", "_in_flight", "_throttle")
 
@@ -21,7 +21,7 @@ class RecordedRequests:
         self._classifier = classifier
 
     def record_unanswered(self, context: RequestContext, size: int, now_ms: int) -> bool:
-        """Count a Produce with acks=0, which has no answer; return whether reading stops here."""
+        """Record a Produce with acks=0, which has no response; return whether reading stops here."""
         client = context.client
         client.usage.requests[context.key] += 1
         context.count(1, size, 0, size)
@@ -36,10 +36,10 @@ class RecordedRequests:
         return now_ms < self._throttle.read_off_until_ms
 
     def record_departed(self, context: RequestContext, size: int, now_ms: int) -> RequestContext:
-        """Record a Produce of a client that has closed its side: the next one of the group waits for the verdict at once.
+        """Record a Produce of a client that has closed its side, so that the next one of the group waits for the verdict at once.
 
         Returns:
-            The context under which its answer is known, which nothing more is recorded for.
+            The context for its response, which records nothing more.
         """
         client = context.client
         if context.cell is None:
@@ -50,7 +50,7 @@ class RecordedRequests:
         return plain_head(context)
 
     def _record(self, context: RequestContext, group: EnforcedGroup, size: int, now_ms: int) -> int:
-        """Record a Produce before it goes, and keep the books of the verdict; return the throttle time in ms."""
+        """Record a Produce before it is forwarded, and count its verdict; return the throttle time in ms."""
         client, classifier, cell = context.client, self._classifier, context.cell
         throttle_ms = group.record(size, now_ms)
         if classifier.meter is not None:

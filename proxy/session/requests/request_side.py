@@ -1,7 +1,7 @@
-"""The client's bytes: follow the frames, note each request in the FIFO, say how far the bytes may go on.
+"""The client's bytes: follows the frames, enters each request in the FIFO, and decides how many bytes are forwarded.
 
-The data path in one sentence: a frame's first twelve bytes are unpacked, the bytes behind them are compared with the
-head seen last for this API version, and the frame goes on; nothing else happens to a request that is like its predecessor.
+The data path: the first twelve bytes of a frame are unpacked, the bytes after them are compared with the last head of this API
+version, and the frame is forwarded; a request that equals its predecessor costs nothing else.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 
 FRAMES_PER_TURN = 64
-NEW_HEAD_FRAMES = 8  # a request whose head has to be read takes as long as so many that are like others before them ...
-NEW_HEAD_BYTES = 4_096  # ... and as one more for so many bytes of a long client-id
+NEW_HEAD_FRAMES = 8  # parsing a request's head takes as long as this many requests with a known head ...
+NEW_HEAD_BYTES = 4_096  # ... and as one more for this many bytes of a long client-id
 KNOWN_HEADS_MAX = 64
-_OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
+_OBSERVE = Mode.OBSERVE  # an Enum member is looked up by a call
 
 
 class RequestSide:
-    """What a client sends on one connection.
+    """The requests of one connection.
 
     Attributes:
-        pending: what was read and is kept, and why.
-        ungated: we drain: complete frames go on whatever they cost, but no fetch.
-        draining: no new request goes on; one that has begun may be completed.
-        frames: requests that went on.
-        ahead: those that go on before others are judged; None: none was sent behind another one.
+        pending: bytes that are kept, and why.
+        ungated: Sluice drains: complete frames are forwarded whatever they cost, except fetches.
+        draining: no new request is forwarded; one that has begun may be completed.
+        frames: number of forwarded requests.
+        ahead: requests that are forwarded before others are recorded; None: there were none.
     """
 
     __slots__ = (
@@ -97,13 +97,13 @@ class RequestSide:
         self._recorded = RecordedRequests(in_flight, throttle, classifier)
         self._throttle_checks = ThrottleChecks(throttle)
         self._head: RequestContext | None = None  # of the last request
-        self._known: dict[int, RequestContext] = {}  # of requests before it, by API version
-        self._frames_more = 0  # that the head found last counts for, beyond one
+        self._known: dict[int, RequestContext] = {}  # of earlier requests, by API version
+        self._frames_more = 0  # the further groups of the last head
         self._body_left = 0
-        self._last_unanswered = 0  # the number of the last frame that takes no slot in the FIFO
-        self._limits = False  # of this scan: whether throttles limit what goes on ...
-        self._in_flight_max = IN_FLIGHT_MAX  # ... how many requests may be in flight ...
-        self._turn_began = self._turn_ends = 0  # ... and with which frames it begins and ends
+        self._last_unanswered = 0  # the number of the last frame that takes no place in the FIFO
+        self._limits = False  # of this scan: whether throttles limit it ...
+        self._in_flight_max = IN_FLIGHT_MAX  # ... the limit of requests in flight ...
+        self._turn_began = self._turn_ends = 0  # ... and the numbers of its first and last frame
         self.ahead: RequestsAhead | None = None
         self.frames = 0
         self.ungated = False
@@ -111,38 +111,38 @@ class RequestSide:
 
     @property
     def in_frame(self) -> bool:
-        """Whether a frame has begun that is not here in whole."""
+        """Whether a frame has begun that is incomplete."""
         tail = self.pending.tail
         return self._body_left > 0 or (tail is not None and tail.have_bytes > 0)
 
     @property
     def unfinished(self) -> int:
-        """1 when the last one in the FIFO is not here in whole, so that it cannot be answered."""
+        """1 when the last request in the FIFO is incomplete, so that it cannot be answered."""
         return int(self._body_left > 0 and self._last_unanswered != self.frames)
 
     @property
     def token_bytes_max(self) -> int:
-        """The largest request of a login, or bare token, that may come now."""
+        """The largest request of a login, or unframed token, that is accepted now."""
         return self._login.frame_bytes_max
 
     def forget_heads(self) -> None:
-        """Resolve every client anew: principal, scope or settings changed."""
+        """Resolve every client again, because principal, scope or settings changed."""
         self._head = None
         self._known.clear()
 
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
-        """Take in bytes of the client; return what goes to the broker now.
+        """Scan bytes of the client; return the bytes to forward now.
 
-        Here is the request that most are: one, whole, like the one before it, with nothing in flight. For any other nothing is done
-        before `_follow`.
+        The code here handles the usual case: one whole request, like the one before it, with nothing in flight. For any other nothing is
+        done before `_follow`.
 
         Args:
             data: the bytes.
             now_ms: monotonic milliseconds.
-            now_ns: the same time in nanoseconds, for what is measured rather than scheduled.
+            now_ns: the same time in nanoseconds, for measurements.
 
         Raises:
-            ProtocolError: the client cannot be understood or asked for what is refused.
+            ProtocolError: the bytes are invalid, or a refused request.
         """
         head, pending, frame_bytes = self._head, self.pending, len(data)
         if (
@@ -159,7 +159,7 @@ class RequestSide:
             size + LENGTH_BYTES != frame_bytes
             or head.index != index
             or not data.startswith(head.prefix, HEAD_BYTES)
-            or size > self.frame_bytes_max  # at least as large as the head it is for certain
+            or size > self.frame_bytes_max  # it is at least as large as its head
             or self._throttle.limits
             or self.draining
         ):
@@ -183,9 +183,9 @@ class RequestSide:
         return data
 
     def _follow(self, data: bytes, now_ms: int, now_ns: int) -> bytes | None:
-        """As `scan`, whatever the bytes are."""
+        """Do what `scan` does, in all cases."""
         pending = self.pending
-        if pending.data is not None:  # one more read slipped in behind a stop
+        if pending.data is not None:  # bytes that were read after a stop
             pending.keep_more(data)
             return None
         if pending.tail is not None:
@@ -207,19 +207,19 @@ class RequestSide:
         return self._scan_heads(data, 0, body_left, now_ms, now_ns, now_ms)
 
     def _complete(self, now_ns: int) -> None:
-        """The rest of a request goes on now: from here on the broker can work on it."""
+        """The rest of a request is forwarded now, so the broker can begin to process it."""
         in_flight = self._in_flight
         if in_flight and self._last_unanswered != self.frames:
             correlation_id, head, size, read_ms, _ = in_flight[-1]
             in_flight[-1] = (correlation_id, head, size, read_ms, now_ns)
 
     def resume(self, now_ms: int, now_ns: int) -> bytes | None:
-        """Go on with what was kept back; return what goes to the broker now."""
+        """Continue with kept bytes; return the bytes to forward now."""
         pending = self.pending
         if (pending.stop is Stop.LOGIN and self._login.awaits) or pending.waits_for_us:
             return None
         if pending.stop is Stop.LOGIN:
-            self.forget_heads()  # the same request may not go on now, or means something else
+            self.forget_heads()  # the same request may have to wait now, or count for another group
         pending.stop = Stop.NONE
         pending.waits_behind_fetch = False
         data, at = pending.data, pending.at
@@ -231,7 +231,7 @@ class RequestSide:
         return self._scan_heads(data, at, at, now_ms, now_ns, pending.read_ms)
 
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
-        """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` up to where it ends goes on."""
+        """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` to the end of the scan is forwarded."""
         head = self._head
         self._begin_turn(now_ms)
         while at < len(data):
@@ -277,7 +277,7 @@ class RequestSide:
         return bytes(data[start:at]) if at > start else None
 
     def _begin_turn(self, now_ms: int) -> None:
-        """Find what limits the scan that begins."""
+        """Find the limits of a scan."""
         self._body_left = self._whole.looked_bytes = 0
         self._limits = self._throttle.limits
         self._in_flight_max = self._throttle.in_flight_max(now_ms) if self._limits else IN_FLIGHT_MAX
@@ -287,7 +287,7 @@ class RequestSide:
         self._turn_ends = self.frames + FRAMES_PER_TURN
 
     def _most(self, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, read_ms: int) -> int:
-        """How many requests like the one at `at` may go on before this is asked again; 0: it waits, and is kept."""
+        """Return how many requests like the one at `at` may be forwarded before this is called again; 0: it waits, and is kept."""
         count, most = len(self._in_flight), 1
         if count:
             if self.ahead is None:
@@ -309,10 +309,10 @@ class RequestSide:
         return most
 
     def _pass_run(self, head: RequestContext, data: bytes | bytearray, at: int, most: int, now_ms: int, now_ns: int, read_ms: int) -> int:
-        """Note the request at `at`, and those like it behind it, that are not fetches.
+        """Forward the request at `at`, and equal ones behind it, that are not fetches.
 
         Returns:
-            Where those end that go on; `at`: the first one waits for the quota of produced bytes, and is kept.
+            The end of the forwarded requests; `at`: the first one waits for the quota of produced bytes, and is kept.
         """
         in_flight, ahead, known, room = self._in_flight, None, head, INT32_MAX
         if head.kind == PRODUCE:
@@ -349,14 +349,14 @@ class RequestSide:
     def _pass_fetches(
         self, head: RequestContext, data: bytes | bytearray, at: int, most: int, now_ms: int, now_ns: int, read_ms: int
     ) -> tuple[bytes | bytearray, int]:
-        """Note the fetch at `at`, and those like it behind it, as far as they may go: see `FetchRequests.pass_run`."""
+        """Forward the fetch at `at`, and equal ones behind it: see `FetchRequests.pass_run`."""
         before = len(self._in_flight)
         passed = self._fetches.pass_run(head, data, at, most, self.frame_bytes_max, now_ms, now_ns, read_ms)
         self._count(head, len(self._in_flight) - before)
         return passed
 
     def _pass_unanswered(self, head: RequestContext, at: int, size: int, now_ms: int) -> int:
-        """Record a Produce that has no answer; return where it ends."""
+        """Record a Produce without a response; return its end."""
         if self._recorded.record_unanswered(head, size, now_ms):
             self._in_flight_max = 0
         self.frames += 1
@@ -364,18 +364,18 @@ class RequestSide:
         return at + size + LENGTH_BYTES
 
     def _next_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int, now_ms: int) -> RequestContext | None:
-        """Find a head that is not like the last one, and what throttles its groups have; None: as in `_find_head`."""
+        """Find a head that differs from the last one, and the throttles of its groups; None: as in `_find_head`."""
         head = self._find_head(data, start, at, size, index)
         if head is None:
             return None
-        if self.frames > self._turn_began:  # the first one of a scan is free
+        if self.frames > self._turn_began:  # the first one of a scan does not count
             self._turn_ends -= self._frames_more
         if head.may_inherit and self._throttle_checks.inherits(head, now_ms, ungated=self.ungated):
             self._limits, self._in_flight_max = True, self._throttle.in_flight_max(now_ms)
         return head
 
     def _find_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int) -> RequestContext | None:
-        """Recognise or read a head that is not like the last one; None: more bytes are needed, or what stands before it goes on first."""
+        """Find or parse a head that differs from the last one; None: more bytes are needed, or earlier ones are forwarded first."""
         head = self._known.get(index)
         self._frames_more = 0
         if head is None or not data.startswith(head.prefix, at + HEAD_BYTES) or not head.size_min <= size <= self.frame_bytes_max:
@@ -384,7 +384,7 @@ class RequestSide:
                 return None
             self._frames_more = NEW_HEAD_FRAMES - 1 + head.head_bytes // NEW_HEAD_BYTES
             if head.key == ApiKey.SASL_AUTHENTICATE:
-                self.forget_heads()  # from here on the same request may mean something else
+                self.forget_heads()  # from here on the same request may have another meaning
         last = self._head
         if last is not None and last.index != index:
             if len(self._known) >= KNOWN_HEADS_MAX:
@@ -394,7 +394,7 @@ class RequestSide:
         return head
 
     def _read_head(self, data: bytes | bytearray, start: int, at: int, size: int) -> RequestContext | None:
-        """Parse a head that is not like one before."""
+        """Parse a head that is not known."""
         try:
             check_size(size, self.frame_bytes_max)
             head = self._classifier.resolve(data, at, size)
@@ -412,10 +412,10 @@ class RequestSide:
     # --- tokens of a login
 
     def pass_token(self, frame: memoryview, now_ms: int, now_ns: int) -> bool:
-        """Note a token, whole and by itself, that goes to the broker from where it lies. False: it is something else, nothing was done.
+        """Enter a token in the FIFO, which came as one whole frame and is forwarded from its buffer. False: it is something else.
 
         Raises:
-            ProtocolError: it cannot be read.
+            ProtocolError: it is invalid.
         """
         pending = self.pending
         if pending.stop or self._body_left or pending.data is not None or self.draining:
@@ -445,7 +445,7 @@ class RequestSide:
         return True
 
     def _scan_tokens(self, tail: bytearray, now_ms: int, now_ns: int) -> bytes | None:
-        """Follow tokens that travel bare, each when the one before it was answered."""
+        """Follow unframed tokens, each when the one before it was answered."""
         login = self._login
         onward = bytearray()
         while len(tail) >= LENGTH_BYTES:

@@ -1,9 +1,9 @@
-"""How many requests of a connection may go on behind those that have no answer yet.
+"""How many requests of a connection may be forwarded behind unanswered ones.
 
-Kafka reads a request when the one before it is answered, so none goes on behind one that brings the group over its bound. Here several go
-on before the first is judged, as long as all of them together, and what other connections of the group have sent ahead, fit its window.
+Kafka reads a request when the one before it is answered, so none is processed behind one that exceeds the group's bound. Here several are
+forwarded before the first is recorded, as long as all of them, and those of other connections of the group, fit its window.
 
-What is sent ahead is noted at the group only where that matters: where it is more than a small part of the room that is left.
+Requests ahead are noted at the group only where they matter: when they exceed a small part of the room that is left.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 NOTED_SHARE: Final = 64
-"""One connection that sends ahead less than this part of the room is not noted: most clients are far within their quota."""
+"""A connection whose requests ahead are less than this part of the room is not noted: most clients are far within their quota."""
 _EXACT: Final = 2.0**24
-"""Times are noted in whole parts of this, so that sums of them are exact and what is taken back leaves nothing."""
-_OBSERVE = Mode.OBSERVE  # a member of an Enum is found by a call
+"""Times are rounded to multiples of 1 / `_EXACT`, so that sums are exact and subtraction leaves 0."""
+_OBSERVE = Mode.OBSERVE  # an Enum member is looked up by a call
 
 
 class Share:
-    """What one connection has under way for a group, as far as it is noted there."""
+    """The usage that one connection has in flight for a group, as far as it is noted there."""
 
     __slots__ = ("amount", "group")
 
@@ -38,11 +38,11 @@ class Share:
         self.amount = 0.0
 
     def of_others(self, group: EnforcedGroup) -> float:
-        """Return what other connections have noted at `group`."""
+        """Return the usage that other connections have noted at `group`."""
         return group.pending - self.amount if group is self.group else group.pending
 
     def note(self, group: EnforcedGroup, amount: float) -> None:
-        """Let so much be noted at `group`, and nothing elsewhere."""
+        """Note `amount` at `group`, and nothing at other groups."""
         if group is not self.group:
             self.release()
             self.group = group
@@ -50,23 +50,23 @@ class Share:
         self.amount = amount
 
     def release(self) -> None:
-        """Nothing is under way any more."""
+        """Remove the note."""
         if self.group is not None:
             self.group.pending -= self.amount
             self.group, self.amount = None, 0.0
 
 
 _NOTHING: Final = Share()
-"""Of connections that never had anything noted, as most."""
+"""Used by connections without a note, which most are."""
 
 
 class RequestsAhead:
-    """Those of one connection.
+    """The requests ahead of one connection.
 
     Attributes:
-        bytes: produced bytes in flight behind the first request there; at least as many as there are.
-        is_bounded: whether a quota was asked for the requests since the last `note`.
-        is_noted: whether something is noted at a group.
+        bytes: produced bytes in flight behind the first request; an upper limit.
+        is_bounded: whether a quota was checked for the requests since the last `note`.
+        is_noted: whether usage is noted at a group.
     """
 
     __slots__ = (
@@ -90,15 +90,15 @@ class RequestsAhead:
         self._throttle = throttle
         self._classifier = heads
         self._produced = self._timed = _NOTHING
-        self._producer: RequestContext | None = None  # the last one whose produced bytes have a bound
-        self._timed_by: EnforcedGroup | None = None  # the last one that bounds their time
-        self._each = 0.0  # percent-seconds that one of them probably costs
+        self._producer: RequestContext | None = None  # the last group with a bound on produced bytes
+        self._timed_by: EnforcedGroup | None = None  # the last group with a bound on time
+        self._each = 0.0  # the estimated percent-seconds of one request
         self.bytes = 0
         self.is_bounded = False
         self.is_noted = False
 
     def room_bytes(self, head: RequestContext, now_ms: int) -> int:
-        """How many more produced bytes may go before those in flight are judged; below 0: those are all that the window can hold."""
+        """Return how many more produced bytes may be forwarded before those in flight are recorded; below 0: the window is used up."""
         group = head.client.produce(now_ms)
         if group is None or group.bound >= UNLIMITED or head.client.enforcement.mode is _OBSERVE or self._throttle.session_expiring(now_ms):
             return INT32_MAX
@@ -106,10 +106,10 @@ class RequestsAhead:
         in_flight = self._in_flight
         if len(in_flight) == 1:
             self.bytes = 0
-        certain_room = group.certain_room(now_ms)  # first: it may learn what other processes have under way
+        certain_room = group.certain_room(now_ms)  # first, since it may update the usage of other processes
         others = self._produced.of_others(group) if group.pending else 0
         room = certain_room - others
-        if room < in_flight[0][2] + self.bytes:  # some of what went ahead may have been judged since
+        if room < in_flight[0][2] + self.bytes:  # some of the requests ahead may have been recorded since
             ahead_bytes = self.bytes = produced_bytes(in_flight, group, now_ms)
             if room < ahead_bytes:
                 return -1 if group.would_throttle_ms(ahead_bytes + others, now_ms) > 0 else 0
@@ -117,7 +117,7 @@ class RequestsAhead:
         return int(room - in_flight[0][2] - self.bytes)
 
     def number(self, head: RequestContext, size: int, now_ms: int) -> int:
-        """How many more may go before the time of those in flight is known; 0: as far as is known it is all that the window can hold."""
+        """Return how many more requests may be forwarded before the time of those in flight is known; 0: the window is probably used up."""
         group = head.client.request(now_ms)
         if group is None or group.bound >= UNLIMITED or head.work is None or head.client.enforcement.mode is _OBSERVE:
             return INT32_MAX
@@ -134,7 +134,7 @@ class RequestsAhead:
         return 0 if group.would_throttle_ms(expected + others, now_ms) > 0 else 1
 
     def note(self, now_ms: int) -> None:
-        """Requests have gone ahead: let the other connections of their groups count them, where that matters."""
+        """Note requests ahead at their groups, where they matter, so that other connections count them."""
         self.is_bounded = False
         in_flight, producer, timed_by = self._in_flight, self._producer, self._timed_by
         if len(in_flight) < 2:
@@ -156,7 +156,7 @@ class RequestsAhead:
                 self.is_noted = self._attention.needs_settle = True
 
     def settle(self, now_ms: int) -> bool:
-        """Answers may have come: note what is under way now. Returns whether anything is noted still."""
+        """Update the notes after responses. Returns whether anything is still noted."""
         in_flight = self._in_flight
         if len(in_flight) < 2:
             self.release()
@@ -169,14 +169,14 @@ class RequestsAhead:
         return self.is_noted
 
     def release(self) -> None:
-        """Nothing is under way any more, or the connection ends."""
+        """Remove all notes, because nothing is in flight or the connection ends."""
         self._produced.release()
         self._timed.release()
         self.is_noted = False
 
 
 def _note_again(share: Share, group: EnforcedGroup, amount: float, now_ms: int) -> None:
-    """Note what is left of a share where it matters still."""
+    """Note the rest of a share where it still matters."""
     if amount * NOTED_SHARE > group.certain_room(now_ms):
         share.note(group, amount)
     else:

@@ -1,4 +1,4 @@
-"""Decides whether requests may go on while throttles last: the connection's own, and those of departed connections."""
+"""Decides whether requests may be forwarded during throttles: the connection's own, and those of departed connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ThrottleChecks:
 
     def __init__(self, throttle: ThrottleState) -> None:
         self._throttle = throttle
-        self._groups_met: set[ThrottlingGroup] | None = None  # that a request of this connection counts for
+        self._groups_met: set[ThrottlingGroup] | None = None  # groups of this connection's requests
 
     def inherits(self, context: RequestContext, now_ms: int, *, ungated: bool) -> bool:
         """Take over the longest throttle that a departed connection left to a group, before the first request of the group."""
@@ -39,7 +39,7 @@ class ThrottleChecks:
         return inherits
 
     def passes(self, context: RequestContext, size: int, now_ms: int, *, ungated: bool) -> bool:
-        """Whether throttles let a request go on. A client that closed its side also takes over throttles that were left meanwhile."""
+        """Whether throttles let a request pass. A client that has closed its side also takes over throttles that were left since."""
         throttle, client, kind = self._throttle, context.client, context.kind
         if throttle.session_expiring(now_ms):
             return throttle.passes_while_expiring(size)
@@ -55,7 +55,7 @@ class ThrottleChecks:
 
 
 def _groups_of(context: RequestContext, now_ms: int) -> tuple[ThrottlingGroup | None, ThrottlingGroup | None]:
-    """The groups that a request counts for: of its bytes or mutations, and of its time."""
+    """The groups of a request: for its bytes or mutations, and for its time."""
     client, kind = context.client, context.kind
     if kind == NO_ACK:
         return client.produce(now_ms), None

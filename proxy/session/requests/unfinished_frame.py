@@ -1,19 +1,19 @@
-"""A request that is not here in whole: the pieces that came, joined once."""
+"""An incomplete request: the pieces that arrived, joined once."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PIECE_BYTES: Final = 64 * 1024
-"""Less is put together as it comes, so that a frame of small reads is not a long list; more stays as it was read."""
+"""Smaller pieces are joined as they arrive, so that a frame of small reads is not a long list; larger ones are kept as read."""
 
 
 class UnfinishedFrame:
-    """Bytes from the beginning of a frame on. They are not moved while they grow: a long frame is copied once, when it is whole.
+    """The bytes from the beginning of a frame on. They are not moved while it grows: a long frame is copied once, when it is complete.
 
     Args:
-        data: what is here.
-        need: so many bytes have to be here before they are looked at.
+        data: the first bytes.
+        need: number of bytes to wait for.
     """
 
     __slots__ = ("_pieces", "_short", "have_bytes", "need_bytes")
@@ -25,7 +25,7 @@ class UnfinishedFrame:
         self.need_bytes = need
 
     def add(self, data: bytes) -> bool:
-        """Put `data` behind what is here; return whether that is enough."""
+        """Append `data`; return whether `need` bytes are there."""
         if len(self._short) + len(data) > PIECE_BYTES:
             self._pieces += (self._short, data)
             self._short = bytearray()
@@ -35,5 +35,5 @@ class UnfinishedFrame:
         return self.have_bytes >= self.need_bytes
 
     def joined(self) -> bytes:
-        """Return all that is here."""
+        """Return all bytes."""
         return b"".join((*self._pieces, self._short)) if self._pieces else bytes(self._short)

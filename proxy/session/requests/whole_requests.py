@@ -1,4 +1,4 @@
-"""Requests that are looked at as a whole before they go on: logins, changes of topics, what is answered here."""
+"""Requests that are parsed whole before they are forwarded: logins, changes of topics, requests that Sluice answers."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from proxy.session.throttle.throttle_state import ThrottleState
 
 @dataclass(slots=True)
 class FoundRequest:
-    """A request whose head is here, among the bytes of one scan.
+    """A request whose head was found in the bytes of one scan.
 
     Attributes:
-        context: what its head says.
-        data: the bytes; those from `start` to `at` go on, and the request begins at `at`.
-        size: of the request, without its length.
+        context: its context.
+        data: the bytes of the scan; those from `start` to `at` are forwarded, and the request begins at `at`.
+        size: length of the request, without its length field.
         now_ms: monotonic milliseconds; `now_ns` is the same time in nanoseconds.
         read_ms: when it was read.
-        may_wait: False: we drain, and nothing is awaited any more.
+        may_wait: False: Sluice drains, and nothing waits any more.
     """
 
     context: RequestContext
@@ -56,7 +56,7 @@ class FoundRequest:
 
     @property
     def end(self) -> int:
-        """Where it ends, which may be behind the bytes that are here."""
+        """The offset of its end, which may be behind the available bytes."""
         return self.at + LENGTH_BYTES + self.size
 
     @property
@@ -67,18 +67,18 @@ class FoundRequest:
 
     @property
     def frame(self) -> memoryview:
-        """Its bytes, as far as they are here."""
+        """Its available bytes."""
         return memoryview(self.data)[self.at : self.end]
 
 
 class ScanStep(NamedTuple):
-    """How a scan goes on behind a request.
+    """How a scan continues after a request.
 
     Attributes:
-        data: the bytes as they go on.
-        at: where in them the next request begins.
-        noted: how many requests were noted.
-        goes_on: whether scanning goes on.
+        data: the bytes to forward.
+        at: offset of the next request in them.
+        noted: number of requests entered in the FIFO.
+        goes_on: whether scanning continues.
     """
 
     data: bytes | bytearray
@@ -88,10 +88,10 @@ class ScanStep(NamedTuple):
 
 
 class WholeRequests:
-    """Those of one connection.
+    """Those requests of one connection.
 
     Attributes:
-        looked_bytes: of requests that were looked at in this scan.
+        looked_bytes: bytes of the requests that were parsed in this scan.
     """
 
     __slots__ = (
@@ -126,14 +126,14 @@ class WholeRequests:
         self._own_replies = own_replies
         self._reply = reply
         self._login = login
-        self._mutations: ControllerMutationFilter | None = None  # made when it is needed: few connections make or delete topics
+        self._mutations: ControllerMutationFilter | None = None  # created when needed: few connections create or delete topics
         self.looked_bytes = 0
 
     def take(self, request: FoundRequest) -> ScanStep:
-        """Deal with a request of a kind that is none of the data path's.
+        """Handle a request whose kind the data path does not handle.
 
         Raises:
-            ProtocolError: it does not read as its version says, or is too large, and nothing stands before it.
+            ProtocolError: it does not match its version, or is too large, and no other request is before it.
         """
         kind = request.context.kind
         if not self._is_looked_at(request):
@@ -149,14 +149,14 @@ class WholeRequests:
         return self._answer(request) if kind == ANSWER else self._take_in_if_ours(request)
 
     def _is_looked_at(self, request: FoundRequest) -> bool:
-        """Whether a request has to be here in whole: not one of topics that no quota bounds, nor one that sets too much for one user."""
+        """Whether a request has to be buffered whole: not a change of topics without a quota, nor one that sets too much for one user."""
         kind = request.context.kind
         if kind == MUTATION:
             return self._pending.worked is not None or self._filter().judges(request.context, request.now_ms)
         return kind < CONFIGS or request.size <= MAX_CONFIG_REQUEST_BYTES
 
     def _size_max(self, kind: int) -> int:
-        """How large such a request may be."""
+        """Return the maximum size of such a request."""
         if kind == MUTATION:
             return MAX_CHANGE_REQUEST_BYTES
         if kind == LOGIN:
@@ -164,7 +164,7 @@ class WholeRequests:
         return MAX_QUOTA_REQUEST_BYTES if kind >= ADMIN else MAX_HEADER_BYTES
 
     def _await_rest(self, request: FoundRequest) -> None:
-        """Keep a request until it is here in whole."""
+        """Keep a request until it is complete."""
         size, size_max = request.size, self._size_max(request.context.kind)
         if size <= size_max:
             self._pending.keep_tail(request.data[request.at :], size + LENGTH_BYTES)
@@ -174,7 +174,7 @@ class WholeRequests:
             raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
 
     def _may_have_topics(self, request: FoundRequest) -> bool:
-        """Look at the number of topics before the rest of them is kept. False: it is met again when what is before it went on."""
+        """Check the number of topics before the rest of a request is kept. False: the request is handled again after those before it."""
         context = request.context
         try:
             check_topic_count(context.api, request.data, request.at + HEAD_BYTES + len(context.prefix), request.end)
@@ -184,13 +184,13 @@ class WholeRequests:
         return True
 
     def _defer(self, request: FoundRequest, error: ProtocolError) -> None:
-        """Refuse a broken request; when others stand before it, not before they have gone on."""
+        """Refuse an invalid request, after the requests before it were forwarded."""
         if request.at == request.start:
             raise error
         self._pending.defer(request.data, request.at)
 
     def _answer(self, request: FoundRequest) -> ScanStep:
-        """Let a reply of Sluice's own stand for the request, which does not go on."""
+        """Enter a reply of Sluice's own in place of the request, which is not forwarded."""
         context = request.context
         reply = self._reply(request.correlation_id, context)
         self._own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
@@ -198,14 +198,14 @@ class WholeRequests:
         return _left_out(request, 0)
 
     def _take_in_if_ours(self, request: FoundRequest) -> ScanStep:
-        """Answer a request about quotas here; one for configurations only where it names users or clients."""
+        """Answer a request about quotas; one about configurations only when it names users or clients."""
         is_ours = request.context.kind == ADMIN or self._is_for_us(request)
         if is_ours is None:
             return _stopped(request)
         return self._take_in(request) if is_ours else self._note(plain_head(request.context), request)
 
     def _is_for_us(self, request: FoundRequest) -> bool | None:
-        """Whether a request for configurations names users or clients; None: it is long and kept until that is known."""
+        """Whether a configuration request names users or clients; None: it is long, and kept until that is known."""
         worked = self._pending.take_worked()
         if worked is not None:
             return bool(worked)
@@ -216,12 +216,12 @@ class WholeRequests:
         return finished(look)
 
     def _is_long(self, size: int) -> bool:
-        """Count a request that is looked at as a whole; return whether this one is too much for one call, with those before it."""
+        """Count a request that is parsed whole; return whether it is too much for one call, with those before it."""
         self.looked_bytes += size
         return self.looked_bytes > AT_ONCE_BYTES
 
     def _note(self, context: RequestContext, request: FoundRequest) -> ScanStep:
-        """Let the request go on as it is."""
+        """Forward the request as it is."""
         self._in_flight.append((request.correlation_id, context, request.size, request.read_ms, request.now_ns))
         context.client.usage.requests[context.key] += 1
         return ScanStep(request.data, request.end, 1, goes_on=True)
@@ -232,7 +232,7 @@ class WholeRequests:
         return self._mutations
 
     def _change_topics(self, request: FoundRequest) -> ScanStep:
-        """Judge a request that makes or deletes topics. With a stop it, or what is behind it, is kept back."""
+        """Check a request that creates or deletes topics. With a stop the request, or those behind it, are kept."""
         if request.may_wait and self._in_flight and self._filter().waits_for_its_turn(request.context):
             self._pending.keep(request.data, request.at, request.read_ms, Stop.ALONE)
             return _stopped(request)
@@ -260,7 +260,7 @@ class WholeRequests:
         return ScanStep(data[:at] + onward + data[request.end :], at + len(onward), 1, goes_on=True)
 
     def _decide(self, request: FoundRequest) -> MutationDecision | None:
-        """Judge a request that makes or deletes topics; None: it is kept, since it is long, or broken and not first."""
+        """Check a request that creates or deletes topics; None: it is kept, because it is long, or invalid and not the first."""
         look = self._filter().judge(request.context, request.frame, may_wait=request.may_wait)
         if self._is_long(request.size):
             self._pending.look_in_steps(look, request.data, request.at, request.read_ms)
@@ -272,14 +272,14 @@ class WholeRequests:
             return None
 
     def _ask(self, decision: MutationDecision, request: FoundRequest) -> bytes:
-        """Note the questions of a decision as in flight; return their frames."""
+        """Enter the probes of a decision in the FIFO; return their frames."""
         for question in decision.questions:
             context, size = question_head(question, request.context), len(question.frame) - LENGTH_BYTES
             self._in_flight.append((CORRELATION_ID, context, size, request.now_ms, request.now_ns))
         return b"".join(question.frame for question in decision.questions)
 
     def _refuse(self, refusal: Refusal, request: FoundRequest) -> ScanStep:
-        """Let a refusal stand for a request that does not go on."""
+        """Enter a refusal in place of a request that is not forwarded."""
         own_replies, context = self._own_replies, request.context
         self._attention.needs_settle = True
         if not request.may_wait:  # its verdict is not awaited any more
@@ -287,11 +287,11 @@ class WholeRequests:
             own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
             return _left_out(request, 1)
         own_replies.append(refusal, context, request.size, request.read_ms, request.now_ns)
-        self._pending.keep(request.data, request.end, request.read_ms, Stop.ALONE)  # what is behind it waits for the verdict
+        self._pending.keep(request.data, request.end, request.read_ms, Stop.ALONE)  # requests behind it wait for the verdict
         return _stopped(request, 1)
 
     def _log_in(self, request: FoundRequest) -> ScanStep:
-        """Watch a message of a login go to the broker; what is behind it waits for the answer."""
+        """Observe a message of a login that is forwarded; requests behind it wait for the response."""
         try:
             with memoryview(request.data) as whole, whole[request.at : request.end] as frame:
                 self._login.requested(request.context.api, frame, request.context.head_bytes)
@@ -303,7 +303,7 @@ class WholeRequests:
         return self._note(request.context, request)._replace(goes_on=False)
 
     def _take_in(self, request: FoundRequest) -> ScanStep:
-        """Take the request to be answered here, when nothing is in flight; until then it is kept with what is behind it."""
+        """Take a request that Sluice answers when nothing is in flight; until then it is kept with those behind it."""
         pending, context = self._pending, request.context
         if self._in_flight:
             pending.keep(request.data, request.at, request.read_ms, Stop.OURS)
@@ -319,10 +319,10 @@ class WholeRequests:
 
 
 def _stopped(request: FoundRequest, noted: int = 0) -> ScanStep:
-    """What stands before the request goes on, and nothing else."""
+    """Forward only what is before the request."""
     return ScanStep(request.data[: request.at], request.at, noted, goes_on=False)
 
 
 def _left_out(request: FoundRequest, noted: int) -> ScanStep:
-    """The request does not go on; what is behind it does."""
+    """Leave the request out, and continue behind it."""
     return ScanStep(request.data[: request.at] + request.data[request.end :], request.at, noted, goes_on=True)

@@ -1,4 +1,4 @@
-"""What stands in the bytes of an answer: where its throttle time is, what it counts, whether anything in it may have to change."""
+"""What the bytes of a response show: the offset of its throttle time, its size for quotas, whether it may have to be changed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, Looked
 from proxy.session.request_context import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, RequestContext
 
 SIZE = Struct(">i")
-STAMP_BYTES = 24  # enough of a Fetch answer to reach its throttle time when the header carries no tagged fields
+STAMP_BYTES = 24  # enough of a Fetch response to reach its throttle time when the header has no tagged fields
 
 
 def fetched_sizes(data: bytes | memoryview, at: int, count: int, header_version: int) -> list[int]:
-    """What so many answers to fetches count each, from `at` on; their headers have no tags: see `fetched_bytes`."""
+    """Return the bytes that each of `count` responses to fetches counts, from `at` on; their headers have no tags: see `fetched_bytes`."""
     sizes = []
     for _ in range(count):
         (size,) = SIZE.unpack_from(data, at)
@@ -29,7 +29,7 @@ def fetched_sizes(data: bytes | memoryview, at: int, count: int, header_version:
 
 
 def fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int) -> int:
-    """What the answer to a Fetch counts: 4 + body, as Kafka meters it; the correlation id is the 4."""
+    """Return the bytes that the response to a Fetch counts: 4 + body, as in Kafka; the correlation id is the 4."""
     if not api.response_header_version:
         return size
     if size > LENGTH_BYTES and not data[at + RESPONSE_HEAD_BYTES]:
@@ -38,7 +38,7 @@ def fetched_bytes(api: ApiVersion, data: bytes | memoryview, at: int, size: int)
 
 
 def bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_bytes: int) -> int:
-    """How much of a Fetch answer it takes to reach its throttle time, when its header may carry tagged fields."""
+    """Return how many bytes of a Fetch response reach its throttle time, when its header may have tagged fields."""
     if not api.response_header_version:
         return STAMP_BYTES
     header_bytes = response_header_len(api, data, at)
@@ -46,18 +46,18 @@ def bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_byt
 
 
 def throttle_place(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
-    """Where the throttle time stands in what is here of an answer."""
+    """Return the offset of the throttle time in the available bytes of a response."""
     return throttle_at(api, frame) if looked is None or looked.throttle_at == UNTOLD else looked.throttle_at
 
 
 def announced(api: ApiVersion, piece: bytes | memoryview, announce_ms: int) -> bytes | memoryview:
-    """Announce so much in the beginning of an answer, before anything in it is looked at."""
+    """Write the throttle time into the beginning of a response, before the response is parsed."""
     at = throttle_at(api, piece)
     return piece if at is None or at < 0 else stamped(piece, at, announce_ms)
 
 
 def stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | memoryview:
-    """Announce so much in an answer; one that is ours alone is changed where it lies."""
+    """Write the throttle time into a response; one of Sluice's own is changed in place."""
     if isinstance(frame, memoryview) and not frame.readonly:
         stamp(frame, at, announce_ms)
         return frame
@@ -67,19 +67,19 @@ def stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | mem
 
 
 def is_looked_at(head: RequestContext, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
-    """Whether something is looked for in all of an answer, of which so much is here; of a Fetch that is not clean for certain."""
+    """Whether a response has to be parsed whole; for a Fetch, unless it is certainly clean."""
     if head.whole:
         return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE
     return rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes
 
 
 def may_change(head: RequestContext, here_bytes: int, frame_bytes: int) -> bool:
-    """Whether something may have to change in a short answer, of which so much is here."""
+    """Whether a short response may have to be changed."""
     return head.rewrite in (WHOLE, ENDPOINTS) or (head.rewrite == WALK and here_bytes == frame_bytes <= AT_ONCE_BYTES)
 
 
 def is_clean(head: RequestContext, rewrite: int, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
-    """Whether an answer that might name new leaders is here in whole and names none, as nearly all of them; False where that takes long."""
+    """Whether a complete response that might name new leaders names none, as nearly all; False also when that takes long to tell."""
     if rewrite == ENDPOINTS:
         return not walk_produce(head.api, data, at, at + frame_bytes, AT_ONCE_BYTES)[1]
     end = at + frame_bytes
@@ -87,17 +87,17 @@ def is_clean(head: RequestContext, rewrite: int, data: bytes | memoryview, at: i
 
 
 def joined(pieces: list[bytes | memoryview]) -> bytes | memoryview | None:
-    """What may leave, in one piece; None: nothing."""
+    """Return the pieces as one; None: there are none."""
     return (pieces[0] if len(pieces) == 1 else b"".join(pieces)) if pieces else None
 
 
 def is_plain(head: RequestContext, data: bytes | memoryview, at: int, end: int) -> bool:
-    """Whether the whole answer from `at` to `end` has a header without tags, and nothing in it may have to change."""
+    """Whether the complete response from `at` to `end` has a header without tags, and certainly needs no change."""
     if head.kind > FETCH or head.rewrite == WHOLE:
         return False
     if head.api.response_header_version and (end - at == RESPONSE_HEAD_BYTES or data[at + RESPONSE_HEAD_BYTES]):
         return False
     try:
         return not head.rewrite or is_clean(head, head.rewrite, data, at, end - at)
-    except ProtocolError:  # for who can say so
+    except ProtocolError:  # for the types that can tell
         return False

@@ -1,4 +1,4 @@
-"""What an answer means for the quotas of who asked: bytes, time of the broker's threads, topics that changed."""
+"""The effect of a response on its client's quotas: bytes, handler time, changed topics."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from proxy.session.throttle.throttle_state import ThrottleState
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 MEMBER_SILENT_MS_MAX: Final = 1_000
-"""Kafka's default window. Heartbeats are 3 s apart in most clients; were they let through more slowly than they come, they and commits
-would stand in line until the client gives up the oldest, and with it the connection."""
+"""Kafka's default window. Heartbeats are 3 s apart in most clients; if each were delayed longer than that, they and commits
+would queue up until the client gives up the oldest, and with it the connection."""
 OPENING_ANSWERS_MAX: Final = 2
-"""With so many ApiVersions a client opens a connection: a second one if the broker does not know the version of the first (KIP-511)."""
+"""ApiVersions requests that open a connection: a second one if the broker does not know the version of the first (KIP-511)."""
 
 
 class AnswerVerdicts:
-    """Records and judges the answers of one connection.
+    """Records the responses of one connection, and applies the verdicts.
 
     Attributes:
-        answers: those that have begun.
-        request_quota: of the scope; while it is not enabled no time is taken.
-        times: made when it is.
-        meter: notes decisions; None: nothing is metered.
-        paying: the request whose answer has begun and is charged for the rest of it when its end comes.
+        answers: number of responses that have begun.
+        request_quota: the request-time quota of the scope; while it is not enabled, no time is measured.
+        times: measures handler time, created when it is needed.
+        meter: receives decisions; None: nothing is metered.
+        paying: the request whose response has begun, and which is charged for the rest when its end arrives.
     """
 
     __slots__ = (
@@ -75,9 +75,9 @@ class AnswerVerdicts:
         self._classifier = classifier
         self._login = login
         self._number = classifier.number
-        self._timed_group: EnforcedGroup | None = None  # whose time was charged and gave a verdict that is not noted yet ...
-        self._charged_ns = 0  # ... and how much
-        self._questions_ms = 0  # the verdict on the time of our questions, due with the answer to the request that made us ask
+        self._timed_group: EnforcedGroup | None = None  # group whose time was charged with a verdict that is not noted yet ...
+        self._charged_ns = 0  # ... and the amount
+        self._questions_ms = 0  # the verdict on the time of Sluice's own requests, due with the response to the client's request
         self.answers = 0
         self.meter = classifier.meter
         self.paying: RequestContext | None = None
@@ -85,15 +85,15 @@ class AnswerVerdicts:
         self.times: ConnectionHandlerTime | None = None
 
     def record_run_within(self, head: RequestContext, count: int, size: int, amount: int, now_ms: int) -> bool:
-        """Record answers to Produce requests like `head` that are within their quota for certain; False: nothing was recorded.
+        """Record responses to Produce requests like `head` that are certainly within the quota; False: nothing was recorded.
 
-        What is recorded in one step is what one by one would record: sums of integers below 2^53 are exact.
+        Recording them together equals recording them one by one, since sums of integers below 2^53 are exact.
 
         Args:
-            head: what the requests have in common.
-            count: how many they are: the first ones in flight, two at least.
-            size: bytes of each of them; 0: they differ.
-            amount: bytes of all.
+            head: the context of all requests.
+            count: number of requests, the first in flight; at least two.
+            size: size of each request in bytes; 0: they differ.
+            amount: sum of their sizes.
             now_ms: monotonic milliseconds.
         """
         group = head.client.produce(now_ms)
@@ -111,12 +111,12 @@ class AnswerVerdicts:
         return True
 
     def record_fetches_within(self, head: RequestContext, sizes: list[int], amount: int, now_ms: int) -> bool:
-        """Record answers to fetches like `head` that are within their quota for certain; False: nothing was recorded.
+        """Record responses to fetches like `head` that are certainly within the quota; False: nothing was recorded.
 
         Args:
-            head: what the fetches have in common.
-            sizes: bytes that each answer counts; two at least.
-            amount: the sum of them.
+            head: the context of all fetches.
+            sizes: bytes that each response counts; at least two.
+            amount: their sum.
             now_ms: monotonic milliseconds.
         """
         group = head.client.fetch(now_ms)
@@ -130,13 +130,13 @@ class AnswerVerdicts:
         return True
 
     def judge(self, head: RequestContext, amount: int, received_ms: int, time_ms: int, now_ms: int) -> int:
-        """Record the bytes of one answer, whose head is here; return milliseconds to announce in it.
+        """Record the bytes of one response, whose head has arrived; return the throttle time to announce in it, in ms.
 
         Args:
-            head: of its request, whose kind is at most FETCH.
-            amount: bytes that it counts.
+            head: the context of its request, whose kind is at most FETCH.
+            amount: the bytes that it counts.
             received_ms: when its request was read.
-            time_ms: what the time of the request says already; the longer of the two throttles holds, and only it is in the books.
+            time_ms: the throttle time by the request-time quota; the longer one applies, and only it is counted.
             now_ms: monotonic milliseconds.
         """
         client, kind = head.client, head.kind
@@ -164,7 +164,7 @@ class AnswerVerdicts:
     def _note_verdict(
         self, head: RequestContext, group: EnforcedGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int
     ) -> None:
-        """Meter verdicts with what the client is made to wait for them: the longer of the two, or less where that is excused."""
+        """Meter verdicts with the delay of the client: the longer of the two, or less where the client is excused."""
         waits_ms = throttle_ms if throttle_ms > time_ms and group is not None else min(time_ms, self._wait_max_ms(head))
         only_observes = head.client.enforcement.only_observes
         if only_observes:
@@ -184,12 +184,12 @@ class AnswerVerdicts:
             meter.record(group, amount, throttle_ms, applied_ms, now_ms, self._number, head.index)
 
     def _judge_time(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
-        """Take in the verdict on a request's time, where no other is longer."""
+        """Apply the verdict on a request's time, when no other is longer."""
         throttle, client = self._throttle, head.client
         work = head.work
         timed_by = None if work is None or head.is_question or (work.of_login and time_ms <= 0) else client.request(now_ms)
         if time_ms > 0 and timed_by is not None:
-            self._questions_ms = 0  # whose verdict is on all that was recorded is no second one
+            self._questions_ms = 0  # a group that has a verdict on everything recorded gets no second one
             client.request_throttled(timed_by, time_ms, now_ms)
             return throttle.judge(client, min(time_ms, self._wait_max_ms(head)), timed_by, now_ms, received_ms, len(self._in_flight))
         if head.kind == PASS and not throttle.is_of(timed_by):
@@ -199,16 +199,16 @@ class AnswerVerdicts:
         return 0
 
     def judge_login(self, head: RequestContext, time_ms: int, received_ms: int, now_ms: int) -> int:
-        """Take in the verdict on the time of a message of a login that is charged like any request."""
+        """Apply the verdict on the time of a login message that is charged like any request."""
         if self.meter is not None:
             self._note_verdict(head, None, 0, 0, time_ms, now_ms)
         return self._judge_time(head, time_ms, received_ms, now_ms)
 
     def _wait_max_ms(self, head: RequestContext) -> int:
-        """How long the time of a request may make its client wait: one that keeps a membership, not until that is lost.
+        """Return how long the time of a request may delay its client: a request that keeps a membership, not until that is lost.
 
-        Nor one with which a connection is opened, since a member may do that whose connection is gone. Who asks for more is no better
-        off than who opens another connection.
+        This includes the requests that open a connection, since a member may reconnect. A client that sends more of them gains nothing
+        over one that opens another connection.
         """
         key = head.key
         if key in COORDINATOR_KEYS or (key == ApiKey.API_VERSIONS and self.answers <= OPENING_ANSWERS_MAX):
@@ -216,7 +216,7 @@ class AnswerVerdicts:
         return INT32_MAX
 
     def is_free(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int) -> bool:
-        """Whether the time of a request of a login is not charged."""
+        """Whether the time of a login request is not charged."""
         if head.kind != LOGIN:
             return self.answers <= OPENING_ANSWERS_MAX
         return self._login.is_free(head.api, data[at : at + frame_bytes])
@@ -224,10 +224,10 @@ class AnswerVerdicts:
     def take_time(
         self, head: RequestContext, size: int, request_size: int, forwarded_ns: int, behind_bytes: int, now_ms: int, now_ns: int
     ) -> int:
-        """Charge the time of a request whose answer begins here; return the throttle time in ms.
+        """Charge the time of a request whose response begins here; return the throttle time in ms.
 
         Args:
-            behind_bytes: how many bytes were read behind the end of the answer; below zero: so many are to come.
+            behind_bytes: number of bytes read after the end of the response; below zero: the number still to arrive.
         """
         work, times, client = head.work, self.times, head.client
         assert work is not None
@@ -256,7 +256,7 @@ class AnswerVerdicts:
         return throttle_ms
 
     def pay_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
-        """The end of an answer is here: what it cost beyond what its head was charged for counts without a verdict, as in Kafka."""
+        """Charge the rest of the time at the end of a response, without a verdict, as in Kafka."""
         self.paying = None
         if self.times is None:
             return
@@ -269,7 +269,7 @@ class AnswerVerdicts:
                 self.meter.record_unchecked(group, rest_ns, now_ms, self._number, head.index)
 
     def postpone(self, time_ms: int, head: RequestContext, now_ms: int) -> None:
-        """The time of a question of ours gave a verdict: the client that made us ask waits for it with the answer to its own request."""
+        """Keep the verdict on the time of Sluice's own request for the response to the client's request that caused it."""
         self._questions_ms = time_ms
         group, self._timed_group = self._timed_group, None
         if self.meter is not None and group is not None:
@@ -277,11 +277,11 @@ class AnswerVerdicts:
             self.meter.record(group, self._charged_ns, time_ms, applied_ms, now_ms, self._number, head.index)
 
     def forget_questions(self) -> None:
-        """The verdict on the time of our questions is covered by a longer wait."""
+        """Drop the verdict on the time of Sluice's own requests, because a longer throttle covers it."""
         self._questions_ms = 0
 
     def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
-        """Take in that verdict, on a request that is answered here."""
+        """Apply that verdict to a request that Sluice answers."""
         time_ms, self._questions_ms = self._questions_ms, 0
         group = client.request(now_ms) if time_ms > 0 else None
         if group is not None:
@@ -289,7 +289,7 @@ class AnswerVerdicts:
             self._throttle.judge(client, time_ms, group, now_ms, now_ms, len(self._in_flight))
 
     def enabled_times(self) -> ConnectionHandlerTime | None:
-        """Return what takes the time of answers, None while no quota asks for it."""
+        """Return the measurement of handler time, None while no quota needs it."""
         return None if self.request_quota is None or not self.request_quota.enabled else self._times()
 
     def _times(self) -> ConnectionHandlerTime:
@@ -302,12 +302,12 @@ class AnswerVerdicts:
         self._times().pause()
 
     def resume(self, now_ns: int) -> None:
-        """It is read again."""
+        """The broker is read again."""
         if self.times is not None:
             self.times.resume(now_ns)
 
     def judge_changes(self, head: RequestContext, throttle_ms: int, received_ms: int, time_ms: int, now_ms: int) -> int:
-        """What became of topics is charged: return milliseconds to announce in that answer."""
+        """Apply the verdict on changed topics, which were charged; return the throttle time to announce, in ms."""
         ticket = head.ticket
         assert isinstance(ticket, PendingMutation)
         if self.meter is not None and time_ms > 0:

@@ -1,7 +1,7 @@
-"""The broker's bytes: match each answer with its request, count it, hold it or let it go on.
+"""The broker's bytes: matches each response with its request, records it, and holds or releases it.
 
-The size of an answer is known from its first four bytes, so the verdict falls before the body is here. Only what must
-change changes: four bytes of throttle time, hosts and ports; everything else is the broker's own bytes.
+The size of a response is in its first four bytes, so the decision is made before the body arrives. Only four bytes of throttle
+time, hosts and ports are changed; all other bytes are the broker's own.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from proxy.telemetry.latency import SHIFT
 HEAD = Struct(">ii")  # size, correlation id
 
 NOT_TAKEN = -1
-RUN_BYTES = 32 * 1024  # of answers in which something has to be looked at, so many are taken as a run
-SMALL_BYTES = 512  # what is found in shorter answers is found at once: there are at most as many as requests in flight
+RUN_BYTES = 32 * 1024  # a run of responses that need parsing has at most this many bytes
+SMALL_BYTES = 512  # shorter responses are parsed at once: there are at most as many as requests in flight
 
 
 class ResponseSide:
-    """What the broker sends on one connection.
+    """The responses of one connection.
 
     Attributes:
-        verdicts: what answers mean for quotas.
-        hold_until_ms: above 0: an answer is held until then.
-        broken: nothing behind this leaves; `Connection.settle` ends the connection.
-        work: a long answer that is looked at in steps, by `go_on`; what is read meanwhile is kept behind it.
+        verdicts: applies responses to quotas.
+        hold_until_ms: above 0: a response is held until this time.
+        broken: the error of an invalid response; nothing behind it is sent, and `Connection.settle` ends the connection.
+        work: parses a long response in steps of `go_on`; bytes read meanwhile are kept behind it.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class ResponseSide:
     )
 
     compares = False
-    """Whether each answer takes the long way, to be compared with what the broker announces in it."""
+    """whether each response takes the general path, to compare the broker's throttle time"""
 
     def __init__(
         self,
@@ -116,39 +116,39 @@ class ResponseSide:
         self._tail: bytearray | None = None
         self._tail_need = 0
         self._walker: Walker | None = None
-        self._held: list[bytes | memoryview] | None = None  # what left the broker's socket with or behind a held answer
-        self._held_stamps: list[tuple[int, int]] = []  # where in it throttle times stand, and what they announce
+        self._held: list[bytes | memoryview] | None = None  # bytes read from the broker with or behind a held response
+        self._held_stamps: list[tuple[int, int]] = []  # offsets of throttle times in them, and their values
         self.hold_until_ms = 0
         self.broken: ProtocolError | None = None
-        self._taken_ms = NOT_TAKEN  # the verdict on the time of the answer that comes next, where that was charged already
-        self._looked: Looked | None = None  # what was found in the long answer that comes next
-        self._looked_bytes = 0  # of long answers that this call has looked at
+        self._taken_ms = NOT_TAKEN  # the throttle time by request time of the next response, when that was charged already
+        self._looked: Looked | None = None  # the parsed content of the next, long response
+        self._looked_bytes = 0  # of long responses parsed in this call
         self.work: LongAnswer | None = None
-        self.work_bytes = 0  # of that answer
+        self.work_bytes = 0  # of that response
 
     @property
     def answers(self) -> int:
-        """How many answers have begun."""
+        """Number of responses that have begun."""
         return self.verdicts.answers
 
     @property
     def times(self) -> ConnectionHandlerTime | None:
-        """What is known of the handler time on this connection; None: no quota has asked for it."""
+        """The measurement of handler time on this connection; None: no quota has needed it."""
         return self.verdicts.times
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of answers that wait here; the rest of them waits in the broker's socket."""
+        """Bytes of responses that are kept; the rest of them stays in the broker's socket."""
         held = sum(map(len, self._held)) if self._held else 0
         return held + self.work_bytes + (0 if self._tail is None else len(self._tail))
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes of memory that this takes."""
+        """Bytes of memory used."""
         return self.held_bytes + (0 if self._walker is None else self._walker.kept_bytes)
 
     def drop(self) -> None:
-        """Nothing that is kept leaves any more."""
+        """Drop all kept bytes."""
         self._tail = self._held = self._walker = None
         self._held_stamps = []
         self.work = self._looked = None
@@ -156,37 +156,37 @@ class ResponseSide:
 
     @property
     def in_frame(self) -> bool:
-        """Whether an answer has begun that is not here in whole."""
+        """Whether a response has begun that is incomplete."""
         return self._body_left > 0 or bool(self._tail) or self.work is not None
 
     @property
     def unscanned(self) -> tuple[int, bytes]:
-        """How many bytes of an answer that was recorded are to come, and what is here of the next one."""
+        """Return how many bytes of a recorded response are still to arrive, and the available bytes of the next one."""
         return self._body_left, b"" if self._tail is None else bytes(self._tail)
 
     @property
     def passing_bytes(self) -> int:
-        """How much of an answer is still to come and goes on as it comes; 0 when the next bytes are looked at, held or changed."""
+        """Number of bytes still to arrive of a response that passes unchanged; 0 when the next bytes are parsed, held or changed."""
         return self._body_left if self._walker is None and self._held is None and self._tail is None else 0
 
     @property
     def owes_reply_now(self) -> bool:
-        """Whether what the client gets next is a reply of our own."""
+        """Whether the next response to the client is a reply of Sluice's own."""
         return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left and self.work is None
 
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """Take in bytes of the broker; return what goes to the client now.
+        """Scan bytes of the broker; return the bytes to send to the client now.
 
-        Here is the answer that most are: one, whole, within its quota for certain, to go on as it came. For any other nothing is noted
-        before `_follow`, but that its time may have been charged (`_taken_ms`).
+        The code here handles the usual case: one whole response, certainly within its quota, sent unchanged. For any other nothing is
+        recorded before `_follow`, except its time (`_taken_ms`).
 
         Args:
             data: the bytes.
             now_ms: monotonic milliseconds.
-            now_ns: the same time in nanoseconds, for what is measured rather than scheduled.
+            now_ns: the same time in nanoseconds, for measurements.
 
         Raises:
-            ProtocolError: the answer belongs to no request, or an address would leave that is not ours.
+            ProtocolError: the response belongs to no request, or contains an address that has no listener.
         """
         in_flight, frame_bytes = self._in_flight, len(data)
         if (
@@ -206,12 +206,12 @@ class ResponseSide:
         verdicts = self.verdicts
         request_quota = verdicts.request_quota
         if request_quota is not None and request_quota.enabled and head.work is not None:
-            if head.work.of_login or request_quota.custom_callback:  # which is asked for each group at each answer, and not twice
+            if head.work.of_login or request_quota.custom_callback:  # which is called once per group and response, not twice
                 return self._follow(data, now_ms, now_ns)
             self._taken_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
             if self._taken_ms > 0:
                 return self._follow(data, now_ms, now_ns)
-        # What follows is `AnswerVerdicts.judge` and `RequestContext.count` for one answer, written out: docs/adr/0009.
+        # The following lines are `AnswerVerdicts.judge` and `RequestContext.count` for one response, inlined: docs/adr/0009.
         client, cell, kind = head.client, head.cell, head.kind
         if kind == PRODUCE:
             amount, group = request_size, client.produce(now_ms)
@@ -244,7 +244,7 @@ class ResponseSide:
         return data
 
     def _follow(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """As `scan`, whatever the bytes are."""
+        """Do what `scan` does, in all cases."""
         body_left = self._body_left
         if body_left > len(data) and self._walker is None and self._held is None and self._tail is None:
             self._body_left = body_left - len(data)
@@ -268,7 +268,7 @@ class ResponseSide:
         return out[0] if len(out) == 1 else joined(out)
 
     def _follow_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """Go on behind what was followed so far."""
+        """Continue after the bytes followed so far."""
         body_left = self._body_left
         if body_left:
             if body_left <= len(data) and self.verdicts.paying is not None:
@@ -282,16 +282,16 @@ class ResponseSide:
         return joined(self._scan_answers(data, 0, at, now_ms, now_ns))
 
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
-        """So many bytes of the broker, at most `passing_bytes`, go to the client as they came."""
+        """Count bytes of the broker, at most `passing_bytes`, that go to the client unchanged."""
         if size == self._body_left and self.verdicts.paying is not None:
             self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
         self._body_left -= size
 
     def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
-        """Note the answers from `at` on that are alike, run by run, as far as they are within their quotas for certain.
+        """Record equal responses from `at` on, run by run, as far as they are certainly within their quotas.
 
         Returns:
-            Where they end.
+            The offset after them.
         """
         in_flight, begun = self._in_flight, -1
         while begun < at < len(data) and len(in_flight) > 1:
@@ -300,10 +300,10 @@ class ResponseSide:
         return at
 
     def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
-        """Note two or more answers from `at` on to Produce requests, or to fetches, that are alike.
+        """Record two or more equal responses from `at` on to Produce requests, or to fetches.
 
         Returns:
-            Where they end; `at`: nothing was noted.
+            The offset after them; `at`: nothing was recorded.
         """
         in_flight = self._in_flight
         _, head, _, _, sent_ns = in_flight[0]
@@ -326,7 +326,7 @@ class ResponseSide:
                 return at
         head.count(count, request_bytes, end - at - count * LENGTH_BYTES, amount)
         latencies = head.latencies
-        if in_flight[count - 1][4] == sent_ns:  # as nearly always: they were forwarded together
+        if in_flight[count - 1][4] == sent_ns:  # nearly always true, since they were forwarded together
             latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
             for _ in range(count):
                 in_flight.popleft()
@@ -337,10 +337,10 @@ class ResponseSide:
         return end
 
     def _find_run(self, head: RequestContext, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
-        """Find the whole answers from `at` on that go on as they came, to requests like `head`.
+        """Find the whole responses from `at` on that pass unchanged, to requests like `head`.
 
         Returns:
-            How many, the size of each request (0: they differ), their sum, and where the answers end.
+            Their number, the size of each request (0: they differ), the sum of the sizes, and the offset after the responses.
         """
         is_bare = head.is_bare
         end = len(data) if is_bare else min(len(data), at + RUN_BYTES)
@@ -363,7 +363,7 @@ class ResponseSide:
         return count, size_of_each, amount, at
 
     def release(self, now_ms: int) -> bytes | memoryview | None:
-        """The hold is over, or is ended early: return what waited; what is left of its wait is announced in it."""
+        """End the hold at its deadline or before; return the bytes that waited, with the remaining throttle time announced."""
         held, self._held = self._held, None
         stamps, self._held_stamps = self._held_stamps, []
         left_ms = self.hold_until_ms - now_ms
@@ -377,9 +377,9 @@ class ResponseSide:
         return memoryview(released)
 
     def take_own_replies(self, now_ms: int) -> bytes | None:
-        """Replies of our own whose turn has come, to be sent now unless they or an answer before them are held."""
+        """Return the due replies of Sluice's own, unless they or a response before them are held."""
         if self._body_left or self.work is not None:
-            return None  # the rest of the answer before them goes first
+            return None  # the rest of the response before them is sent first
         in_flight = self._in_flight
         leaving: list[bytes | memoryview] = []
         while in_flight and in_flight[0][0] is None:
@@ -389,16 +389,16 @@ class ResponseSide:
         return b"".join(leaving) if leaving else None
 
     def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
-        """A request that is answered here has its answer: that is held as a broker's would be, for the time that it cost the broker."""
+        """Hold the response to a request that Sluice answered, as a broker's would be, for the handler time that it cost."""
         self.verdicts.judge_questions(client, now_ms)
         if self._held is None and self._throttle.hold_until_ms > now_ms:
             self._held = []
             self.hold_until_ms = self._throttle.hold_until_ms
 
     def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
-        """Treat a reply of our own that refuses like the answer of a broker: it is held or announces the wait."""
+        """Handle a refusal like a broker's response: it is held or announces the throttle time."""
         throttle_ms = refusal.left_ms(now_ms)
-        self.verdicts.forget_questions()  # the quota of mutations makes its client wait
+        self.verdicts.forget_questions()  # the mutation quota throttles its client
         if throttle_ms > 0:
             refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
         throttle = self._throttle
@@ -419,10 +419,10 @@ class ResponseSide:
         return None
 
     def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
-        """Follow the answers from `at` on; return the pieces that may leave."""
+        """Follow the responses from `at` on; return the pieces to send."""
         end, in_flight, throttle = len(data), self._in_flight, self._throttle
         out: list[bytes | memoryview] = [] if self._held is None else self._held
-        leaving: list[bytes | memoryview] | None = None  # what was before an answer that is held
+        leaving: list[bytes | memoryview] | None = None  # pieces before a response that is held
         self._body_left = self._looked_bytes = 0
         is_timed = self.verdicts.enabled_times() is not None
         try:
@@ -465,7 +465,7 @@ class ResponseSide:
             else:
                 self._body_left = at - end
                 at = end
-        except ProtocolError as error:  # what came before the broken answer still leaves
+        except ProtocolError as error:  # the bytes before an invalid response are still sent
             self.broken = error
             self._attention.needs_settle = True
         if leaving is None and self._held is None and not out and start == 0 and at == end:
@@ -475,10 +475,10 @@ class ResponseSide:
         return out if self._held is None else leaving or []
 
     def _take_own_reply(self, correlation_id: int) -> bytes:
-        """Return the reply of Sluice's own that is due before an answer of the broker.
+        """Return the reply of Sluice's own that is due before a response of the broker.
 
         Raises:
-            ProtocolError: none is: the answer belongs to no request.
+            ProtocolError: there is none, so the response belongs to no request.
         """
         if not self._in_flight:
             raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
@@ -491,11 +491,11 @@ class ResponseSide:
     def _look_ahead(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
     ) -> tuple[Looked | None, bool] | None:
-        """Look at an answer that is judged, or that may have to change, before it is taken out of the FIFO.
+        """Parse a response that is recorded, or may have to be changed, before its entry is removed from the FIFO.
 
         Returns:
-            What was found in it, and whether it is known that nothing in it has to change. None: it is kept until more of it is here, or
-            looked at in steps.
+            The parsed content, and whether the response certainly needs no change. None: it is kept until more has arrived, or
+            parsed in steps.
         """
         here_bytes = len(data) - at
         wanted = frame_bytes if head.whole else min(frame_bytes, STAMP_BYTES)
@@ -513,7 +513,7 @@ class ResponseSide:
     def _account(
         self, data: bytes | memoryview, at: int, size: int, looked: Looked | None, now_ms: int, now_ns: int, *, is_timed: bool
     ) -> int:
-        """Take the oldest request out of the FIFO, and account its answer; return milliseconds to announce in that."""
+        """Remove the oldest request from the FIFO, and record its response; return the throttle time to announce, in ms."""
         in_flight = self._in_flight
         _, head, request_size, received_ms, forwarded_ns = in_flight.popleft()
         self.verdicts.answers += 1
@@ -539,11 +539,11 @@ class ResponseSide:
     def _look_at_long(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
     ) -> tuple[Looked | None, bool] | None:
-        """Look at an answer that is long, or that a request of ours waits for.
+        """Parse a response that is long, or that answers a request of Sluice's own.
 
         Returns:
-            What was found in it, and whether it is known that nothing in it has to change. None: it is looked at in steps, and all from
-            it on follows later.
+            The parsed content, and whether the response certainly needs no change. None: it is parsed in steps, and the bytes from
+            it on are followed later.
         """
         looked, self._looked = self._looked, None
         if looked is not None:
@@ -572,7 +572,7 @@ class ResponseSide:
         now_ms: int,
         now_ns: int,
     ) -> int:
-        """Charge the request time of an answer; return the throttle time that follows, in milliseconds."""
+        """Charge the request time of a response; return the throttle time in ms."""
         verdicts = self.verdicts
         assert head.work is not None
         if head.work.of_login and verdicts.is_free(head, data, at, frame_bytes):
@@ -597,7 +597,7 @@ class ResponseSide:
         time_ms: int,
         now_ms: int,
     ) -> int:
-        """Judge the answer to a login or to changes of topics, or compare the verdict with what the broker announces; as `judge`."""
+        """Apply the response to a login or to changes of topics, or compare the throttle time with the broker's; as `judge`."""
         if head.kind < MUTATION:
             return self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
         if head.kind == LOGIN:
@@ -606,10 +606,10 @@ class ResponseSide:
         changes_ms = 0 if looked is None else looked.throttle_ms
         return self.verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
 
-    # --- long answers
+    # --- long responses
 
     def _look(self, head: RequestContext, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
-        """Look at a whole answer."""
+        """Parse a whole response."""
         if head.ticket is not None:
             return head.ticket.look(frame, now_ms)
         if head.rewrite or head.kind == PRODUCE:
@@ -617,23 +617,23 @@ class ResponseSide:
         return as_it_came(frame)
 
     def _look_in_steps(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
-        """Look at the long answer at `at` in steps; it leaves after that, and what is behind it follows."""
+        """Parse the long response at `at` in steps; it is sent after that, and those behind it are followed."""
         behind = at + frame_bytes
         frame = data if at == 0 and behind == len(data) else data[at:behind]
         self._begin(self._pass_long(head, frame, now_ns), data[behind:], frame_bytes)
 
     def _begin(self, work: LongAnswer, behind: bytes | memoryview, size: int) -> None:
-        next(work)  # to its first pause, before which it does nothing
+        next(work)  # up to its first pause, before which it does nothing
         self.work = work
         self.work_bytes = size
         self._tail = bytearray(behind)
         self._attention.needs_settle = True
 
     def go_on(self, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """Take one step with the long answer; return what goes to the client now. When it has left, what is behind it is followed.
+        """Do one step of the long response; return bytes to send now. When it is sent, the responses behind it are followed.
 
         Raises:
-            ProtocolError: it does not read as its version says, or an address in it may not leave.
+            ProtocolError: it does not match its version, or contains an address that has no listener.
         """
         assert self.work is not None
         try:
@@ -644,7 +644,7 @@ class ResponseSide:
             return self.scan(bytes(behind), now_ms, now_ns) if behind else None
 
     def _pass_long(self, head: RequestContext, frame: bytes | memoryview, now_ns: int) -> LongAnswer:
-        """Look at a whole answer, which came at `now_ns`, in steps; then let it leave in pieces."""
+        """Parse a whole response, which arrived at `now_ns`, in steps; then send it in pieces."""
         now_ms = yield None
         look = self._look(head, frame, now_ms)
         try:
@@ -657,7 +657,7 @@ class ResponseSide:
         yield from in_pieces(self._scan_answers(frame, 0, 0, now_ms, now_ns))
 
     def _walk_in_steps(self, walker: Walker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
-        """Follow an answer while it passes; what takes longer than a moment goes on in steps (`work`), and nothing leaves yet."""
+        """Follow a response while it passes. When that takes long it continues in steps (`work`), and nothing is sent yet."""
         walk = walker.feed(body, Pace())
         try:
             next(walk)
@@ -668,7 +668,7 @@ class ResponseSide:
         return b""
 
     def _pass_walked(self, walk: Steps[bytes | memoryview]) -> LongAnswer:
-        """Follow a piece of an answer in steps; then let it leave."""
+        """Follow a piece of a response in steps; then send it."""
         try:
             while True:
                 walk.send((yield None))
@@ -682,7 +682,7 @@ class ResponseSide:
     def _judge_and_compare(
         self, head: RequestContext, frame: bytes | memoryview, amount: int, received_ms: int, time_ms: int, now_ms: int
     ) -> int:
-        """As `AnswerVerdicts.judge`; `frame` is what is here of the answer."""
+        """Do what `AnswerVerdicts.judge` does; `frame` is the available part of the response."""
         return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
 
     def _settle_login(self, head: RequestContext, frame: bytes | memoryview, sent_ms: int, *, is_judged: bool) -> None:
@@ -694,14 +694,14 @@ class ResponseSide:
             self._classifier.broker_times.logs_in = True
             self._throttle.hold_renewal()
         if self._login.bare:
-            self._tail = bytearray()  # from here on there are no heads
+            self._tail = bytearray()  # from here on there are no frames
 
     def _login_went_on(self) -> None:
         self._throttle.logging_in = self._login.under_way and self._login.free_left > 0
         self._attention.needs_settle = True
 
     def _scan_tokens(self, tail: bytearray) -> bytes | None:
-        """Follow the broker's tokens where they travel bare."""
+        """Follow the broker's unframed tokens."""
         leaving = bytearray()
         while self._login.bare and len(tail) >= LENGTH_BYTES:
             (size,) = SIZE.unpack_from(tail)
@@ -721,17 +721,17 @@ class ResponseSide:
         return bytes(leaving) or None
 
     def _note_stamp(self, place: int | None, announce_ms: int, held_at: int) -> None:
-        """Remember where a held answer, which will stand at `held_at` of what is held, says how long its client is throttled."""
+        """Store the offset in the held bytes, from `held_at` on, of a held response's throttle time."""
         if place is not None and place >= 0:
             self._held_stamps.append((held_at + place, announce_ms))
 
     def _change(
         self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, looked: Looked | None
     ) -> bytes | memoryview:
-        """Rewrite and stamp what is here of an answer; `piece` itself when nothing changes.
+        """Rewrite and stamp the available part of a response; `piece` itself when nothing changes.
 
         Args:
-            looked: what was found in it already; None: it is short, or nothing in its end can have to change.
+            looked: its parsed content; None: it is short, or needs no change at its end.
         """
         changed = piece
         if looked is None and head.api.key == ApiKey.API_VERSIONS:
@@ -741,7 +741,7 @@ class ResponseSide:
         if looked is not None:
             changed = looked.frame
             if not changed:
-                return changed  # the answer to a question of ours
+                return changed  # the response to a request of Sluice's own
         elif head.rewrite == BROKERS:
             beginning = piece if announce_ms <= 0 else announced(head.api, piece, announce_ms)
             known = self._rewriter.with_known_brokers(head.api, beginning, frame_bytes)
@@ -755,7 +755,7 @@ class ResponseSide:
         return changed
 
     def _begin_walk(self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
-        """Follow an answer from its beginning on; return what of `piece` may leave now."""
+        """Follow a response from its beginning; return the bytes of `piece` to send now."""
         self._walker = walker = self._rewriter.walker(head.api, frame_bytes)
         self._attention.needs_settle = True
         passed = self._walk_in_steps(walker, piece, b"")
@@ -764,7 +764,7 @@ class ResponseSide:
         return passed
 
     def _walk_on(self, data: bytes | memoryview, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """Go on with an answer that is followed while it passes."""
+        """Continue with a response that is followed while it passes."""
         assert self._walker is not None
         body = data if len(data) <= self._body_left else data[: self._body_left]
         rest = data[len(body) :]
@@ -780,7 +780,7 @@ class ResponseSide:
         return joined(self._scan_answers(b"".join((passed, rest)), 0, len(passed), now_ms, now_ns))
 
     def _keep_tail(self, data: bytes | memoryview, at: int, need: int) -> None:
-        """Keep an answer's beginning until `need` bytes of it are here."""
+        """Keep a response's beginning until `need` bytes of it have arrived."""
         if need > MAX_REWRITTEN_RESPONSE_BYTES:
             raise FrameSizeError(
                 f"answer of {need} bytes has to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"

@@ -1,4 +1,4 @@
-"""Where the brokers enforce the quotas too: what they announce beside what Sluice would. Ordinary sessions know nothing of this."""
+"""Compares the broker's throttle times with Sluice's, where the brokers enforce the quotas too. Ordinary sessions do not use this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {PRODUCE: "Produce", FETCH: "Fetch"}
 
 
 class ShadowResponseSide(ResponseSide):
-    """Takes the long way with each answer, and compares."""
+    """Handles each response on the general path, and compares."""
 
     __slots__ = ("counts",)
 
@@ -22,7 +22,7 @@ class ShadowResponseSide(ResponseSide):
     counts: ShadowCounts
 
     def scan(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
-        """As `ResponseSide.scan`, each answer by itself."""
+        """Do what `ResponseSide.scan` does, for each response by itself."""
         return self._follow(data, now_ms, now_ns)
 
     def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
@@ -49,13 +49,13 @@ class ShadowResponseSide(ResponseSide):
         return announce_ms
 
     def _timing(self, head: RequestContext, now_ms: int) -> EnforcedGroup | None:
-        """Who is held to a share of the broker's time, and has had a request timed."""
+        """Return the group whose request-time quota the client has, if a request of it was timed."""
         is_timed = head.work is not None and self.verdicts.enabled_times() is not None
         return head.client.request(now_ms) if is_timed else None
 
 
 def _broker_ms(head: RequestContext, frame: bytes | memoryview) -> int:
-    """What the broker announces in as much of an answer as is here."""
+    """Return the throttle time that the broker announces in the available part of a response."""
     place = throttle_at(head.api, frame)
     if place is None or place < 0 or place + INT32.size > len(frame):
         return 0

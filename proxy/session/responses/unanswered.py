@@ -1,7 +1,7 @@
-"""Requests that were forwarded and whose answers are not awaited: the connection has ended. They count all the same.
+"""Forwarded requests whose connection has ended before their responses. They still count for quotas.
 
-Produced bytes, mutations and time are recorded when the connection ends. What a fetch brings is known when the broker answers it, so its
-answer is still followed, for as long as the broker's side of the connection lasts.
+Produced bytes, mutations and time are recorded when the connection ends. The bytes of a fetch are known only from its
+response, so that is still followed, for as long as the broker's side of the connection lasts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _HEAD = Struct(">ii")  # size, correlation id
 
 
 class UnansweredRequests:
-    """Those of one connection that has ended.
+    """The unanswered requests of one connection that has ended.
 
     Args:
         in_flight: requests without an answer, oldest first.
-        throttle: takes the verdicts, which are left to the groups.
+        throttle: receives the verdicts, which are left to the groups.
         is_timed: whether the time of requests is recorded.
     """
 
@@ -45,7 +45,7 @@ class UnansweredRequests:
 
         Args:
             now_ms: monotonic milliseconds.
-            unfinished: so many of the last ones were not sent in whole: the broker does nothing with them.
+            unfinished: number of the last requests that were not sent whole: the broker does not process them.
         """
         complete = len(self._in_flight) - unfinished
         for at, (correlation_id, head, size, _, _) in enumerate(self._in_flight):
@@ -68,7 +68,7 @@ class UnansweredRequests:
             self._recorded(head, group, size, group.record(size, now_ms), now_ms, client.produce_throttled)
 
     def _record_time(self, head: RequestContext, size: int, now_ms: int) -> None:
-        """Charge what a request of its kind costs, as far as that is known."""
+        """Charge the estimated time of a request, as far as it is known for its kind."""
         client = head.client
         if head.work is None:
             return
@@ -91,7 +91,7 @@ class UnansweredRequests:
         now_ms: int,
         count: Callable[[EnforcedGroup, int, int], None],
     ) -> None:
-        """Meter a verdict, keep its books by `count`, and let the next connection wait for it."""
+        """Meter a verdict, count it with `count`, and leave the throttle to the next connection."""
         heads, throttle_ms = self._classifier, max(0, throttle_ms)
         if heads.meter is not None:
             applied_ms = 0 if head.client.enforcement.only_observes else throttle_ms
@@ -106,19 +106,19 @@ class UnansweredRequests:
         if throttle_ms > 0:
             self._throttle.judge_gone(head.client, throttle_ms, group, now_ms)
 
-    # --- answers to fetches
+    # --- responses to fetches
 
     def follow(self, skip_bytes: int, tail: bytes) -> None:
-        """Begin with the bytes that come from now on.
+        """Begin to follow the broker's bytes.
 
         Args:
-            skip_bytes: how many of them belong to an answer that was recorded.
-            tail: what is here of the next answer.
+            skip_bytes: number of bytes that belong to a response that was recorded.
+            tail: the available bytes of the next response.
         """
         self._skip_bytes, self._tail = skip_bytes, tail
 
     def scan(self, data: bytes, now_ms: int) -> None:
-        """Take in bytes of the broker; record what fetches brought. What does not read is not looked at."""
+        """Scan bytes of the broker, and record the bytes of fetches. Invalid bytes are ignored."""
         data, at = self._tail + data, self._skip_bytes
         while self._in_flight and len(data) - at >= RESPONSE_HEAD_BYTES:
             expected, head, _, _, _ = self._in_flight.popleft()

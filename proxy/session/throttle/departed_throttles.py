@@ -1,8 +1,8 @@
 """Throttles left by departed connections: new connections of the same group serve them.
 
-A broker mutes a channel, and a closed channel needs no mute: there a client that closes its connection after each request is never
-throttled. Here the throttle outlives its connection. Each new connection of the group takes the longest one that is left, before its
-first request that counts for the group goes on. A group without such throttles behaves exactly as Kafka's.
+A broker mutes a channel, and a closed channel is not muted: there, a client that closes its connection after each request is never
+throttled. Here the throttle outlives its connection. Each new connection of the group takes the longest remaining one, before its
+first request that counts for the group is forwarded. A group without such throttles behaves exactly as Kafka's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def leave_throttle(group: ThrottlingGroup, until_ms: int, now_ms: int, *, instea
 
 
 def longest_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGroup, int] | None:
-    """Find the longest throttle that was left to a group or to one that it is a part of.
+    """Find the longest throttle that was left to a group or to one of its parents.
 
     Returns:
         The group that it was left to, and when it is over; None: there is none.

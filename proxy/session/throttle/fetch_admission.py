@@ -1,7 +1,7 @@
 """The first of the two checks of a fetch: whether it may be forwarded now.
 
-An answer that has arrived cannot be un-sent as Kafka un-sends it (it empties the answer and takes the bytes
-back), so a fetch waits here while the group's rate plus what it and its forwarded fetches will bring exceeds the bound.
+A response that has arrived cannot be taken back as in Kafka, which empties the response and un-records its
+bytes. So a fetch waits here while the group's rate plus the expected bytes of it and of its forwarded fetches exceeds the bound.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 
 
 class FetchAdmission:
-    """The fetches of one connection that are under way, and the one that waits."""
+    """The forwarded fetches of one connection, and the one that waits."""
 
     __slots__ = (
         "_answer_bytes",
@@ -32,26 +32,26 @@ class FetchAdmission:
     )
 
     def __init__(self) -> None:
-        # expected bytes, and the most that was asked for; a list, since an empty deque takes 700 bytes of each connection
+        # expected bytes, and the most requested; a list, since an empty deque takes 700 bytes of each connection
         self._under_way: list[tuple[EnforcedGroup | None, int, int]] = []
-        self._summed: EnforcedGroup | None = None  # the group of which it is known how much more ...
-        self._summed_bytes = 0  # ... than is expected its fetches under way may bring
-        self._answer_bytes = UNKNOWN  # the size of this connection's last answer
-        self._answer_bytes_max = INT32_MAX  # the most that was asked of it
+        self._summed: EnforcedGroup | None = None  # the group for which `_summed_bytes` is computed
+        self._summed_bytes = 0  # the most bytes beyond the expected ones that its forwarded fetches may return
+        self._answer_bytes = UNKNOWN  # the size of this connection's last response
+        self._answer_bytes_max = INT32_MAX  # the most requested for it
         self._line: FetchQueue | None = None
         self._place: Place | None = None
         self._expected_bytes = 0  # of the fetch that was admitted last
-        self.bytes_max = 0  # the most that it may bring
-        self.notify: Callable[[], None] = _ignore  # called when asking again is worth while before the deadline
+        self.bytes_max = 0  # the most bytes that it may return
+        self.notify: Callable[[], None] = _ignore  # called when checking again is worth while before the deadline
         self.wait_until_ms = 0
-        self.throttle_ms = 0  # a verdict: how long the fetch that came last would have to wait by the group's rate; each fetch gets it once
+        self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
 
     def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_throttle_round: bool) -> bool:
-        """Whether a fetch of `group` may go on; if so, `bytes_max` says how much it may bring, if not, `wait_until_ms` when to ask again.
+        """Whether a fetch may be forwarded. If so, `bytes_max` is the most it may return; if not, `wait_until_ms` is when to check again.
 
         Args:
-            group: whose quota it is.
-            bytes_max: the most that it may bring by what it asks for and by the quota's window.
+            group: the group that it counts for.
+            bytes_max: the most it may return, by its request and by the quota's window.
             now_ms: monotonic milliseconds.
             read_ms: when it was read.
             has_throttle_round: whether this connection has the group's current throttle round already.
@@ -63,15 +63,15 @@ class FetchAdmission:
         return self._admits_in_turn(group, bytes_max, now_ms, read_ms, has_throttle_round=has_throttle_round)
 
     def may_follow(self, group: EnforcedGroup, now_ms: int) -> bool:
-        """Whether a fetch may go on behind those of this connection that are under way, if each brings all that it may.
+        """Whether a fetch may be forwarded behind this connection's fetches in flight, if each returns the most it may.
 
-        A guess is good enough for one: it is wrong once, and the next one is judged by what came. Kafka reads a request when the one
-        before it is answered, so there none goes on behind one that brings the group over its bound.
+        An estimate is enough for one fetch: it is wrong once, and the next one is checked with what was returned. Kafka reads a request when
+        the one before it is answered, so there none is processed behind one that exceeds the group's bound.
         """
         return group.would_throttle_ms(group.pending_at(now_ms) + self._more_bytes(group), now_ms) <= 0
 
     def passes_behind(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
-        """Note a fetch as forwarded as `passes` does, also behind others whatever they bring; False: nothing was done."""
+        """Record a fetch as forwarded, like `passes`, also behind others that may return their most; False: nothing was done."""
         if group.fetch_queue or self._place is not None:
             return False
         self._expect(group, bytes_max)
@@ -84,7 +84,7 @@ class FetchAdmission:
         return True
 
     def _more_bytes(self, group: EnforcedGroup) -> int:
-        """How much more than is expected those under way may bring."""
+        """Return how many bytes beyond the expected ones those in flight may return."""
         if self._summed is not group:
             under_way = self._under_way
             self._summed_bytes = sum(bytes_max - expected_bytes for other, expected_bytes, bytes_max in under_way if other is group)
@@ -92,7 +92,7 @@ class FetchAdmission:
         return self._summed_bytes
 
     def passes(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
-        """Note a fetch as forwarded if its group has room for it for certain, known without a measurement; False: nothing was done."""
+        """Record a fetch as forwarded if its group certainly has room for it, known without a measurement; False: nothing was done."""
         if group.fetch_queue or self._place is not None:
             return False
         self._expect(group, bytes_max)
@@ -134,23 +134,23 @@ class FetchAdmission:
         return True
 
     def _expect(self, group: EnforcedGroup, bytes_max: int) -> None:
-        """Guess what a fetch will bring: what this connection's last answer brought, else the group's last one, else all it may bring."""
+        """Estimate what a fetch returns: as much as this connection's last response, else the group's last one, else the most it may."""
         self.bytes_max = bytes_max
         expected_bytes = self._answer_bytes
         if expected_bytes == UNKNOWN:
             expected_bytes = bytes_max if group.fetch_answer_bytes == UNKNOWN else group.fetch_answer_bytes
         elif self._answer_bytes_max < bytes_max and 2 * expected_bytes >= self._answer_bytes_max:
-            expected_bytes = max(expected_bytes, bytes_max)  # the last one was short because little was asked for
+            expected_bytes = max(expected_bytes, bytes_max)  # the last one was short because little was requested
         self._expected_bytes = expected_bytes
 
     def _own_bytes(self, group: EnforcedGroup) -> float:
-        """What the fetch counts for itself; an answer larger than a window goes when the window is empty."""
+        """Return the bytes that the fetch counts for itself; a response larger than a window is admitted when the window is empty."""
         return min(self._expected_bytes, group.max_value_in_window())
 
     def forwarded(self, group: EnforcedGroup | None) -> None:
-        """A fetch went to the broker: the one that `group` admitted, or with None one that no quota judges.
+        """Record a forwarded fetch: the one that `group` admitted, or with None one that no quota limits.
 
-        It is under way before it leaves the queue, since the next one may wait in another process.
+        It is counted before it leaves the queue, since the next one may wait in another process.
         """
         if group is None:
             self._under_way.append((None, 0, INT32_MAX))
@@ -162,7 +162,7 @@ class FetchAdmission:
             self.leave_queue()
 
     def answered(self, size_bytes: int) -> None:
-        """The answer of the oldest fetch under way is here."""
+        """The response to the oldest fetch in flight has arrived."""
         self._answer_bytes = size_bytes
         self._summed = None
         if self._under_way:
@@ -174,7 +174,7 @@ class FetchAdmission:
                     group.fetch_queue.tell_first()
 
     def leave_queue(self) -> None:
-        """The fetch that waits here goes, or cannot go for another reason: the next one is first in line."""
+        """Leave the queue, because the fetch is forwarded, or waits for another reason; the next one becomes the first."""
         if self._place is None:
             return
         assert self._line is not None
@@ -182,7 +182,7 @@ class FetchAdmission:
         self._line = self._place = None
 
     def abandon(self) -> None:
-        """The connection ends: nothing of it is under way or waits any more."""
+        """The connection ends: remove its fetches in flight and the one that waits."""
         self.leave_queue()
         self.notify = _ignore
         while self._under_way:
@@ -193,9 +193,9 @@ class FetchAdmission:
                     group.fetch_queue.tell_first()
 
     def _queue_changed(self) -> None:
-        """There may be room now: ask again."""
+        """Check again, because there may be room now."""
         self.notify()
 
 
 def _ignore() -> None:
-    """Do nothing until a connection listens."""
+    """Used until a connection sets `notify`."""
