@@ -1,4 +1,4 @@
-"""Kinds of decisions, as column `kind` of `events` has them. The writer notes decisions under the same numbers."""
+"""Kinds of decisions: the values of column `kind` in table `events`. The writer uses the same numbers."""
 
 from typing import Final
 
@@ -6,25 +6,25 @@ RECORD: Final = 0
 UNCHECKED: Final = 1
 UNRECORD: Final = 2
 NOTE: Final = 3
-"""What nothing recorded: a fetch that waits. From here on no sensor records."""
+"""A decision that recorded nothing: a fetch that waits. This and all higher numbers belong to no sensor."""
 CHARGED: Final = 4
 REFUSED: Final = 5
 OWED: Final = 6
 SETTLED: Final = 7
 ASKED: Final = 8
-"""Controller mutations: counted, since the balance was not below zero; refused, since it was; counted whatever the balance, and waited for
-behind (permissive); the difference to what was counted, when the answer says what really happened; asked and not below zero, while another
-bucket of the same chain of groups refused."""
+"""Controller mutations: CHARGED, since the balance was not below zero; REFUSED, since it was; OWED: counted whatever the balance, and
+throttled afterwards (permissive); SETTLED: the difference to the first count by the response; ASKED: checked and not below zero, while
+another bucket of the same chain of groups refused."""
 
 REMOTE: Final = 9
 SKIPPED: Final = 10
-"""Usage that another process recorded: recorded here too, unchecked, when it became known; only noted, since it is older than all samples
-or amounts to nothing: a group that begins to count with others notes its own process so, with the total that it found."""
+"""REMOTE: usage that another process recorded, recorded here too, unchecked, when it became known. SKIPPED: only noted, because it is older
+than all samples, or the first total of a group that begins to share usage."""
 
 OF_BUCKETS: Final = (CHARGED, REFUSED, OWED, SETTLED, ASKED)
 
 MUTATION: Final = "ControllerMutation"
-"""The quota type whose decisions have the kinds `OF_BUCKETS`: token buckets measure it."""
+"""The quota type whose decisions have the kinds `OF_BUCKETS`, since token buckets measure it."""
 
 EXCUSED_MS: Final = -1
-"""`applied_ms` of a connection that waits for nothing, because it keeps a group membership alive."""
+"""`applied_ms` of a connection that is not delayed, because it keeps a group membership alive."""

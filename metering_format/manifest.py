@@ -1,4 +1,4 @@
-"""A manifest: what the files of one rotation are, and what they add up to. It is written last; readers know no file without one."""
+"""A manifest describes the files of one rotation and their totals. It is written last; readers ignore files without one."""
 
 from typing import Any, Final, Literal
 
@@ -7,7 +7,7 @@ import msgspec
 from metering_format.places import file_set_name
 
 RUN_KEYS: Final = ("run_id", "proxy_id", "proxy_version", "wall_offset_ms", "level", "names", "settings", "quota_config_sha256")
-"""What a manifest says of its run; the segments of that run say the same under the same keys."""
+"""Keys that describe the run, in manifests and in the segments of the run."""
 
 
 class FileEntry(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 
 
 class TypeCount(msgspec.Struct, frozen=True):
-    """What the decisions of one quota type add up to; `units` are bytes, nanoseconds or connections."""
+    """Totals of the decisions of one quota type; `units` are bytes, nanoseconds or connections."""
 
     decisions: int = 0
     units: int = 0
@@ -30,7 +30,7 @@ class TypeCount(msgspec.Struct, frozen=True):
 
 
 class UsageTotal(msgspec.Struct, frozen=True):
-    """What the usage rows add up to."""
+    """Totals of the usage rows."""
 
     requests: int = 0
     produce_bytes: int = 0
@@ -39,16 +39,16 @@ class UsageTotal(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One file set: the files that were written together. Fields stand in the order of the text.
+    """One file set: the files that were written together. The order of the fields is that of the text.
 
     Attributes:
-        first_ts_ms, last_ts_ms: in wall time, as all times of the files.
-        wall_offset_ms: was added to monotonic milliseconds for that, one number for the whole run.
-        truncated: put together from what a crash left behind.
-        final: the last file set of its run.
-        part: how many file sets before it have the same first number, since they held no decision.
+        first_ts_ms, last_ts_ms: wall-clock time in ms, as all times of the files.
+        wall_offset_ms: wall-clock time minus monotonic time in ms; constant for the run.
+        truncated: whether the file set was recovered after a crash.
+        final: whether it is the last file set of its run.
+        part: number of file sets before it with the same first number, because they held no decision.
         previous: the file set before it in the run, or None.
-        replaces: SHA-256 of the manifests that stood here before a user was forgotten, the oldest first.
+        replaces: SHA-256 of the manifests that this one replaced when a user was forgotten, the oldest first.
     """
 
     schema: int
@@ -79,27 +79,27 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file_set(self) -> str:
-        """The name that its files share."""
+        """The common name of its files."""
         return file_set_name(self.run_id, self.first_seq, self.part)
 
     @property
     def compares(self) -> bool:
-        """Whether brokers kept the quotas, so that their throttles stand beside Sluice's."""
+        """Whether the brokers enforce the quotas too, so that their throttle times are compared with Sluice's."""
         return self.settings.get("store") == "forward"
 
     @property
     def num_samples(self) -> int:
-        """Samples of the sensors, as the proxy was set."""
+        """Number of samples of the sensors."""
         return int(self.settings.get("num_samples", 11))
 
     @property
     def window_ms(self) -> int:
-        """Length of a sample, as the proxy was set."""
+        """Length of a sample in ms."""
         return int(self.settings.get("window_ms", 1_000))
 
 
 def manifest_text(manifest: Manifest) -> bytes:
-    """Return what stands in the file of a manifest. `replaces` is there only after a user was forgotten."""
+    """Return the content of a manifest's file. `replaces` is present only after a user was forgotten."""
     fields: dict[str, Any] = msgspec.to_builtins(manifest)
     if not manifest.replaces:
         del fields["replaces"]
@@ -107,5 +107,5 @@ def manifest_text(manifest: Manifest) -> bytes:
 
 
 def pretty(fields: dict[str, Any]) -> bytes:
-    """Return JSON as manifests and ledgers have it, with a line for each key."""
+    """Return JSON in the form of manifests and ledgers, with one line for each key."""
     return msgspec.json.format(msgspec.json.encode(fields), indent=1)

@@ -7,31 +7,31 @@ from typing import Final
 
 SCHEMA_VERSION: Final = 1
 SHARED_SCHEMA_VERSION: Final = 2
-"""Of the runs of processes that share usage: it has `SHARED_COLUMNS` more. Other runs are written as they were before there were any."""
+"""Schema version of runs whose processes share usage, with `SHARED_COLUMNS` added. Other runs have version 1."""
 SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION)
 SHARED: Final = "shared"
-"""Among the settings of a run: with which processes it shares usage."""
+"""Setting of a run: the processes that share usage."""
 KIND: Final = "sluice-metering"
-"""What a manifest says of itself: `schema` and `kind`."""
+"""The kind of a manifest, in its keys `schema` and `kind`."""
 
 SEGMENTS: Final = "segments"
 MANIFESTS: Final = "manifests"
 REMOVED: Final = "removed"
-"""Ledgers of what retention removed, one of each proxy."""
+"""Directory of the ledgers of files that retention removed, one for each proxy."""
 LEDGER_KIND: Final = "sluice-metering-removed"
 
 PATH_HEADER: Final = "sluice-path"
 PART_HEADER: Final = "sluice-part"
-"""Of a message: the file's path below the metering directory, and the part's number and how many there are ("0/3")."""
+"""Header of a message: the file's path below the metering directory, the number of the part, and the number of parts ("0/3")."""
 
 
 def file_set_name(run_id: str, first_seq: int, part: int = 0) -> str:
-    """Return the name that the files of one rotation share; `part` counts those before it that held no decision."""
+    """Return the common name of the files of one rotation; `part` is the number of file sets before it that held no decision."""
     return f"{run_id}-{first_seq:016d}" + (f".{part:04d}" if part else "")
 
 
 def schema_of(settings: Mapping[str, object]) -> int:
-    """Return the schema version of a run's files, by the settings that its manifests tell of."""
+    """Return the schema version of a run's files, from the settings in its manifests."""
     return SHARED_SCHEMA_VERSION if SHARED in settings else SCHEMA_VERSION
 
 

@@ -1,6 +1,6 @@
 """Arrow schemas of every metering table, version 2. Files of version 1 lack `SHARED_COLUMNS`.
 
-Units stand in the names: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes. `seq` numbers the decisions of a run, without holes.
+Suffixes are units: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes. `seq` numbers the decisions of a run, without gaps.
 """
 
 from typing import Final
@@ -32,7 +32,7 @@ DIM_GROUP: Final = pa.schema(
         _field("tag_user", pa.string(), nullable=True),
         _field("tag_client_id", pa.string(), nullable=True),
         _field("tag_ip", pa.string(), nullable=True),
-        _field("tags", pa.string(), nullable=True),  # JSON of what a custom callback said
+        _field("tags", pa.string(), nullable=True),  # JSON of the tags that a custom callback returned
         _field("num_samples", pa.int32()),
         _field("window_ms", pa.int32()),
         _field("cap_ms", pa.int32(), nullable=True),
@@ -83,7 +83,7 @@ STATES: Final = pa.schema(
         _field("fetch_enabled", pa.bool_()),
         _field("request_enabled", pa.bool_()),
         _field("level", pa.string()),  # sample, packed, trace
-        _field("switches", pa.string(), nullable=True),  # JSON: mode by target, where there are any
+        _field("switches", pa.string(), nullable=True),  # JSON: mode by target, empty without switches
     ]
 )
 """How the proxy was set from a sequence number on."""
@@ -132,11 +132,11 @@ SAMPLES: Final = pa.schema(
         _field("thr_pos", _list(pa.int32()), nullable=True),
         _field("thr_ms", _list(pa.int32()), nullable=True),
         _field("applied_ms", _list(pa.int32()), nullable=True),
-        _field("remote_n", pa.int32(), nullable=True),  # of `n` and `sum`, what other processes recorded
+        _field("remote_n", pa.int32(), nullable=True),  # the part of `n` and `sum` that other processes recorded
         _field("remote_sum", pa.int64(), nullable=True),
         _field("remote_pos", _list(pa.int32()), nullable=True),
         _field("remote_source", _list(pa.string()), nullable=True),  # number of a worker
-        _field("remote_total", _list(pa.int64()), nullable=True),  # all that the source had used in the group by then
+        _field("remote_total", _list(pa.int64()), nullable=True),  # the source's total for the group by then
     ]
 )
 """One closed sample of one sensor, or a part of one; the lists, one entry per event, are null at level `sample`."""
@@ -164,7 +164,7 @@ EVENTS: Final = pa.schema(
         _field("since_ms", pa.int64(), nullable=True),
         _field("source", pa.string(), nullable=True),
         _field("source_total", pa.int64(), nullable=True),
-        _field("assumed", pa.float64(), nullable=True),  # 0: what workers of one machine know of each other is not estimated
+        _field("assumed", pa.float64(), nullable=True),  # 0: usage of workers of one host is known, not estimated
     ]
 )
 """One decision: at level `trace` all of them, at the others what a token bucket decided about controller mutations, which have no samples,
@@ -191,7 +191,7 @@ USAGE: Final = pa.schema(
         _field("handler_ns", pa.int64()),
         _field("throttled_requests", pa.int64()),
         _field("throttle_ms", pa.int64()),
-        _field("waited_requests", pa.int64(), nullable=True),  # of the throttled ones, those that were not only observed or excused
+        _field("waited_requests", pa.int64(), nullable=True),  # of the throttled ones, those that were neither only observed nor excused
         _field("waited_ms", pa.int64(), nullable=True),
         _field("connections_opened", pa.int32()),
         _field("connections_open", pa.int32()),
@@ -204,8 +204,8 @@ COMPARISONS: Final = pa.schema(
         _RUN,
         _PROXY,
         _field("ts_ms", pa.int64()),
-        _field("quota_type", pa.string()),  # Produce, Fetch: what was answered
-        _field("group_ref", pa.int32(), nullable=True),  # whose throttle is Sluice's; null: no quota is known here
+        _field("quota_type", pa.string()),  # Produce, Fetch: the API of the response
+        _field("group_ref", pa.int32(), nullable=True),  # the group that Sluice throttled; null: no quota is known to Sluice
         _field("client_ref", pa.int32(), nullable=True),
         _field("broker_ms", pa.int32()),
         _field("sluice_ms", pa.int32()),

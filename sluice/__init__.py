@@ -1,1 +1,1 @@
-"""What is stable for users of Sluice as a library; every other package may change with any release."""
+"""The stable interface for users of Sluice as a library; all other packages may change with any release."""

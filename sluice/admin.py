@@ -29,7 +29,7 @@ from sluice.login import Login
 from sluice.quota_targets import QuotaLimit, QuotaTarget
 
 _SESSION_SHARE: Final = 0.8
-"""Of a session; then there is another login, since brokers end a connection whose session is over."""
+"""Share of a session's lifetime after which the client logs in again, since brokers close a connection whose session is over."""
 _CLIENT_NAME: Final = "sluice-admin"
 _NAMES: Final = {
     -1: "UNKNOWN_SERVER_ERROR",
@@ -43,11 +43,11 @@ _NAMES: Final = {
 
 
 class QuotaAdminError(Exception):
-    """The cluster could not be asked, or said no.
+    """The cluster did not answer, or refused.
 
     Attributes:
-        code: Kafka's error code; None when no answer came.
-        message: what it says.
+        code: Kafka's error code; None without a response.
+        message: the broker's message.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -58,7 +58,7 @@ class QuotaAdminError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaFilterComponent:
-    """One condition of a filter: how `match` is looked at says `match_type` (0 exact, 1 default, 2 any)."""
+    """One condition of a filter; `match_type` is 0 for exactly `match`, 1 for the default entity, 2 for any."""
 
     entity_type: str
     match_type: int
@@ -66,40 +66,40 @@ class ClientQuotaFilterComponent:
 
     @classmethod
     def of_entity(cls, entity_type: str, name: str) -> Self:
-        """Exactly this name."""
+        """Match exactly this name."""
         return cls(entity_type, 0, name)
 
     @classmethod
     def of_default_entity(cls, entity_type: str) -> Self:
-        """The default entity."""
+        """Match the default entity."""
         return cls(entity_type, 1)
 
     @classmethod
     def of_entity_type(cls, entity_type: str) -> Self:
-        """Every name, and the default."""
+        """Match every name, and the default entity."""
         return cls(entity_type, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaFilter:
-    """Which entities are wanted. `strict`: those that have no other types."""
+    """The conditions that an entity has to meet. `strict`: it has no other types."""
 
     components: Sequence[ClientQuotaFilterComponent] = ()
     strict: bool = False
 
     @classmethod
     def all(cls) -> Self:
-        """All entities."""
+        """Match all entities."""
         return cls()
 
     @classmethod
     def contains(cls, components: Iterable[ClientQuotaFilterComponent]) -> Self:
-        """Entities that meet these conditions, whatever else they have."""
+        """Match entities that meet these conditions, whatever other types they have."""
         return cls(tuple(components))
 
     @classmethod
     def contains_only(cls, components: Iterable[ClientQuotaFilterComponent]) -> Self:
-        """Entities of just these types."""
+        """Match entities of exactly these types."""
         return cls(tuple(components), strict=True)
 
 
@@ -112,13 +112,13 @@ class ClientQuotaAlteration:
 
 
 class AsyncQuotaAdmin:
-    """Asks one broker after another until one answers. An asynchronous context manager.
+    """An asynchronous context manager that tries one broker after another until one answers.
 
     Args:
-        bootstrap_servers: `HOST:PORT`, several with commas.
+        bootstrap_servers: `HOST:PORT`, comma-separated.
         ssl_context: for listeners with TLS.
         login: for listeners with SASL; `sluice.client_properties` reads both from Kafka's client.properties.
-        timeout_ms: how long a call may take.
+        timeout_ms: time limit of a call.
     """
 
     def __init__(
@@ -142,16 +142,16 @@ class AsyncQuotaAdmin:
         await self.close()
 
     async def close(self) -> None:
-        """End the connection; the next call opens another one."""
+        """Close the connection; the next call opens another one."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def describe_client_quotas(self, wanted: ClientQuotaFilter | None = None) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Return the entities that a filter finds, with their values; without a filter all.
+        """Return the entities that match a filter, with their values; without a filter all.
 
         Raises:
-            QuotaAdminError: no answer, or the broker refuses the filter.
+            QuotaAdminError: no response, or the broker refuses the filter.
         """
         wanted = wanted or ClientQuotaFilter.all()
         components = [client_quotas.FilterComponent(one.entity_type, one.match_type, one.match) for one in wanted.components]
@@ -168,10 +168,10 @@ class AsyncQuotaAdmin:
     async def alter_client_quotas(
         self, alterations: Iterable[ClientQuotaAlteration], *, validate_only: bool = False
     ) -> dict[ClientQuotaEntity, QuotaAdminError | None]:
-        """Make changes; each entity has a result of its own, None where all went well.
+        """Make changes; return a result for each entity, None for success.
 
         Raises:
-            QuotaAdminError: no answer; what was asked may or may not have been done.
+            QuotaAdminError: no response; the changes may or may not have been made.
         """
         entries = [(one.entity.parts, [client_quotas.QuotaOp(*op) for op in one.ops.items()]) for one in alterations]
 
@@ -187,19 +187,19 @@ class AsyncQuotaAdmin:
     async def set_quotas(
         self, limits: Mapping[QuotaTarget, QuotaLimit], *, timeout_ms: int | None = None, validate_only: bool = False
     ) -> dict[QuotaTarget, QuotaAdminError | None]:
-        """Set one limit of each target; other limits of it stay. Each target has a result of its own, None where all went well.
+        """Set one limit of each target; its other limits stay. Return a result for each target, None for success.
 
         Raises:
-            QuotaAdminError: no answer; what was asked may or may not have been done.
+            QuotaAdminError: no response; the changes may or may not have been made.
         """
         changes = {target: {limit.key: float(limit.value)} for target, limit in limits.items()}
         return await self._alter_targets(changes, timeout_ms, validate_only=validate_only)
 
     async def describe_quota(self, target: QuotaTarget, *, timeout_ms: int | None = None) -> list[QuotaLimit]:
-        """Return the limits of a target, in whole numbers.
+        """Return the limits of a target, as whole numbers.
 
         Raises:
-            QuotaAdminError: no answer, or no right to it.
+            QuotaAdminError: no response, or not authorized.
         """
         async with self._within(timeout_ms):
             return QuotaLimit.all_of(await self._values_of(target))
@@ -207,10 +207,10 @@ class AsyncQuotaAdmin:
     async def delete_quotas(
         self, targets: Collection[QuotaTarget], *, timeout_ms: int | None = None, validate_only: bool = False
     ) -> dict[QuotaTarget, QuotaAdminError | None]:
-        """Take all limits of each target away. Each target has a result of its own, None where all went well, or there were none.
+        """Remove all limits of each target. Return a result for each target, None for success, also when there were none.
 
         Raises:
-            QuotaAdminError: no answer; what was asked may or may not have been done.
+            QuotaAdminError: no response; the changes may or may not have been made.
         """
         async with self._within(timeout_ms):
             changes: dict[QuotaTarget, dict[str, float | None]] = {}
@@ -237,7 +237,7 @@ class AsyncQuotaAdmin:
 
     @contextlib.asynccontextmanager
     async def _within(self, timeout_ms: int | None) -> AsyncIterator[None]:
-        """Give up after so long; None: each question has its own time."""
+        """Give up after this time; None: each request has its own time limit."""
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1_000):
                 yield
@@ -251,7 +251,7 @@ class AsyncQuotaAdmin:
                 client = await self._connect()
                 version = self._versions.get(key)
                 if version is None:
-                    raise QuotaAdminError("the broker is older than 2.6 and knows no quotas by API")
+                    raise QuotaAdminError("the broker is older than 2.6 and has no API for quotas")
                 self._correlation_id += 1
                 return version, await client.ask(request(version, self._correlation_id))
         except (OSError, asyncio.IncompleteReadError, ProtocolError, TokenRefusedError) as error:
@@ -295,7 +295,7 @@ class AsyncQuotaAdmin:
 
 
 class QuotaAdmin:
-    """The same calls for programs without an event loop. A context manager."""
+    """The same calls for programs without an event loop; a context manager."""
 
     def __init__(
         self, bootstrap_servers: str, *, ssl_context: ssl.SSLContext | None = None, login: Login | None = None, timeout_ms: int = 30_000
@@ -310,7 +310,7 @@ class QuotaAdmin:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._runner.run(self._admin.close())
         self._runner.close()
 
@@ -352,5 +352,5 @@ def _reason(error: Exception) -> str:
 def _address(text: str) -> tuple[str, int]:
     host, separator, port = text.strip().rpartition(":")
     if not separator or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise ValueError(f'"{text.strip()}" is no broker; write HOST:PORT')
+        raise ValueError(f'"{text.strip()}" is not the address of a broker; write HOST:PORT')
     return host.strip("[]"), int(port)

@@ -1,4 +1,4 @@
-"""One connection to a broker for requests of a program's own, one at a time."""
+"""One connection to a broker for a program's own requests, one at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class BrokerClient:
-    """Asks a broker; the next request waits for the answer to the one before it.
+    """Sends requests to a broker; each waits for the response to the one before it.
 
     Args:
-        client_id: what the requests made here name themselves.
+        client_id: the client-id of the requests made here.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str) -> None:
@@ -28,15 +28,15 @@ class BrokerClient:
 
     @property
     def own_host(self) -> str:
-        """The address that the broker sees."""
+        """The local address of the connection, which the broker sees."""
         return str(self._writer.get_extra_info("sockname")[0])
 
     async def ask(self, frame: bytes) -> bytes:
-        """Send a whole request, return the whole answer.
+        """Send a whole request, return the whole response.
 
         Raises:
-            OSError, asyncio.IncompleteReadError: the connection is gone.
-            BadResponseError: what came is no answer.
+            OSError, asyncio.IncompleteReadError: the connection was closed.
+            BadResponseError: the response is invalid.
         """
         self._writer.write(frame)
         length = await self._reader.readexactly(4)
@@ -49,7 +49,7 @@ class BrokerClient:
         return answer
 
     async def versions(self) -> dict[int, tuple[int, int]]:
-        """Return the lowest and highest version of each API that the broker has. Needs no login.
+        """Return the lowest and highest version of each API of the broker. Needs no login.
 
         Raises:
             OSError, asyncio.IncompleteReadError, BadResponseError: as `ask`.
@@ -58,7 +58,7 @@ class BrokerClient:
         return {key: (low, high) for key, low, high in api_versions.read_api_keys(0, answer)}
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -71,21 +71,21 @@ def version_of(ranges: dict[int, tuple[int, int]], key: ApiKey, ours: tuple[int,
 
 
 async def run_login(client: BrokerClient, steps: LoginSteps) -> int:
-    """Carry out a login on a new connection; return the lifetime of its session in ms, 0 without an end.
+    """Perform a login on a new connection; return the lifetime of its session in ms, 0 without an end.
 
     Raises:
-        OSError, asyncio.IncompleteReadError: the connection is gone.
-        TokenRefusedError: the broker said no.
-        ProtocolError: its answer cannot be read.
+        OSError, asyncio.IncompleteReadError: the connection was closed.
+        TokenRefusedError: the broker refused.
+        ProtocolError: a response is invalid.
     """
     frame: bytes | int = next(steps)
     while isinstance(frame, bytes):
-        frame = await asyncio.to_thread(_step, steps, await client.ask(frame))  # SCRAM works for some milliseconds
+        frame = await asyncio.to_thread(_step, steps, await client.ask(frame))  # SCRAM computes for some milliseconds
     return frame
 
 
 def _step(steps: LoginSteps, answer: bytes) -> bytes | int:
-    """Return the next request, or the lifetime that the login ends with."""
+    """Return the next request, or the session lifetime at the end of the login."""
     try:
         return steps.send(answer)
     except StopIteration as done:

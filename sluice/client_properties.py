@@ -1,4 +1,4 @@
-"""Kafka's `client.properties`, as `--command-config` names it: how to reach brokers, and as whom.
+"""Kafka's `client.properties`, the file of `--command-config`: TLS and login for connections to brokers.
 
     settings = read_client_properties(Path("client.properties"))
     QuotaAdmin("kafka:9093", ssl_context=settings.ssl_context, login=settings.login)
@@ -39,30 +39,30 @@ _USED: Final = frozenset(
 _HARMLESS: Final = frozenset(
     {"ssl.protocol", "ssl.enabled.protocols", "sasl.login.callback.handler.class", "ssl.truststore.password", "ssl.keystore.password"}
 )
-"""Of what concerns security these may stand there: TLS 1.2 and 1.3 are spoken anyway, and files in PEM have no password of their own."""
+"""Security settings that may be present without an effect: TLS 1.2 and 1.3 are used anyway, and PEM files have no password of their own."""
 _SECURITY: Final = ("security.", "sasl.", "ssl.")
 
 
 class ClientPropertiesError(ValueError):
-    """A file that cannot be used; one line with file, key and remedy, and nothing of a secret."""
+    """The file cannot be used; the text is one line with file, key and remedy, without a secret."""
 
 
 class ClientSettings(NamedTuple):
-    """What a file says."""
+    """The settings of a file."""
 
     bootstrap_servers: str | None
     ssl_context: ssl.SSLContext | None
     login: Login | None
     timeout_ms: int | None
     unused: tuple[str, ...]
-    """Keys that mean nothing here, such as `group.id`."""
+    """Keys without an effect here, such as `group.id`."""
 
 
 def read_client_properties(path: Path) -> ClientSettings:
-    """Read a file.
+    """Read a file of Kafka's client properties.
 
     Raises:
-        ClientPropertiesError: it cannot be used.
+        ClientPropertiesError: the file cannot be used.
     """
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def read_client_properties(path: Path) -> ClientSettings:
 
 
 class _Reader:
-    """Makes settings of one file's properties."""
+    """Converts the properties of one file to settings."""
 
     def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
         self._path = path
@@ -130,7 +130,7 @@ class _Reader:
             return
         text = f"{chain}\n{self._get('ssl.keystore.key')}\n" if chain else self._pem("ssl.keystore", location)
         password = self._get("ssl.key.password")
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600; OpenSSL reads files alone
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # mode 0600; OpenSSL reads only files
             file.write(text)
             file.flush()
             try:
@@ -141,7 +141,7 @@ class _Reader:
                 raise self._wrong(key, problem, "write both, and ssl.key.password if the key has one") from None
 
     def _pem(self, store: str, location: str) -> str:
-        """Return the text of a store; Java's own kinds of stores cannot be read here."""
+        """Return the text of a PEM store; Java's own store formats are not supported."""
         kind = self._get(f"{store}.type").upper()
         try:
             data = Path(location).read_bytes()
@@ -152,7 +152,7 @@ class _Reader:
             raise self._wrong(f"{store}.location", problem, f"export it with keytool and openssl, and write {store}.type=PEM")
         return data.decode("utf-8", "replace")
 
-    # --- who comes
+    # --- login
 
     def _login(self) -> Login:
         mechanism = self._get("sasl.mechanism") or "GSSAPI"
@@ -193,7 +193,7 @@ class _Reader:
             raise self._wrong(_TOKEN_URL, f"the token cannot be read: {reason}", "name the file that holds it") from None
         return Login(OAUTHBEARER, "", token)
 
-    # --- the rest
+    # --- unused keys
 
     def _timeout_ms(self) -> int | None:
         text = self._get("default.api.timeout.ms")

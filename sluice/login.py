@@ -1,4 +1,4 @@
-"""How a program logs in at brokers: `Login("SCRAM-SHA-512", "admin", password)`."""
+"""A program's login at brokers: `Login("SCRAM-SHA-512", "admin", password)`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 
 
 class Login:
-    """An account at the brokers. What is secret of it is never printed.
+    """An account at the brokers. Its secret is never printed.
 
     Args:
         mechanism: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`.
-        username: "" with OAUTHBEARER, whose token says who comes.
+        username: "" with OAUTHBEARER, whose token contains the user.
         secret: the password, or the token.
     """
 
@@ -27,19 +27,19 @@ class Login:
 
     def __init__(self, mechanism: str, username: str, secret: str) -> None:
         if mechanism not in MECHANISMS:
-            raise ValueError(f"{mechanism!r} is no mechanism that can be used here; write {', '.join(MECHANISMS)}")
+            raise ValueError(f"{mechanism!r} is not a supported mechanism; write {', '.join(MECHANISMS)}")
         self.mechanism = mechanism
         self.username = username
         self._secret = secret
 
     @classmethod
     def of_unsecured_token(cls, subject: str, now_s: float, lifetime_s: float = 3_600) -> Login:
-        """Log in with an unsigned bearer token, which only brokers that are configured for tests accept."""
+        """Return a login with an unsigned bearer token, which only brokers configured for tests accept."""
         claims = {"sub": subject, "iat": int(now_s), "exp": int(now_s + lifetime_s)}
         return cls(OAUTHBEARER, "", f"{_encoded({'alg': 'none'})}.{_encoded(claims)}.")
 
     def steps(self, client_id: str) -> LoginSteps:
-        """Return the requests of one login; each wants its answer before the next."""
+        """Return the requests of one login; each needs the response to the one before it."""
         client = client_of(self.mechanism, self.username, self._secret, secrets.token_urlsafe(24))
         return login_steps(self.mechanism, client, client_id)
 

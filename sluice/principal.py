@@ -14,17 +14,17 @@ __all__ = ["ANONYMOUS", "AuthenticationContext", "KafkaPrincipal", "PrincipalBui
 
 @dataclass(frozen=True, slots=True)
 class AuthenticationContext:
-    """What is known of a client.
+    """Information on a client.
 
     Attributes:
-        listener: name of the listener that it came to.
-        protocol: `PLAINTEXT` or `SASL_PLAINTEXT`: what the client did, not what the listener declares.
-        host, port: where it comes from; behind a load balancer that sends PROXY headers, the address in them.
-        sni: the host name that it asked for, with TLS.
+        listener: name of its listener.
+        protocol: `PLAINTEXT` or `SASL_PLAINTEXT`, by what the client did, not by the listener's settings.
+        host, port: its address; behind a load balancer that sends PROXY headers, the address in the header.
+        sni: the host name that it requested, with TLS.
         certificate: its verified certificate in DER form, with TLS.
-        mechanism: how it logged in, on the broker's word; None before, or without, SASL.
-        name: as whom; None when the mechanism does not show it.
-        delegation_token: the name is the id of a delegation token, not a user.
+        mechanism: the mechanism of its login, when the broker accepted one; None before, or without, SASL.
+        name: the user of the login; None when the mechanism does not show it.
+        delegation_token: whether the name is the id of a delegation token, not a user.
     """
 
     listener: str
@@ -39,14 +39,14 @@ class AuthenticationContext:
 
 
 class PrincipalBuilder:
-    """Base of custom principal builders; one object per listener, called once per connection and once after each first login.
+    """Base class of custom principal builders; one object per listener, called once per connection and once after each first login.
 
-    It is called on the thread that serves all clients: look names up beforehand. Whatever it raises counts as "unknown".
+    It is called on the thread that serves all clients, so it must not block. Any exception means that the principal is unknown.
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Take `principal_builder_settings` of the listener, once, before anything else."""
+        """Receive `principal_builder_settings` of the listener, once, before any other call."""
 
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
-        """Return who the client is for quotas."""
+        """Return the principal of the client for quotas."""
         raise NotImplementedError

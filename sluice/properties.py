@@ -1,4 +1,4 @@
-"""Java's properties and Kafka's JAAS entries, as texts: `security.protocol=SASL_SSL`, `...PlainLoginModule required username="a";`.
+"""Parses Java's properties and Kafka's JAAS entries: `security.protocol=SASL_SSL`, `...PlainLoginModule required username="a";`.
 
 Sources: Java 17 `Properties.load`; Kafka 3.8 `JaasConfig`.
 """
@@ -17,7 +17,7 @@ _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
 
 class PropertiesError(ValueError):
-    """A text that is not what it should be; says what is wrong, and shows nothing of a value."""
+    """A text with a syntax error; the message says what is wrong, without a value."""
 
 
 class JaasEntry(NamedTuple):
@@ -28,7 +28,7 @@ class JaasEntry(NamedTuple):
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """Return keys and values; of a key that comes twice the last counts, as in Java.
+    """Return the values by key; of a key that occurs twice the last value counts, as in Java.
 
     Raises:
         PropertiesError: a `\\u` without four hexadecimal digits.
@@ -58,7 +58,7 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _read_key(line: str) -> tuple[str, int]:
-    """Return a key and where its value begins: behind one `=` or `:` and the space around it, or behind space alone."""
+    """Return a key and the offset of its value: behind one `=` or `:` with white space around it, or behind white space alone."""
     at = 0
     while at < len(line) and line[at] not in "=: \t\f":
         at += 2 if line[at] == "\\" else 1
@@ -89,7 +89,7 @@ def _unescaped(text: str) -> str:
 
 
 def read_jaas(text: str) -> JaasEntry:
-    """Return the one entry of a `sasl.jaas.config`.
+    """Return the only entry of a `sasl.jaas.config`.
 
     Raises:
         PropertiesError: it has another form.
@@ -103,7 +103,7 @@ def read_jaas(text: str) -> JaasEntry:
     rest = tokens[2:-1]
     while rest:
         if len(rest) < 3 or rest[1] != ("sign", "=") or "sign" in (rest[0][0], rest[2][0]):
-            raise PropertiesError('after "required" it does not go on with key="value" and so on')
+            raise PropertiesError('after "required" it does not continue with key="value" options')
         options[rest[0][1]] = rest[2][1]
         rest = rest[3:]
     return JaasEntry(tokens[0][1], options)
@@ -114,7 +114,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise PropertiesError("a quotation mark has no other")
+            raise PropertiesError("a quotation mark is not closed")
         kind, value = str(found.lastgroup), found[str(found.lastgroup)]
         tokens.append((kind, re.sub(r"\\(.)", r"\1", value, flags=re.S) if kind in ("quoted", "single") else value))
         at = found.end()

@@ -1,4 +1,4 @@
-"""Whom a quota is for and what it is, in the words of KIP-422: `from sluice.quota_targets import UserQuotaTarget, QuotaLimit`."""
+"""Targets and limits of quotas in the terms of KIP-422: `from sluice.quota_targets import UserQuotaTarget, QuotaLimit`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 DEFAULT: Final = None
-"""In place of a name: all that have no quota of their own."""
+"""In place of a name: the default entity, for all without a quota of their own."""
 INT64_MAX: Final = 2**63 - 1
 KEYS: Final = {
     ClientQuotaType.PRODUCE: "producer_byte_rate",
@@ -32,7 +32,7 @@ KEYS: Final = {
 
 
 class QuotaTargetType(enum.Enum):
-    """What a target names."""
+    """Type of a target."""
 
     CLIENT = "client"
     USER = "user"
@@ -40,20 +40,20 @@ class QuotaTargetType(enum.Enum):
 
 
 class QuotaTarget(Protocol):
-    """Whom a quota is for."""
+    """The target of a quota."""
 
     @property
     def target_type(self) -> QuotaTargetType:
-        """What it names."""
+        """The type of the target."""
 
     @property
     def entries(self) -> dict[str, str | None]:
-        """Types and names, as of an entity."""
+        """Names by type, as for an entity."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaTarget:
-    """A client-id, or the default one."""
+    """A client-id, or the default client-id."""
 
     client_id: str | None
 
@@ -64,13 +64,13 @@ class ClientQuotaTarget:
 
     @property
     def entries(self) -> dict[str, str | None]:
-        """Types and names, as of an entity."""
+        """Names by type, as for an entity."""
         return {"client-id": self.client_id}
 
 
 @dataclass(frozen=True, slots=True)
 class UserQuotaTarget:
-    """A user, or the default one."""
+    """A user, or the default user."""
 
     user: str | None
 
@@ -81,13 +81,13 @@ class UserQuotaTarget:
 
     @property
     def entries(self) -> dict[str, str | None]:
-        """Types and names, as of an entity."""
+        """Names by type, as for an entity."""
         return {"user": self.user}
 
 
 @dataclass(frozen=True, slots=True)
 class UserAndClientIdQuotaTarget:
-    """A client-id of a user; either may be the default one."""
+    """A client-id of a user; either may be the default."""
 
     user: str | None
     client_id: str | None
@@ -99,27 +99,27 @@ class UserAndClientIdQuotaTarget:
 
     @property
     def entries(self) -> dict[str, str | None]:
-        """Types and names, as of an entity."""
+        """Names by type, as for an entity."""
         return {"user": self.user, "client-id": self.client_id}
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimit:
-    """How much: bytes per second, percent of a thread, or mutations per second; whole numbers above 0, as the KIP has them."""
+    """A limit: bytes per second, percent of a thread, or mutations per second; a whole number above 0, as in the KIP."""
 
     quota_type: ClientQuotaType
     value: int
 
     def __post_init__(self) -> None:
         if isinstance(self.value, bool) or not isinstance(self.value, int) or not 0 < self.value <= INT64_MAX:
-            raise ValueError(f"{self.value!r} is no limit; write a whole number from 1 to {INT64_MAX}")
+            raise ValueError(f"{self.value!r} is not a limit; write a whole number from 1 to {INT64_MAX}")
 
     @property
     def key(self) -> str:
-        """The key under which it is kept."""
+        """The configuration key of the limit."""
         return KEYS[self.quota_type]
 
     @classmethod
     def all_of(cls, values: Mapping[str, float]) -> list[Self]:
-        """Return limits for the values of an entity; what a fraction is left of counts as 1, other fractions are cut."""
+        """Return the limits for the values of an entity; fractions are cut, but a value below 1 becomes 1."""
         return [cls(quota_type, max(1, int(values[key]))) for quota_type, key in KEYS.items() if key in values]

@@ -34,22 +34,22 @@ def cli() -> None:
 
 @cli.command()
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; flags override them.")
-@click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Broker n is met at PORT + 1 + n.")
+@click.option("--listen", metavar="HOST:PORT", help="Address for clients. Broker n has the port PORT + 1 + n.")
 @click.option("--upstream", metavar="HOST:PORT[,...]", help="Brokers to bootstrap from.")
 @click.option("--advertise", metavar="HOST", help="The advertised host, if not that of --listen.")
 @click.option("--sidecar", is_flag=True, help="One listener in front of one broker; no address is rewritten.")
 @click.option("--quotas", metavar="FILE", help="The quota file.")
-@click.option("--enforcement", metavar="MODE", help="delay, mute or observe.")
+@click.option("--enforcement", metavar="MODE", help="How quotas are enforced: delay, mute or observe.")
 @click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz, /quotas and more.")
-@click.option("--metering", metavar="DIR", help="Write every decision below this directory.")
+@click.option("--metering", metavar="DIR", help="Write metering files below this directory.")
 @click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Who may read and change quotas by Kafka's APIs.")
-@click.option("--workers", metavar="N|auto", help="Processes that relay; auto: one for each core that may be used.")
-@click.option("--profile", is_flag=True, help="Print where the time went when the run ends.")
+@click.option("--workers", metavar="N|auto", help="Number of worker processes; auto: one for each available core.")
+@click.option("--profile", is_flag=True, help="Print a profile when the run ends.")
 def run(config: Path | None, **flags: Any) -> None:
-    """Run the proxy. SIGHUP reloads; SIGTERM drains, a second one ends at once."""
+    """Run the proxy. SIGHUP reloads; SIGTERM drains, and a second SIGTERM ends at once."""
     source = ConfigSource(config, Flags(**flags))
     level = _check(source).log.level
-    from proxy.workers.run import run_sluice  # only here: `check-config` and --help need no event loop
+    from proxy.workers.run import run_sluice  # imported here, since `check-config` and --help need no event loop
 
     handler = log.start_logging(level)
     try:
@@ -63,10 +63,10 @@ def run(config: Path | None, **flags: Any) -> None:
 def meter(arguments: tuple[str, ...]) -> None:
     """Read what `--metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
     try:
-        from sluice_cli import meter as commands  # only here: the pipeline is an extra
+        from sluice_cli import meter as commands  # imported here, since the pipeline is an extra
     except ModuleNotFoundError as error:
         _fail([f'sluice meter: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'])
-    from proxy.metering.commands import forget_command  # what writes is here, what reads is there
+    from proxy.metering.commands import forget_command  # commands that write are defined here, commands that read in `pipeline`
     from proxy.metering.repair import repair
 
     commands.with_writers(repair, forget_command).main(
@@ -78,7 +78,7 @@ def meter(arguments: tuple[str, ...]) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def quotas_command(arguments: tuple[str, ...]) -> None:
     """Read and change the quotas of a cluster, at brokers or through Sluice."""
-    from sluice_cli.quotas.command import quotas as group  # only here: the proxy itself needs none of it
+    from sluice_cli.quotas.command import quotas as group  # imported here, since the proxy does not need it
 
     group.main(args=list(arguments), prog_name="sluice quotas", standalone_mode=False)
 
@@ -86,7 +86,7 @@ def quotas_command(arguments: tuple[str, ...]) -> None:
 @cli.command("check-config")
 @click.argument("file", type=click.Path(path_type=Path), metavar="sluice.toml")
 def check_config(file: Path) -> None:
-    """Name every problem of a configuration, its quota file and its callback at once; a quota file may be named too."""
+    """Check a configuration with its quota file and callback, or a quota file, and print every problem at once."""
     if _is_quota_file(file):
         count = len(read_quota_file(file).quotas)
         click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
@@ -98,9 +98,9 @@ def check_config(file: Path) -> None:
 
 
 @cli.command()
-@click.option("--seconds", type=click.IntRange(5, 120), default=30, show_default=True, help="How long the clients play.")
+@click.option("--seconds", type=click.IntRange(5, 120), default=30, show_default=True, help="How long the clients run.")
 @click.option(
-    "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="Where the picture goes."
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="The file for the diagram."
 )
 def demo(seconds: int, svg: Path) -> None:
     """Show it: a small cluster, the proxy and four clients; ends by itself with verdicts and a picture."""
@@ -110,7 +110,7 @@ def demo(seconds: int, svg: Path) -> None:
 
 
 def _is_quota_file(file: Path) -> bool:
-    """Say whether quotas, and nothing else, stand in the file; a file that cannot be read is judged as a configuration."""
+    """Whether the file contains quotas and nothing else; an unreadable file is checked as a configuration."""
     try:
         return {"quota"} <= set(read_toml(file, bytes_max=QUOTA_FILE_BYTES_MAX)) <= {"quota", "switch"}
     except ConfigProblems:
@@ -118,10 +118,10 @@ def _is_quota_file(file: Path) -> bool:
 
 
 def _check(source: ConfigSource) -> Config:
-    """Return the configuration when it, its quota file and its callback are right.
+    """Return the configuration when it, its quota file and its callback are valid.
 
     Raises:
-        ConfigProblems: all that is wrong with any of them.
+        ConfigProblems: all problems of the three.
     """
     _import_beside(source.path)
     problems: list[Problem] = []
@@ -138,7 +138,7 @@ def _check(source: ConfigSource) -> Config:
 
 
 def _import_beside(file: Path | None) -> None:
-    """Let a callback or principal builder be imported from the folder of the configuration file."""
+    """Make the folder of the configuration file importable for callbacks and principal builders."""
     folder = "" if file is None else str(file.resolve().parent)
     if folder and folder not in sys.path:
         sys.path.append(folder)
@@ -172,7 +172,7 @@ def _fail(lines: Sequence[str]) -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command and exit with its code; whatever is wrong with what was typed is a line, not a traceback."""
+    """Run one command and exit with its code; an error is printed as one line, without a traceback."""
     sys.path.insert(0, os.getcwd())  # as with `python -m`
     try:
         code = cli.main(args=None if arguments is None else list(arguments), prog_name="sluice", standalone_mode=False)

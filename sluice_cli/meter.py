@@ -26,7 +26,7 @@ for command in (validate, rollup, whatif, recommend, neighbours, stream, inspect
 
 
 def with_writers(repair: Callable[[Path], Repaired], *others: click.Command) -> click.Group:
-    """Add what changes files, which is the work of who writes them, and return all commands."""
+    """Add the commands that change files, which `proxy` implements, and return all commands."""
     for writer in (repair_command(repair), *others):
         meter.add_command(writer)
     return meter

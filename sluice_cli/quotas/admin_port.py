@@ -13,25 +13,25 @@ TIMEOUT_S: Final = 30.0
 
 
 class AdminPortError(Exception):
-    """The port did not answer, or said no: one line."""
+    """The admin port did not answer, or refused; the text is one line."""
 
 
 class AdminPort:
-    """Asks one page after the other.
+    """Sends one request after the other.
 
     Args:
         url: `http://HOST:PORT` or `https://HOST:PORT`.
-        token: for ports that want one.
-        context: whom to trust with https; None: the authorities of the system.
+        token: for ports that require one.
+        context: TLS settings for https; None: the system's authorities.
 
     Raises:
-        AdminPortError: the URL is none.
+        AdminPortError: the URL is invalid.
     """
 
     def __init__(self, url: str, token: str | None, context: ssl.SSLContext | None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-            raise AdminPortError(f"--admin: {url} is no URL of an admin port; write http://HOST:PORT")
+            raise AdminPortError(f"--admin: {url} is not the URL of an admin port; write http://HOST:PORT")
         self._url = url
         self._host = parts.hostname
         self._port = _port_of(parts.port, url)
@@ -39,19 +39,19 @@ class AdminPort:
         self._token = token
 
     def get(self, path: str, **query: str | int | None) -> Any:
-        """Return a page; what is None of the query is left out.
+        """Return a page; query parameters that are None are left out.
 
         Raises:
-            AdminPortError: there is none for us.
+            AdminPortError: the page does not exist or is not allowed.
         """
         asked = urlencode({name.replace("_", "-"): value for name, value in query.items() if value is not None}, quote_via=quote)
         return self._ask("GET", f"{path}?{asked}" if asked else path, None)
 
     def post(self, path: str, body: object) -> Any:
-        """Have something changed, and return what the port says.
+        """Send a change, and return the response.
 
         Raises:
-            AdminPortError: it was not.
+            AdminPortError: the change was not made.
         """
         return self._ask("POST", path, json.dumps(body).encode())
 

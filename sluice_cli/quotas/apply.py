@@ -25,7 +25,7 @@ ERRORS_SHOWN: Final = 20
 def diff(where: Where, file: Path) -> None:
     """Print what differs between a quota file and the cluster; exit code 1 if anything does.
 
-    + stands in the file alone, - in the cluster alone, ~ in both, with another value.
+    + is only in the file, - only in the cluster, ~ in both, with another value.
     """
     wanted = _wanted(file)
     with reach(where) as way:
@@ -41,10 +41,12 @@ def diff(where: Where, file: Path) -> None:
 @with_cluster
 @click.argument("file", type=FILE, metavar="quotas.toml")
 @click.option("--prune", is_flag=True, help="Delete quotas that are not in the file. Without it none is ever deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--metering", type=click.Path(path_type=Path), metavar="DIR", help="Say first what the last day would have been like.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--metering", type=click.Path(path_type=Path), metavar="DIR", help="First print the effect on the last day in these metering files."
+)
 def apply(where: Where, file: Path, prune: bool, yes: bool, metering: Path | None) -> None:
-    """Make the cluster's quotas those of a file: judge them all, say what the last day would have been like, ask, change."""
+    """Make the cluster's quotas equal to a file: validate them all, print their effect on the last day, ask for confirmation, change."""
     wanted = _wanted(file)
     with reach(where) as way:
         there = way.describe()
@@ -67,12 +69,12 @@ def apply(where: Where, file: Path, prune: bool, yes: bool, metering: Path | Non
 
 
 def judge(way: Reach, changes: list[Difference]) -> None:
-    """Have changes judged; end where one is refused."""
+    """Have changes validated; exit when one is refused."""
     _send(way, changes, judge_only=True)
 
 
 def change(way: Reach, changes: list[Difference]) -> None:
-    """Make changes; end with what was refused, if anything was."""
+    """Make changes; exit with an error when one is refused."""
     _send(way, changes, judge_only=False)
 
 
@@ -81,7 +83,7 @@ def ask(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask at; write --yes")
+        raise click.UsageError("confirmation needs a terminal; write --yes")
     if not click.confirm(question):
         refused("nothing was changed")
 
@@ -100,5 +102,5 @@ def _send(way: Reach, changes: list[Difference], *, judge_only: bool) -> None:
 def _wanted(file: Path) -> Quotas:
     content = read_quota_file(file)
     if content.switches:
-        click.echo(f"sluice quotas: {file}: its switches are not looked at here; see sluice quotas switch", err=True)
+        click.echo(f"sluice quotas: {file}: its switches are ignored here; use sluice quotas switch", err=True)
     return {ClientQuotaEntity(entity): values for entity, values in content.quotas.items()}

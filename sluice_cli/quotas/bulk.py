@@ -9,14 +9,14 @@ from sluice.admin import ClientQuotaAlteration, ClientQuotaEntity
 from sluice_cli.quotas.printing import number, order, shown
 
 BATCH_ENTRIES: Final = 1_000
-"""As many as Sluice takes in a request."""
+"""Maximum of entries in a request to Sluice."""
 LINES_SHOWN: Final = 200
 
 Quotas = Mapping[ClientQuotaEntity, Mapping[str, float]]
 
 
 class Difference(NamedTuple):
-    """One value: None is no value."""
+    """One value that differs; None means no value."""
 
     entity: ClientQuotaEntity
     key: str
@@ -25,7 +25,7 @@ class Difference(NamedTuple):
 
     @property
     def is_removal(self) -> bool:
-        """Whether the value is to go."""
+        """Whether the value is removed."""
         return self.wanted is None
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
 
 
 def differences(there: Quotas, wanted: Quotas) -> list[Difference]:
-    """Return what makes `wanted` of `there`, entity by entity."""
+    """Return the changes that turn `there` into `wanted`, entity by entity."""
     found = []
     for entity in sorted({*there, *wanted}, key=order):
         old, new = there.get(entity, {}), wanted.get(entity, {})
@@ -46,7 +46,7 @@ def differences(there: Quotas, wanted: Quotas) -> list[Difference]:
 
 
 def alterations(of: Iterable[Difference]) -> list[ClientQuotaAlteration]:
-    """Return an alteration for each entity."""
+    """Return one alteration for each entity."""
     ops: dict[ClientQuotaEntity, dict[str, float | None]] = {}
     for difference in of:
         ops.setdefault(difference.entity, {})[difference.key] = difference.wanted
@@ -54,13 +54,13 @@ def alterations(of: Iterable[Difference]) -> list[ClientQuotaAlteration]:
 
 
 def batches(of: list[ClientQuotaAlteration]) -> Iterator[list[ClientQuotaAlteration]]:
-    """Yield alterations as requests take them."""
+    """Yield alterations in batches of one request."""
     for begin in range(0, len(of), BATCH_ENTRIES):
         yield of[begin : begin + BATCH_ENTRIES]
 
 
 def result_of(there: Quotas, changes: Iterable[Difference]) -> dict[ClientQuotaEntity, dict[str, float]]:
-    """Return what is there after changes."""
+    """Return the quotas after the changes."""
     after = {entity: dict(values) for entity, values in there.items()}
     for entity, key, _, wanted in changes:
         values = after.setdefault(entity, {})
@@ -79,13 +79,13 @@ def lines_of(of: list[Difference]) -> Iterator[str]:
 
 
 def counted(changes: list[Difference]) -> str:
-    """Return in words how many."""
+    """Return the number of changes in words."""
     entities = len({difference.entity for difference in changes})
     return f"{many(len(changes), 'value', 'values')} of {many(entities, 'entity', 'entities')}"
 
 
 def many(count: int, one: str, more: str) -> str:
-    """Return a number with its word."""
+    """Return a number with the singular or plural of a word."""
     return f"{count:,} {one if count == 1 else more}"
 
 

@@ -1,4 +1,4 @@
-"""The commands. What they print is a line for each entity; errors are one line, exit code 1 where the cluster said no."""
+"""The commands. They print one line for each entity; an error is one line, with exit code 1 when the cluster refuses."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def quotas() -> None:
 
 
 def _for_entity(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say where, and for whom."""
+    """Add the options for the cluster and the entity."""
 
     @click.option("--user", metavar="NAME")
-    @click.option("--user-default", is_flag=True, help="All users that have no quota of their own.")
+    @click.option("--user-default", is_flag=True, help="The default user: all users without a quota of their own.")
     @click.option("--client-id", metavar="NAME")
     @click.option("--client-id-default", is_flag=True)
     @click.option("--ip", metavar="ADDRESS")
@@ -43,7 +43,7 @@ def _for_entity(command: Callable[..., None]) -> Callable[..., None]:
 
 @quotas.command("set")
 @_for_entity
-@click.option("--validate-only", is_flag=True, help="Have it judged, change nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate the change without making it.")
 @click.argument("settings", nargs=-1, metavar="KEY=VALUE...")
 def set_quotas(where: Where, named: Named, settings: tuple[str, ...], validate_only: bool) -> None:
     """Set quotas of an entity: producer_byte_rate=1MiB consumer_byte_rate=2MB request_percentage=50 ..."""
@@ -55,10 +55,10 @@ def set_quotas(where: Where, named: Named, settings: tuple[str, ...], validate_o
 
 @quotas.command()
 @_for_entity
-@click.option("--validate-only", is_flag=True, help="Have it judged, change nothing.")
+@click.option("--validate-only", is_flag=True, help="Validate the change without making it.")
 @click.argument("keys", nargs=-1, metavar="[KEY...]")
 def delete(where: Where, named: Named, keys: tuple[str, ...], validate_only: bool) -> None:
-    """Take quotas away from an entity: those named, or all that it has."""
+    """Delete quotas of an entity: those named, or all."""
     entity = named.entity()
     for key in keys:
         check_key(key, entity)
@@ -72,7 +72,7 @@ def delete(where: Where, named: Named, keys: tuple[str, ...], validate_only: boo
 @quotas.command()
 @_for_entity
 def describe(where: Where, named: Named) -> None:
-    """Print the quotas of an entity; without one, of all."""
+    """Print the quotas of an entity; without an entity, all quotas."""
     parts = named.parts()
     with reach(where) as way:
         found = way.describe(parts or None)
@@ -83,11 +83,11 @@ def describe(where: Where, named: Named) -> None:
 
 
 @quotas.command()
-@click.option("--listener", metavar="NAME", help="With --admin: the listener it comes in by, for switches and declared groups.")
-@click.option("--address", metavar="IP", help="With --admin: where it comes from, for declared groups.")
+@click.option("--listener", metavar="NAME", help="With --admin: the client's listener, for switches and declared groups.")
+@click.option("--address", metavar="IP", help="With --admin: the client's IP address, for declared groups.")
 @_for_entity
 def explain(where: Where, named: Named, listener: str | None, address: str | None) -> None:
-    """Print which quota applies to a client, and what was looked at before; with --admin also what it uses now, and who shares it."""
+    """Print which quota applies to a client, and which levels were checked before; with --admin also its usage, and who shares it."""
     entity = named.entity()
     with reach(where) as way:
         found = way.describe()
@@ -111,11 +111,11 @@ def _outcome(precedence: list[Level]) -> str:
 
 
 def _alter(way: Reach, entity: ClientQuotaEntity, ops: Mapping[str, float | None], *, validate_only: bool) -> None:
-    after: dict[str, float | None] = {**_of(way, entity), **ops}  # worked out: a broker may answer from before for a moment
+    after: dict[str, float | None] = {**_of(way, entity), **ops}  # computed: a broker may return the old values for a moment
     for error in way.alter([ClientQuotaAlteration(entity, ops)], judge_only=validate_only).values():
         refused(f"{shown(entity)}: {error}")
     if validate_only:
-        click.echo(f"{shown(entity)}: right, nothing was changed")
+        click.echo(f"{shown(entity)}: valid, nothing was changed")
     else:
         left = {key: value for key, value in after.items() if value is not None}
         click.echo(f"{shown(entity)}: {values(left) or 'no quota'}")

@@ -21,7 +21,7 @@ BAD_INPUT = 2
 
 
 class Where(NamedTuple):
-    """What was said of brokers and of the admin port."""
+    """The values of the options for brokers and the admin port."""
 
     bootstrap_server: str | None
     tls_ca: Path | None
@@ -32,14 +32,14 @@ class Where(NamedTuple):
 
 
 def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a command that asks brokers, or Sluice as a broker; it is given a `Where` first."""
+    """Add the options of a command that connects to brokers, or to Sluice as a broker; its first argument is a `Where`."""
 
     @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="A broker, or Sluice.")
-    @click.option("--command-config", type=FILE, metavar="FILE", help="Kafka's client properties: TLS and login.")
-    @click.option("--tls-ca", type=FILE, help="Speak TLS, and trust these authorities.")
-    @click.option("--admin", metavar="URL", help="The admin port of Sluice, such as http://127.0.0.1:9644.")
-    @click.option("--admin-token", type=FILE, metavar="FILE", help="The file that holds the token for it.")
-    @click.option("--admin-ca", type=FILE, metavar="FILE", help="The authorities to trust there, for https.")
+    @click.option("--command-config", type=FILE, metavar="FILE", help="A file of Kafka's client properties, for TLS and login.")
+    @click.option("--tls-ca", type=FILE, help="Use TLS, and trust these authorities (PEM file).")
+    @click.option("--admin", metavar="URL", help="URL of Sluice's admin port, such as http://127.0.0.1:9644.")
+    @click.option("--admin-token", type=FILE, metavar="FILE", help="File with a token for the admin port.")
+    @click.option("--admin-ca", type=FILE, metavar="FILE", help="Authorities to trust for https at the admin port (PEM file).")
     @functools.wraps(command)
     def wrapped(**options: Any) -> None:
         where = Where(*(options.pop(field) for field in Where._fields))
@@ -55,16 +55,16 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def cluster(where: Where) -> Iterator[QuotaAdmin]:
-    """Yield the way to the brokers that were named.
+    """Yield a client for the brokers of the options.
 
     Raises:
-        click.UsageError: none were, or not rightly.
+        click.UsageError: the options are missing or invalid.
     """
     settings = ClientSettings(None, None, None, None, ())
     if where.command_config is not None:
         settings = read_client_properties(where.command_config)
         if settings.unused:
-            click.echo(f"sluice quotas: {where.command_config}: means nothing here: {', '.join(settings.unused)}", err=True)
+            click.echo(f"sluice quotas: {where.command_config}: has no effect here: {', '.join(settings.unused)}", err=True)
     servers = where.bootstrap_server or settings.bootstrap_servers
     if servers is None:
         raise click.UsageError("--bootstrap-server is missing; write HOST:PORT of a broker or of Sluice")
@@ -78,10 +78,10 @@ def cluster(where: Where) -> Iterator[QuotaAdmin]:
 
 
 def admin_port(where: Where) -> AdminPort:
-    """Return the way to the admin port that was named.
+    """Return a client for the admin port of the options.
 
     Raises:
-        click.UsageError: none was, or its token cannot be read.
+        click.UsageError: the option is missing, or the token cannot be read.
     """
     if where.admin is None:
         raise click.UsageError("--admin is missing; write the URL of Sluice's admin port, such as http://127.0.0.1:9644")

@@ -1,4 +1,4 @@
-"""`sluice quotas history` and `rollback`: what was changed, by whom, and back to how it was."""
+"""`sluice quotas history` and `rollback`: the changes of quotas with their authors, and the return to an earlier state."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from sluice_cli.quotas.reach import reach
 
 PAGE_LINES: Final = 10_000
 CHANGED, SWITCHED = "changed", "switched"
-_AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="The audit log itself, instead of --admin.")
+_AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="Read this audit log file, instead of --admin.")
 
 
 @click.command()
 @with_cluster
 @_AUDIT
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="How many lines, the last ones.")
-@click.option("--json", "as_json", is_flag=True, help="Lines as they are written.")
-@click.option("--verify", "check", is_flag=True, help="Check that no line was changed or taken away; exit code 1 if one was.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Number of lines, from the last one back.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as in the file.")
+@click.option("--verify", "check", is_flag=True, help="Check that no line was changed or removed; exit code 1 if one was.")
 def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: bool) -> None:
-    """Print what was changed, when, by whom and from where, from --admin or --audit."""
+    """Print the changes of quotas, with their time, author and origin, from --admin or --audit."""
     if check:
         _verify(where, audit)
         return
@@ -46,10 +46,10 @@ def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: 
 @click.command()
 @with_cluster
 @_AUDIT
-@click.option("--to", "seq", type=click.IntRange(0), required=True, metavar="NUMBER", help="The last line of the history that is to stay.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--to", "seq", type=click.IntRange(0), required=True, metavar="NUMBER", help="Number of the last line that stays in effect.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
-    """Make quotas and switches what they were after a line of the history. The history goes on: this is a change, too."""
+    """Restore quotas and switches to their state after a line of the history. This is a change too, and adds to the history."""
     quotas, switches = _before_changes(where, audit, seq)
     with reach(where) as way:
         there = way.describe()
@@ -66,7 +66,7 @@ def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
             click.echo("nothing to change")
             return
         if switches and where.admin is None:
-            raise click.UsageError("switches were changed since; name the admin port with --admin too")
+            raise click.UsageError("switches were changed since; give --admin too")
         if changes:
             judge(way, changes)
         ask(f"Change {counted(changes)} and {_switches(switches)}?", yes=yes)
@@ -80,14 +80,14 @@ def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
 def _before_changes(
     where: Where, audit: Path | None, seq: int
 ) -> tuple[dict[tuple[ClientQuotaEntity, str], float | None], dict[str, str | None]]:
-    """Return what each value and switch that was changed after a line had been before it was."""
+    """Return the values that quotas and switches changed after a line had before the change."""
     quotas: dict[tuple[ClientQuotaEntity, str], float | None] = {}
     switches: dict[str, str | None] = {}
     first: int | None = None
     for line in _lines(where, audit, seq):
         first = line["seq"]
         if line["event"] == CHANGED:
-            quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = _read(line["old"])  # the earliest comes last
+            quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = _read(line["old"])  # the earliest line is last
         elif line["event"] == SWITCHED:
             switches[line["target"]] = line["old"]
     if first is not None and first > seq + 1:
@@ -173,7 +173,7 @@ def _entities(entries: Sized) -> str:
 
 
 def _read(value: float | str | None) -> float | None:
-    return None if value is None else float(value)  # "inf" has no number in JSON
+    return None if value is None else float(value)  # JSON has no infinity
 
 
 def _value(value: object) -> str:

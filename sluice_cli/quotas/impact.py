@@ -1,4 +1,4 @@
-"""The effect of quotas on the last day, where there is metering of it."""
+"""The effect of quotas on the last day, by its metering files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CANNOT: Final = "the effect on the last day is unknown"
 
 
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
-    """Yield how many groups would have been throttled; one line says why where that is unknown."""
+    """Yield how many groups would have been throttled; one line with the reason where that is unknown."""
     try:
-        from pipeline.whatif import foresight  # only here: the pipeline is an extra
+        from pipeline.whatif import foresight  # imported here, since the pipeline is an extra
     except ModuleNotFoundError as error:
         yield f'{CANNOT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
         return

@@ -1,4 +1,4 @@
-"""Prints what the admin port reports of a client."""
+"""Formats what the admin port reports on a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice_cli.quotas.printing import number
 
 
 def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:
-    """Return the quotas of a page /admin/quotas."""
+    """Return the quotas of a response of /admin/quotas."""
     entries = page["quotas"]
     return {ClientQuotaEntity.of(entry["entity"]): {key: float(value) for key, value in entry["values"].items()} for entry in entries}
 
@@ -19,19 +19,19 @@ def kept(page: Mapping[str, Any]) -> dict[ClientQuotaEntity, dict[str, float]]:
 def live_lines(
     port: AdminPort, user: str | None, client_id: str | None, ip: str | None, listener: str | None = None, address: str | None = None
 ) -> dict[str, list[str]]:
-    """Return lines about what holds beside the levels of precedence, and what is used now, by quota.
+    """Return lines by quota: what applies beside the levels of precedence, and the current usage.
 
     Args:
-        listener, address: where the client comes in, for switches and declared groups that look at that.
+        listener, address: of the client, for switches and declared groups that depend on them.
 
     Raises:
-        AdminPortError: the port does not say.
+        AdminPortError: the port did not answer, or refused.
     """
     return lines_of(port.get("/explain", user=user, client_id=client_id, ip=ip, listener=listener, address=address))
 
 
 def lines_of(page: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the lines of a page /explain, by quota."""
+    """Return lines by quota, from a response of /explain."""
     return {quota["key"]: [*_standing(page, quota), *_groups(quota), *_rates(quota)] for quota in page["quotas"]}
 
 

@@ -1,4 +1,4 @@
-"""Entities and values as lines for people."""
+"""Formats entities and values for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TITLES = {USER: "user", CLIENT_ID: "client-id", IP: "ip"}
 
 
 def order(entity: ClientQuotaEntity) -> list[tuple[str, bool, str]]:
-    """Return by what entities are sorted: kind by kind, names before defaults."""
+    """Return the sort key of an entity: by its types, with names before defaults."""
     return [(kind, name is None, name or "") for kind, name in reversed(entity.parts)]
 
 
@@ -29,16 +29,16 @@ def shown(entity: ClientQuotaEntity) -> str:
 
 
 def values(of: Mapping[str, float]) -> str:
-    """Return values by key."""
+    """Return values with their keys."""
     return " ".join(f"{key}={number(of[key])}" for key in sorted(of))
 
 
 def number(value: float) -> str:
-    """Return a number, whole where it is."""
+    """Return a number, without a fraction when it is whole."""
     return str(int(value)) if math.isfinite(value) and value == int(value) else str(value)
 
 
 def refused(text: str, code: int = 1) -> NoReturn:
-    """Say what is wrong in one line, and end: 1 where the cluster or a check said no, 2 where the input is not right."""
+    """Print an error in one line, and exit: 1 when the cluster or a check refused, 2 when the input is invalid."""
     click.echo(f"sluice quotas: {printable(text, 2_000)}", err=True)
     sys.exit(code)

@@ -24,13 +24,13 @@ Errors = dict[ClientQuotaEntity, QuotaAdminError]
 
 
 class Reach(Protocol):
-    """A way to quotas."""
+    """Access to quotas."""
 
     def describe(self, parts: Mapping[str, str | None] | None = None) -> Quotas:
-        """Return all of them, or those of the entity with just these parts."""
+        """Return all quotas, or those of the entity with exactly these parts."""
 
     def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
-        """Change them, or have changes judged; return what was refused."""
+        """Make changes, or only validate them; return the refused ones."""
 
 
 class _Brokers:
@@ -72,7 +72,7 @@ def _exactly(parts: Mapping[str, str | None]) -> ClientQuotaFilter:
 
 @contextlib.contextmanager
 def reach(where: Where) -> Iterator[Reach]:
-    """Yield the way that was named: brokers, or where none are, the admin port."""
+    """Yield the access by the options: through brokers, or without them through the admin port."""
     if where.bootstrap_server is None and where.command_config is None and where.admin is not None:
         yield _Port(admin_port(where))
         return

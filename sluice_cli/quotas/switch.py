@@ -21,7 +21,7 @@ def switch(where: Where, target: str | None, mode: str | None) -> None:
         page = port.get("/admin/switches")
     else:
         if mode is None:
-            raise click.UsageError("what to is not said; write enforce, observe, off, or default to take the switch away")
+            raise click.UsageError("the mode is missing; write enforce, observe, off, or default to remove the switch")
         try:
             body = {"target": str(read_target(target)), "mode": None if mode == NONE else read_mode(mode).value}
         except SwitchError as error:
@@ -30,4 +30,4 @@ def switch(where: Where, target: str | None, mode: str | None) -> None:
     for name, is_at in page["switches"].items():
         click.echo(f"{name}: {is_at}")
     if not page["switches"]:
-        click.echo("no switch is set: all is as the configuration says")
+        click.echo("no switch is set; the configuration applies")

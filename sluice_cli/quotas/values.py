@@ -14,7 +14,7 @@ from sluice.admin import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 
 class Named(NamedTuple):
-    """The options that name an entity; a default entity is asked for by a flag."""
+    """The options that name an entity; a default entity has a flag."""
 
     user: str | None
     user_default: bool
@@ -24,10 +24,10 @@ class Named(NamedTuple):
     ip_default: bool
 
     def parts(self) -> dict[str, str | None]:
-        """Types and names.
+        """Names by type.
 
         Raises:
-            click.UsageError: both a name and the default are asked for, or an address beside a user or client-id.
+            click.UsageError: both a name and the default are given, or an IP address together with a user or client-id.
         """
         parts: dict[str, str | None] = {}
         for kind, name, is_default in (
@@ -40,14 +40,14 @@ class Named(NamedTuple):
             if name is not None or is_default:
                 parts[kind] = name
         if IP in parts and len(parts) > 1:
-            raise click.UsageError("--ip stands alone; leave out --user and --client-id")
+            raise click.UsageError("--ip cannot be combined; leave out --user and --client-id")
         return parts
 
     def entity(self) -> ClientQuotaEntity:
         """The entity.
 
         Raises:
-            click.UsageError: none is named.
+            click.UsageError: no entity is given.
         """
         parts = self.parts()
         if not parts:
@@ -56,10 +56,10 @@ class Named(NamedTuple):
 
 
 def read_settings(settings: tuple[str, ...], entity: ClientQuotaEntity) -> dict[str, float | None]:
-    """Read KEY=VALUE for an entity.
+    """Parse KEY=VALUE arguments for an entity.
 
     Raises:
-        click.UsageError: a key that the entity cannot have, or a value that is none.
+        click.UsageError: a key that the entity cannot have, or an invalid value.
     """
     if not settings:
         raise click.UsageError(f"no quota is given; write for example {keys_of(entity)[0]}={'20' if IP in entity.entries else '1MiB'}")
@@ -67,7 +67,7 @@ def read_settings(settings: tuple[str, ...], entity: ClientQuotaEntity) -> dict[
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator:
-            raise click.UsageError(f"{shown(setting)} is no quota; write KEY=VALUE")
+            raise click.UsageError(f"{shown(setting)} is not a quota; write KEY=VALUE")
         check_key(key, entity)
         if key in values:
             raise click.UsageError(f"{key} is given twice; write it once")
@@ -79,10 +79,10 @@ def check_key(key: str, entity: ClientQuotaEntity) -> None:
     """Refuse a key that an entity cannot have.
 
     Raises:
-        click.UsageError: it cannot.
+        click.UsageError: the entity cannot have the key.
     """
     if key not in keys_of(entity):
-        raise click.UsageError(f"{shown(key)} is no quota of this entity; write {', '.join(keys_of(entity))}")
+        raise click.UsageError(f"{shown(key)} is not a quota of this entity; write {', '.join(keys_of(entity))}")
 
 
 def keys_of(entity: ClientQuotaEntity) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> N
 async def test_nobody_to_ask_means_no(proxy: ProxyFixture) -> None:
     """Where there is no terminal, --yes has to be said."""
     done = await proxy.run("apply", str(proxy.file))
-    assert (done.exit_code, "there is no terminal to ask at; write --yes" in done.output, proxy.kept) == (2, True, {})
+    assert (done.exit_code, "confirmation needs a terminal; write --yes" in done.output, proxy.kept) == (2, True, {})
 
 
 async def test_a_token_that_may_only_read_changes_nothing(proxy: ProxyFixture) -> None:
@@ -183,7 +183,7 @@ async def test_infinity_survives_history_and_rollback(proxy: ProxyFixture) -> No
 
 async def test_switches_are_printed_set_and_taken_away(proxy: ProxyFixture) -> None:
     """In the one form that is kept."""
-    assert (await proxy.run("switch", by="ro")).output == "no switch is set: all is as the configuration says\n"
+    assert (await proxy.run("switch", by="ro")).output == "no switch is set; the configuration applies\n"
     assert (await proxy.run("switch", "entity:user=a b", "off")).output == "entity:user=a%20b: off\n"
     assert (await proxy.run("switch", "all", "observe")).output == "entity:user=a%20b: off\nall: observe\n"
     assert (await proxy.run("switch", "entity:user=a%20b", "default")).output == "all: observe\n"
@@ -244,7 +244,7 @@ async def test_the_file_itself_is_read_and_checked(tmp_path: Path) -> None:
         (["switch"], "--admin is missing; write the URL of Sluice's admin port"),
         (["history"], "--admin is missing"),
         (["history", "--audit", "none.jsonl"], "--audit: none.jsonl cannot be read: No such file or directory"),
-        (["switch", "--admin", "ftp://x"], "ftp://x is no URL of an admin port; write http://HOST:PORT"),
+        (["switch", "--admin", "ftp://x"], "ftp://x is not the URL of an admin port; write http://HOST:PORT"),
         (["switch", "--admin", "http://127.0.0.1"], "http://127.0.0.1 has no port"),
         (["switch", "--admin", "http://127.0.0.1:1"], "http://127.0.0.1:1: Connection refused"),
         (

@@ -65,8 +65,8 @@ class FetchAdmission:
     def may_follow(self, group: EnforcedGroup, now_ms: int) -> bool:
         """Whether a fetch may be forwarded behind this connection's fetches in flight, if each returns the most it may.
 
-        An estimate is enough for one fetch: it is wrong once, and the next one is checked with what was returned. Kafka reads a request when
-        the one before it is answered, so there none is processed behind one that exceeds the group's bound.
+        An estimate is enough for one fetch: it is wrong once, and the next one is checked with what was returned. Kafka reads a request
+        when the one before it is answered, so there none is processed behind one that exceeds the group's bound.
         """
         return group.would_throttle_ms(group.pending_at(now_ms) + self._more_bytes(group), now_ms) <= 0
 
