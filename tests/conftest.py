@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TimeShares())
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist writes the groups into the names in the same hook, and a group that comes later is none
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In one process run the layers from cheap to dear; within a layer the order stays."""
     if is_worker(config):
