@@ -280,6 +280,10 @@ class TokenBucket:
         """The balance at the last refill, and the time of that refill in ms."""
         return self._tokens, self._last_update_ms
 
+    @balance.setter
+    def balance(self, balance: tuple[float, int]) -> None:
+        self._tokens, self._last_update_ms = balance
+
     def peek(self, now_ms: int) -> float:
         """Return the balance as `measure` would, without changing state."""
         return self._refilled(now_ms)

@@ -43,7 +43,7 @@ class Verdict:
     Attributes:
         findings: by (proxy_id, run_id), since group numbers restart with each run.
         names: of groups by (proxy_id, run_id) and number, where something was found.
-        unjudged: decisions that are there, too close behind a loss to be worked out again, or of token buckets that workers share.
+        unjudged: decisions that are there, too close behind a loss to be worked out again.
         removed: what retention removed, which is no loss.
         incomplete: what is known to be missing: gaps that the proxy reported, truncated file sets, runs without an end.
         manifests: SHA-256 of every manifest that was judged, by its path.

@@ -1,61 +1,74 @@
-"""Token buckets of controller mutations: the supervisor holds them, so that all workers take from one balance."""
+"""Token buckets of controller mutations: the supervisor holds them, so that all workers take from one balance.
+
+A step is one question, however many parents a group has: the supervisor takes it, and answers what the step found. The worker puts these
+balances into its own buckets and takes the step there, too. Both do the same arithmetic, so both come to the same result, and the worker
+can meter what the step found and what it left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from proxy.enforcement.groups.child_groups import enforced_bucket
+from proxy.enforcement.groups.child_groups import ChildMutationGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
-from proxy.workers.messaging.questions import Questions, UseBucket
+from proxy.workers.messaging.questions import BucketOf, Questions, UseBuckets
 from quota.entity import UNLIMITED
 from quota.sensor import TokenBucket
 
 Balance = tuple[float, int]
 """Tokens, and the time at which they were that many, in monotonic milliseconds."""
-_BALANCE: Final[msgspec.msgpack.Decoder[Balance]] = msgspec.msgpack.Decoder(Balance)
+_BALANCES: Final[msgspec.msgpack.Decoder[list[Balance]]] = msgspec.msgpack.Decoder(list[Balance])
 
 
-class AskedBucket(TokenBucket):
-    """A worker's view of a bucket: each use of it is asked for. While the supervisor does not answer, the last balance is used here."""
+class AskedGroup(EnforcedMutationGroup):
+    """A group whose bucket the supervisor holds. While it does not answer, the last balance is used here."""
 
-    __slots__ = ("_key", "_questions")
+    __slots__ = ("questions",)
 
-    def __init__(
-        self, questions: Questions, tags: Mapping[str, str], num_samples: int, window_ms: int, bound: float, last_update_ms: int
-    ) -> None:
-        super().__init__(num_samples, window_ms, bound, last_update_ms)
-        self._questions = questions
-        self._key = tuple(sorted(tags.items()))
+    questions: Questions
 
-    def record(self, permits: float, now_ms: int) -> None:
-        """Take `permits`; negative ones are given back."""
-        if not self._ask(permits, now_ms):
-            super().record(permits, now_ms)
+    def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
+        """Let the supervisor take a step; go on here from what it found."""
+        _begin(self, self.questions, permits, now_ms, strict=strict)
 
-    def measure(self, now_ms: int) -> float:
-        """Return the balance after refilling."""
-        if not self._ask(None, now_ms):
-            return super().measure(now_ms)
-        return self._tokens
 
-    def _ask(self, permits: float | None, now_ms: int) -> bool:
-        question = UseBucket(self._key, self.bound, self.num_samples, self.window_ms, permits, now_ms)
-        balance = self._questions.ask(question, _BALANCE)
-        if balance is None:
-            return False
-        self._tokens, self._last_update_ms = balance
-        return True
+class AskedChildGroup(ChildMutationGroup):
+    """The same for a group that is a part of another one."""
+
+    __slots__ = ("questions",)
+
+    questions: Questions
+
+    def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
+        """As that of `AskedGroup`."""
+        _begin(self, self.questions, permits, now_ms, strict=strict)
+
+
+def _begin(group: EnforcedMutationGroup, questions: Questions, permits: float, now_ms: int, *, strict: bool) -> None:
+    chain = list(_chain(group))
+    buckets = [BucketOf(tuple(sorted(one.tags.items())), one.bound, one.num_samples, one.window_ms) for one in chain]
+    balances = questions.ask(UseBuckets(buckets, permits, now_ms, strict), _BALANCES)
+    for one, balance in zip(chain, balances or (), strict=False):
+        one.balance = balance
+
+
+def _chain(group: EnforcedMutationGroup) -> Iterator[EnforcedMutationGroup]:
+    one: EnforcedMutationGroup | None = group
+    while one is not None:
+        yield one
+        one = one.parent
 
 
 def asked_bucket(
     questions: Questions, tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedMutationGroup | None = None, **settings: Any
 ) -> EnforcedMutationGroup:
     """Make a group of controller mutations whose bucket the supervisor holds, a part of `parent` where there is one."""
-    bucket = AskedBucket(questions, tags, settings["num_samples"], settings["window_ms"], bound, settings.get("last_update_ms", 0))
-    return enforced_bucket(tags, bound, parent, bucket=bucket, **settings)
+    group = AskedGroup(tags, bound, **settings) if parent is None else AskedChildGroup(tags, bound, parent, **settings)
+    group.questions = questions
+    return group
 
 
 class Buckets:
@@ -69,19 +82,26 @@ class Buckets:
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def use(self, question: UseBucket) -> Balance:
-        """Refill a bucket, take from it what is asked for; return its balance."""
-        bucket = self._buckets.get(question.key)
-        if bucket is None or (bucket.num_samples, bucket.window_ms) != (question.num_samples, question.window_ms):
-            full_since_ms = question.now_ms - self.EXPIRE_WINDOWS * question.num_samples * question.window_ms
-            bucket = TokenBucket(question.num_samples, question.window_ms, question.bound, full_since_ms)
-            self._buckets[question.key] = bucket
-        bucket.bound = question.bound
-        if question.permits is None:
-            bucket.measure(question.now_ms)
-        else:
-            bucket.record(question.permits, question.now_ms)
-        return bucket.balance
+    def use(self, question: UseBuckets) -> list[Balance]:
+        """Refill the buckets of a chain, and take from each what is asked for; return the balances that they had before."""
+        now_ms = question.now_ms
+        buckets = [self._of(one, now_ms) for one in question.buckets]
+        found = [bucket.balance for bucket in buckets]
+        # A worker asks a little later than it read its clock, and another one may have been faster: a balance is never of a time to come.
+        times = [max(now_ms, since_ms) for _, since_ms in found]
+        balances = [bucket.measure(at_ms) for bucket, at_ms in zip(buckets, times, strict=True)]
+        if not question.strict or min(balances) >= 0.0:
+            for bucket, at_ms in zip(buckets, times, strict=True):
+                bucket.record(question.permits, at_ms)
+        return [(tokens, min(since_ms, now_ms)) for tokens, since_ms in found]
+
+    def _of(self, asked: BucketOf, now_ms: int) -> TokenBucket:
+        bucket = self._buckets.get(asked.key)
+        if bucket is None or (bucket.num_samples, bucket.window_ms) != (asked.num_samples, asked.window_ms):
+            full_since_ms = now_ms - self.EXPIRE_WINDOWS * asked.num_samples * asked.window_ms
+            bucket = self._buckets[asked.key] = TokenBucket(asked.num_samples, asked.window_ms, asked.bound, full_since_ms)
+        bucket.bound = asked.bound
+        return bucket
 
     def expire(self, now_ms: int) -> None:
         """Forget the buckets that are full: a new one would be the same."""

@@ -119,6 +119,10 @@ class MutationGroup:
         """The balance at the last refill, and the time of that refill in ms."""
         return self._bucket.balance
 
+    @balance.setter
+    def balance(self, balance: tuple[float, int]) -> None:
+        self._bucket.balance = balance
+
     @property
     def num_samples(self) -> int:
         """Number of windows whose refill the bucket holds."""

@@ -61,19 +61,15 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
         return None
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    if SHARED in file_set.manifest.settings:  # a supervisor holds the buckets of all workers: none knows which balance a step found
-        return JudgedBuckets(0, len(steps), count, np.unique(steps.group_ref), {}, {}, Observed())
     worked, known = work_out(steps), steps.is_known
     _check_steps(steps, worked, known, findings)
     _check_order(steps, known, findings)
-    _check_chain(steps, worked, known & _follows(steps, file_set), findings)
     _check_bounds(steps, file_set, findings)
     observed = _check_applied(steps, file_set, findings)
-    groups, ends, rates = (
-        np.unique(steps.group_ref),
-        _ends(steps, worked),
-        bucket_throttle_windows(steps, Circumstances(file_set, paced=paced)),
-    )
+    groups, ends, rates = np.unique(steps.group_ref), {}, {}
+    if SHARED not in file_set.manifest.settings:  # else steps of other workers, which have files of their own, come between these
+        _check_chain(steps, worked, known & _follows(steps, file_set), findings)
+        ends, rates = _ends(steps, worked), bucket_throttle_windows(steps, Circumstances(file_set, paced=paced))
     return JudgedBuckets(int(known.sum()), int((~known).sum()), count, groups, ends, rates, observed)
 
 

@@ -105,6 +105,14 @@ class EnforcedMutationGroup(MutationGroup):
         """The group whose bound the last wait was for: this one, or a parent."""
         return self
 
+    def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
+        """Get ready for a step: for a class whose buckets are kept by another process, which takes the step there.
+
+        Args:
+            permits: that the step is about to take, or, negative, to give back.
+            strict: it takes none while a balance of the chain is below zero.
+        """
+
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
         """As that of `EnforcedGroup`."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms

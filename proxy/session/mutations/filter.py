@@ -175,13 +175,14 @@ class ControllerMutationFilter:
                 permits = 1  # the client can no longer be delayed: a disconnect or a drain must not bypass an empty bucket
             if permits == 0:
                 continue
-            before = self._notes.found(group)
-            if not refused and not group.is_exhausted(now_ms):
-                group.record(permits, now_ms)
-                self._notes.note(asked.head.client, group, CHARGED, permits, before, 0, api.index, now_ms)
-                charged[place] = permits
-                continue
             if not refused:
+                group.begin(permits, now_ms, strict=True)
+                before = self._notes.found(group)
+                if not group.is_exhausted(now_ms):
+                    group.record(permits, now_ms)
+                    self._notes.note(asked.head.client, group, CHARGED, permits, before, 0, api.index, now_ms)
+                    charged[place] = permits
+                    continue
                 group.record(permits, now_ms)  # counts nothing and keeps the verdict
                 throttle_ms = group.wait_ms(now_ms)
                 wait = Wait(min(throttle_ms, INT32_MAX), now_ms)

@@ -120,7 +120,7 @@ class PendingMutation:
                 if cost:  # a topic that failed before its charge causes no throttle time, however empty the bucket is
                     due.append(cost)
             elif cost != permits:
-                before = self._notes.found(self.group)
+                before = self._begin(cost - permits, now_ms, strict=False)
                 self.group.record_unchecked(cost - permits, now_ms)
                 self._note(SETTLED, cost - permits, before, 0, now_ms)
         return (yield from self._charge(due, pace, now_ms)) if self._wait is None else self._wait.left_ms(now_ms)
@@ -136,7 +136,7 @@ class PendingMutation:
         due = sum(self._permits(place, self._changes.topics[place], now_ms) for place in self._sound if place not in self._refused)
         if not due:
             return 0
-        before = self._notes.found(self.group)
+        before = self._begin(due, now_ms, strict=False)
         throttle_ms = self.group.record_permissive(due, now_ms)
         self._note(OWED, due, before, throttle_ms, now_ms)
         return throttle_ms
@@ -185,20 +185,25 @@ class PendingMutation:
         if not due:
             return 0
         if not self._strict:
-            before = self._notes.found(self.group)
+            before = self._begin(sum(due), now_ms, strict=False)
             throttle_ms = self.group.record_permissive(sum(due), now_ms)
             self._note(OWED, sum(due), before, throttle_ms, now_ms)
             return throttle_ms
         for cost in due:
             if pace.due():
                 now_ms = yield
-            before = self._notes.found(self.group)
+            before = self._begin(cost, now_ms, strict=True)
             is_exhausted = self.group.is_exhausted(now_ms)
             throttle_ms = self.group.record(cost, now_ms)
             self._note(REFUSED if is_exhausted else CHARGED, cost, before, throttle_ms, now_ms)
             if is_exhausted:
                 return throttle_ms
         return 0
+
+    def _begin(self, permits: int, now_ms: int, *, strict: bool) -> Balances:
+        """Begin a step; return what it finds."""
+        self.group.begin(permits, now_ms, strict=strict)
+        return self._notes.found(self.group)
 
     def _note(self, kind: int, permits: int, before: Balances, throttle_ms: int, now_ms: int) -> None:
         self._notes.note(self._client, self.group, kind, permits, before, throttle_ms, self._api.index, now_ms)

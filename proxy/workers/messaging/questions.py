@@ -44,20 +44,28 @@ class EnterPrincipal(Question):
     only_observes: bool
 
 
-class UseBucket(Question):
-    """Refill a bucket of controller mutations, then take `permits`; the answer is its balance, and the time of that.
-
-    Attributes:
-        key: tags of the group.
-        permits: taken; negative ones are given back; None: only refill.
-    """
+class BucketOf(msgspec.Struct, frozen=True, array_like=True):
+    """A bucket of controller mutations: `key` has the tags of its group."""
 
     key: tuple[tuple[str, str], ...]
     bound: float
     num_samples: int
     window_ms: int
-    permits: float | None
+
+
+class UseBuckets(Question):
+    """Refill the buckets of a group and its parents, then take `permits` from each; the answer is the balance that each had before.
+
+    Attributes:
+        permits: taken; negative ones are given back.
+        now_ms: when; the clock is the same for all processes of a machine.
+        strict: nothing is taken while one of the balances is below zero.
+    """
+
+    buckets: list[BucketOf]
+    permits: float
     now_ms: int
+    strict: bool
 
 
 class _Numbered(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +73,7 @@ class _Numbered(msgspec.Struct, frozen=True, array_like=True):
     body: msgspec.Raw
 
 
-AnyQuestion = BindBroker | EnterPrincipal | UseBucket
+AnyQuestion = BindBroker | EnterPrincipal | UseBuckets
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _NUMBERED: Final = msgspec.msgpack.Decoder(_Numbered)
 _QUESTION: Final = msgspec.msgpack.Decoder(AnyQuestion)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metering_format.event_kinds import CHARGED, REMOTE, SKIPPED
+from metering_format.event_kinds import CHARGED, REFUSED, REMOTE, SKIPPED
 from metering_format.tables import SHARED_COLUMNS, TABLES
 from pipeline.manifest import file_sha256, find_manifests
 from pipeline.recommend.work import demands_of, plan_demand
@@ -25,6 +25,8 @@ from proxy.meter.meter import BucketStep
 from proxy.metering.commands import forget_command
 from proxy.metering.repair import repair
 from proxy.shared_usage.segment import Segment
+from proxy.workers.asked_bucket import Buckets
+from proxy.workers.messaging.questions import BucketOf, UseBuckets
 from sluice_cli.meter import with_writers
 from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
 from tests.support.metering.metering_workers import BOUNDS, Clock, MeteringWorker, Step, play
@@ -282,18 +284,40 @@ def test_a_verdict_tells_how_late_usage_was_known(tmp_path: Path) -> None:
     assert shared["highest_ratio"] > 0.5
 
 
-def test_steps_of_a_bucket_that_workers_share_are_not_judged(tmp_path: Path) -> None:
-    """The supervisor holds the bucket, so a worker does not know what others took: its steps count, and are said to be unjudged."""
-    segment, clock = Segment.create(1, 16, NUM_SAMPLES, WINDOW_MS), Clock()
-    worker = MeteringWorker(tmp_path, segment, 0, clock)
-    bucket = EnforcedMutationGroup({"user": "", "client-id": "admin"}, 5.0, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS)
-    for before in (50.0, 12.0):
-        worker.meter.mutation(bucket, BucketStep(CHARGED, 3, before, clock.now_ms, 7.0), 0, 0, clock.now_ms, 1, 19 << 16)
-    worker.stop()
+def take_from_bucket(directory: Path, *, given_more: float = 0.0) -> None:
+    """Two workers take from one bucket by turns, as the supervisor has it; a step's balance is noted with so much more than it was."""
+    segment, clock, buckets = Segment.create(2, 16, NUM_SAMPLES, WINDOW_MS), Clock(), Buckets()
+    workers = [MeteringWorker(directory, segment, number, clock) for number in (0, 1)]
+    tags, bound = {"user": "", "client-id": "admin"}, 5.0
+    groups = [EnforcedMutationGroup(tags, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS) for _ in workers]
+    asked = BucketOf(tuple(sorted(tags.items())), bound, NUM_SAMPLES, WINDOW_MS)
+    for at, permits in enumerate((40, 30, 9, 1, 4, 2)):
+        clock.now_ms += 700
+        group, now_ms = groups[at % 2], clock.now_ms
+        (group.balance,) = buckets.use(UseBuckets([asked], permits, now_ms, True))
+        before, since_ms = group.balance
+        kind = REFUSED if group.is_exhausted(now_ms) else CHARGED
+        wait_ms = group.record(permits, now_ms)
+        noted = before + (given_more if at == 2 else 0.0)
+        step = BucketStep(kind, permits, noted, since_ms, group.tokens(now_ms))
+        workers[at % 2].meter.mutation(group, step, wait_ms, wait_ms, now_ms, 1, 19 << 16)
+    for worker in workers:
+        worker.stop()
+
+
+def test_steps_of_a_bucket_that_workers_share_are_judged(tmp_path: Path) -> None:
+    """The supervisor says which balance a step found, so who was let through, what was left and each wait are worked out again."""
+    take_from_bucket(tmp_path)
     verdict = validate(tmp_path)
-    assert verdict.kinds() == {}
-    assert (verdict.decisions, verdict.unjudged) == (0, 2)
-    assert verdict.counts["ControllerMutation"]["units"] == 6
+    assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+    assert (verdict.decisions, verdict.unjudged) == (6, 0)
+    assert verdict.counts["ControllerMutation"]["throttled"] > 0
+
+
+def test_a_step_that_found_another_balance_is_found(tmp_path: Path) -> None:
+    """A balance of a bucket that workers share which is not the one that the wait and the rest were made of."""
+    take_from_bucket(tmp_path, given_more=0.001)
+    assert Kind.MATH in validate(tmp_path).kinds()
 
 
 COMMANDS = ("validate", "whatif", "recommend", "neighbours", "verify-manifests", "inspect", "repair", "forget")

@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from proxy.workers.asked_bucket import AskedBucket, Buckets
+from proxy.enforcement.groups.child_groups import enforced_bucket
+from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
+from proxy.workers.asked_bucket import Buckets, asked_bucket
 from proxy.workers.asked_principals import AskedPrincipals
 from proxy.workers.messaging.messages import AnyMessage, PrincipalLeft
 from proxy.workers.messaging.passing import socket_pair
-from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion, BindBroker, EnterPrincipal, Questions, UseBucket
+from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion, BindBroker, BucketOf, EnterPrincipal, Questions, UseBuckets
 from quota.entity import KafkaPrincipal
-from quota.sensor import TokenBucket
 
 PORTS: msgspec.msgpack.Decoder[dict[str, int]] = msgspec.msgpack.Decoder(dict[str, int])
 ALICE = KafkaPrincipal("User", "alice")
@@ -24,6 +26,7 @@ async def asked(answer: Callable[[AnyQuestion], Any], ask: Callable[[Questions],
     supervisor, worker = socket_pair()
     answered = AnsweredQuestions(supervisor, answer)
     questions = Questions(worker)
+    worker.settimeout(60.0)  # a machine that is busy is no silent supervisor
     try:
         return await asyncio.to_thread(lambda: [ask(questions) for _ in range(times)][-1])
     finally:
@@ -60,36 +63,79 @@ def test_a_supervisor_that_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPat
     worker.close()
 
 
-async def test_two_workers_take_from_one_bucket() -> None:
-    """Whoever takes permits, the balance is that of one bucket of Kafka's, and times of both workers refill it."""
-    buckets, one = Buckets(), TokenBucket(11, 1_000, 2.0, -22_000)
+WINDOWS: dict[str, int] = {"num_samples": 11, "window_ms": 1_000}
+STEPS = [(0, 5.0, True), (1, 9.0, True), (0, 30.0, True), (1, 2.0, True), (0, -2.0, False), (1, 1.0, False), (0, 4.0, True)]
+"""Worker, permits, and whether they are taken only while no balance is below zero."""
+
+
+def take(group: EnforcedMutationGroup, permits: float, now_ms: int, *, strict: bool) -> list[tuple[float, int] | int]:
+    """Take one step as a session does; return what it found, what it waits, and what it left, of a group and its parents."""
+    group.begin(permits, now_ms, strict=strict)
+    chain = [group] if group.parent is None else [group, group.parent]
+    found = [one.balance for one in chain]
+    wait_ms = group.record(permits, now_ms) if strict else group.record_permissive(permits, now_ms)
+    return [*found, wait_ms, *(one.balance for one in chain)]
+
+
+@pytest.mark.parametrize("has_parent", [False, True])
+async def test_two_workers_take_from_one_bucket(has_parent: bool) -> None:
+    """Whoever takes permits, each step finds, waits and leaves what it would in one process, parents and all."""
+    buckets = Buckets()
 
     def answer(question: AnyQuestion) -> Any:
-        assert isinstance(question, UseBucket)
+        assert isinstance(question, UseBuckets)
         return buckets.use(question)
 
-    steps = [(0, 5.0), (1, 9.0), (0, 30.0), (1, 2.0), (0, -2.0), (1, 1.0)]
+    def chain(make: Callable[..., EnforcedMutationGroup]) -> EnforcedMutationGroup:
+        parent = make({"group": "team"}, 3.0, **WINDOWS, last_update_ms=-22_000) if has_parent else None
+        return make({"user": "a"}, 2.0, parent, **WINDOWS, last_update_ms=-22_000)
 
-    def play(questions: Questions) -> list[float]:
-        workers = [AskedBucket(questions, {"user": "a"}, 11, 1_000, 2.0, -22_000) for _ in range(2)]
-        found = []
-        for at, (number, permits) in enumerate(steps):
-            workers[number].record(permits, at * 700)
-            found.append(workers[number].measure(at * 700 + 100))
-        return found
+    def play(questions: Questions) -> list[Any]:
+        workers = [chain(partial(asked_bucket, questions)) for _ in range(2)]
+        return [take(workers[number], permits, at * 700, strict=strict) for at, (number, permits, strict) in enumerate(STEPS)]
 
-    expected = []
-    for at, (_, permits) in enumerate(steps):
-        one.record(permits, at * 700)
-        expected.append(one.measure(at * 700 + 100))
+    one = chain(enforced_bucket)
+    expected = [take(one, permits, at * 700, strict=strict) for at, (_, permits, strict) in enumerate(STEPS)]
+    assert any(wait_ms > 0 for step in expected for wait_ms in step if isinstance(wait_ms, int))
     assert await asked(answer, play) == expected
+
+
+def used(key: str, permits: float, now_ms: int, *, strict: bool = True) -> UseBuckets:
+    """A step of a bucket of 1 a second."""
+    return UseBuckets([BucketOf((("user", key),), 1.0, 11, 1_000)], permits, now_ms, strict)
+
+
+def test_a_worker_whose_clock_is_behind_finds_the_balance_of_its_own_time() -> None:
+    """Its question comes after that of another worker with a later time: nothing flows back, and no balance is of a time to come."""
+    buckets = Buckets()
+    buckets.use(used("a", 20.0, 5_000))
+    assert buckets.use(used("a", 1.0, 4_990, strict=False)) == [(-9.0, 4_990)]
+    assert buckets.use(used("a", 0.0, 6_000)) == [(-10.0, 5_000)]
+
+
+async def test_a_supervisor_that_is_silent_leaves_the_last_balance() -> None:
+    """The worker takes the step from the balance that it had last."""
+    buckets = Buckets()
+    silent: list[bool] = []
+
+    def answer(question: AnyQuestion) -> Any:
+        assert isinstance(question, UseBuckets)
+        return [] if silent else buckets.use(question)
+
+    def play(questions: Questions) -> list[Any]:
+        group = asked_bucket(questions, {"user": "a"}, 1.0, **WINDOWS)
+        take(group, 5.0, 1_000, strict=True)
+        silent.append(True)
+        return take(group, 2.0, 1_500, strict=True)
+
+    assert await asked(answer, play) == [(6.0, 1_000), 0, (4.5, 1_500)]
 
 
 def test_a_full_bucket_is_forgotten_and_one_in_use_is_not() -> None:
     """A new bucket is full, so forgetting a full one changes no balance."""
     buckets = Buckets()
-    buckets.use(UseBucket((("user", "a"),), 1.0, 11, 1_000, 5.0, 1_000))
-    buckets.use(UseBucket((("user", "b"),), 1.0, 11, 1_000, None, 1_000))
+    buckets.use(used("a", 5.0, 1_000))
+    buckets.use(used("b", 0.0, 1_000))
     buckets.expire(1_000)
     assert len(buckets) == 1
     buckets.expire(10_000)
