@@ -1,11 +1,12 @@
 """How near Sluice's estimate of request time comes to what a real broker charges.
 
-python -m bench.handler_time [--load NAME]... [--quick] [--seconds 12] [--warm-seconds 25] [--record FOLDER] [--list]
+python -m bench.handler_time [--load NAME]... [--workers 1,4] [--quick] [--seconds 12] [--warm-seconds 25] [--record FOLDER] [--list]
                              [--out FOLDER] [--no-write]
 
 Apache Kafka behind Sluice, its own books read by JMX (bench/handler_time/truth.py), the same client-ids on both sides. With --load the
-rows are put into the result file of the same day in place of the old ones. With --record what the estimator was asked is kept, so that
-`python -m bench.handler_time.replay FOLDER` can try another one on the same answers. Needs a JDK and Maven (see tests/support/kafka).
+rows are put into the result file of the same day in place of the old ones. With --workers each load runs behind a Sluice of so many
+processes and then behind the next, with the same broker; goals are for one process. With --record what the estimator was asked is kept, so
+that `python -m bench.handler_time.replay FOLDER` can try another one on the same answers. Needs a JDK and Maven (see tests/support/kafka).
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bench.handler_time.judge import HandlerRow, goals, sums_of, table
+from bench.handler_time.judge import HandlerRow, alike, goals, sums_of, table
 from bench.handler_time.loads import (
     COMMIT_GROUP,
     LARGE,
@@ -56,8 +57,8 @@ OLD_BATCHES, BACKLOG_BATCHES = 20, 600
 
 
 @contextmanager
-def stage_for(brokers: int, engine: Engine, module: str) -> Iterator[tuple[Stage, Books]]:
-    """Sluice in front of a cluster that charges everybody and throttles nobody."""
+def stages_for(brokers: int, engine: Engine, module: str, workers: Sequence[int]) -> Iterator[list[tuple[int, Stage, Books]]]:
+    """Sluice in front of a cluster that charges everybody and throttles nobody: once for each number of workers."""
     settings = CLUSTER | BROKER_SETTINGS | ({"min.insync.replicas": 2} if brokers > 1 else {})
     jvm = JVM if brokers == 1 else Jvm(heap_mb=500, optimises=True)
     with (
@@ -71,11 +72,17 @@ def stage_for(brokers: int, engine: Engine, module: str) -> Iterator[tuple[Stage
         broker_port = next(iter(cluster.nodes.values())).ports.client
         if brokers == 1:
             asyncio.run(_fill(broker_port))
-        arm = start_sluice(broker_port, engine.folder, produce=None, fetch=None, request=UNREACHABLE_PERCENT, module=module)
-        stack.callback(arm.stop)
-        books = Books(tools, cluster, arm)
-        stack.callback(books.close)
-        yield Stage(engine, arm), books
+        found = []
+        for number in workers:
+            flags = ["--workers", str(number)]
+            arm = start_sluice(
+                broker_port, engine.folder, produce=None, fetch=None, request=UNREACHABLE_PERCENT, flags=flags, module=module
+            )
+            stack.callback(arm.stop)
+            books = Books(tools, cluster, arm)
+            stack.callback(books.close)
+            found.append((number, Stage(engine, arm), books))
+        yield found
 
 
 async def _fill(port: int) -> None:
@@ -116,10 +123,11 @@ def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefi
     return row, ten
 
 
-def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folder: Path | None) -> list[HandlerRow]:
+def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folder: Path | None, workers: Sequence[int]) -> list[HandlerRow]:
     """All loads, those of one cluster after each other; the estimator lives through all of them.
 
     Args:
+        workers: so many processes each; every load runs with each of these numbers.
         folder: where to write down what it is asked; None: nowhere.
     """
     rows: list[HandlerRow] = []
@@ -130,15 +138,19 @@ def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folde
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 os.environ[ROWS_VARIABLE] = str(folder.resolve() / f"brokers-{brokers}.rows")
-            with stage_for(brokers, engine, "sluice_cli" if folder is None else "bench.handler_time.rows") as (stage, books):
-                with running(WARM_UP[brokers], stage, "warm-up"):
-                    time.sleep(warm_seconds)
+            with stages_for(brokers, engine, "sluice_cli" if folder is None else "bench.handler_time.rows", workers) as stages:
+                for _, stage, _ in stages:
+                    with running(WARM_UP[brokers], stage, "warm-up"):
+                        time.sleep(warm_seconds)
                 for number, load in enumerate(load for load in loads if load.brokers == brokers):
-                    prefix = f"{number:02}-{load.name}"
-                    row, ten = measure(load, stage, books, seconds, prefix)
-                    rows.append(row)
-                    kept.append({"row": vars(row), "ten": ten.truth, "ten_requests": ten.requests, "ten_ns": ten.at_ns, "prefix": prefix})
-                    print(row.line(), flush=True)
+                    for processes, stage, books in stages:
+                        prefix = f"{number:02}-{processes}-{load.name}"
+                        row, ten = measure(load, stage, books, seconds, prefix)
+                        row.workers = processes
+                        rows.append(row)
+                        said = {"row": vars(row), "ten": ten.truth, "ten_requests": ten.requests, "ten_ns": ten.at_ns, "prefix": prefix}
+                        kept.append(said)
+                        print(row.line(), flush=True)
             if folder is not None:
                 (folder / f"brokers-{brokers}.json").write_text(json.dumps(kept))
     finally:
@@ -159,31 +171,40 @@ def main() -> int:
     seconds = options.seconds or (QUICK_SECONDS if options.quick else 12.0)
     warm_seconds = options.warm_seconds or (QUICK_WARM_SECONDS if options.quick else 25.0)
     microseconds = microseconds_alone()
-    rows = run([load for load in LOADS if not options.load or load.name in options.load], seconds, warm_seconds, options.record)
-    report = Report("handler-time-quick" if options.quick else "handler-time")
+    rows = run(
+        [load for load in LOADS if not options.load or load.name in options.load], seconds, warm_seconds, options.record, options.workers
+    )
+    name = "handler-time" if options.workers == [1] else "handler-time-workers"
+    report = Report(f"{name}-quick" if options.quick else name)
     if options.load:
         rows = _with_earlier(rows, report, options.out)
     broker = f"- Apache Kafka {KRAFT}, 8 + 3 threads, {seconds:g} s a load after {warm_seconds:g} s of warm-up"
-    report.add(*machine_lines(), broker, "", *table(rows), "", *goals(rows, microseconds))
+    one = [row for row in rows if row.workers == 1]
+    compared = ["", *alike(rows)] if len(one) < len(rows) else []
+    report.add(*machine_lines(), broker, "", *table(rows), *compared, "", *goals(one, microseconds))
     report.data |= {"rows": [vars(row) | {"ratio": row.ratio} for row in rows], "microseconds": microseconds}
     print("\n" + report.text())
     if not options.no_write:
         report.write(options.out)
-    return int(any("| miss" in line for line in goals(rows, microseconds)))
+    return int(any("| miss" in line for line in goals(one, microseconds)))
 
 
 def _with_earlier(rows: list[HandlerRow], report: Report, folder: Path) -> list[HandlerRow]:
     """Today's other rows, in the order of the table."""
     path = report.paths(folder)[1]
     earlier = json.loads(path.read_text())["rows"] if path.exists() else []
-    known = {row["name"]: HandlerRow(**{key: value for key, value in row.items() if key != "ratio"}) for row in earlier}
-    known |= {row.name: row for row in rows}
-    return [known[load.name] for load in LOADS if load.name in known]
+    before = [HandlerRow(**{key: value for key, value in row.items() if key != "ratio"}) for row in earlier]
+    known = {(row.name, row.workers): row for row in (*before, *rows)}
+    order = [load.name for load in LOADS]
+    return sorted(known.values(), key=lambda row: (order.index(row.name), row.workers))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.handler_time", description=__doc__)
     parser.add_argument("--load", action="append", help="only this row (repeatable)")
+    parser.add_argument(
+        "--workers", type=_numbers, default=[1], help="so many processes each, such as 1,4: every load runs with all of them"
+    )
     parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
     parser.add_argument("--seconds", type=float, help="length of one load")
     parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
@@ -192,6 +213,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "handler_time")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
+
+
+def _numbers(given: str) -> list[int]:
+    return [int(number) for number in given.split(",")]
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class HandlerRow:
     busy: bool = False
     saturated: bool = False
     sums: list[tuple[str, float, float]] = field(default_factory=list)
+    workers: int = 1
 
     @property
     def ratio(self) -> float:
@@ -51,7 +52,8 @@ class HandlerRow:
     def line(self) -> str:
         """The row of the table."""
         each = self.truth / self.requests * 1e6 if self.requests else float("nan")
-        return f"| {self.what} | {each:,.0f} | {self.per_second:,.0f} | {self.ratio:.2f} | {self.verdict} |"
+        what = self.what if self.workers == 1 else f"{self.what}, {self.workers} workers"
+        return f"| {what} | {each:,.0f} | {self.per_second:,.0f} | {self.ratio:.2f} | {self.verdict} |"
 
 
 def sums_of(truth: Mapping[str, float], sluice: Mapping[str, float], requests: Mapping[str, float]) -> list[tuple[str, float, float]]:
@@ -79,6 +81,17 @@ def table(rows: Sequence[HandlerRow]) -> list[str]:
     """The rows in Markdown."""
     head = ["| load | broker's charge, us each | requests/s | Sluice / broker | |", "|---|--:|--:|--:|---|"]
     return head + [row.line() for row in rows]
+
+
+def alike(rows: Sequence[HandlerRow]) -> list[str]:
+    """How near several workers come to one process: the ratio of each load over that of one process, over all loads."""
+    one = {row.name: row.ratio for row in rows if row.workers == 1}
+    lines = ["| workers | loads | Sluice / broker, over that of one process: mean | spread |", "|--:|--:|--:|--:|"]
+    for workers in sorted({row.workers for row in rows} - {1}):
+        ratios = [row.ratio / one[row.name] for row in rows if row.workers == workers and one.get(row.name)]
+        mean, spread = geometric(ratios)
+        lines.append(f"| {workers} | {len(ratios)} | {mean:.2f} | {spread:.2f} |")
+    return lines
 
 
 def goals(rows: Sequence[HandlerRow], microseconds: float | None) -> list[str]:

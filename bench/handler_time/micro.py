@@ -2,12 +2,14 @@
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, Work, work_of
+from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, shared_by, work_of
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_usage import SharedUsage
 
-REQUESTS, RUNS = 100_000, 15
+REQUESTS, RUNS, WORKERS = 100_000, 15, 4
 Question = tuple[Work, int, int, int]
 
 
@@ -19,15 +21,15 @@ def questions() -> list[Question]:
     return [(*kinds[at % len(kinds)], start, start + chance.randrange(90_000, 400_000)) for at, start in enumerate(starts)]
 
 
-def microseconds(asked: Sequence[Question]) -> float:
+def microseconds(asked: Sequence[Question], make: Callable[[], BrokerHandlerTime]) -> float:
     """CPU time per question, the best of several runs: the call included, the loop around it not."""
-    with_calls = min(_answer_all(asked) for _ in range(RUNS))
+    with_calls = min(_answer_all(asked, make()) for _ in range(RUNS))
     loop = min(_only_loop(asked) for _ in range(RUNS))
     return (with_calls - loop) / len(asked) / 1_000
 
 
-def _answer_all(asked: Sequence[Question]) -> int:
-    charge = ConnectionHandlerTime(BrokerHandlerTime()).charge
+def _answer_all(asked: Sequence[Question], broker: BrokerHandlerTime) -> int:
+    charge = ConnectionHandlerTime(broker).charge
     began_ns = time.process_time_ns()
     for work, size, forwarded_ns, now_ns in asked:
         charge(work, size, forwarded_ns, now_ns, 0)
@@ -43,8 +45,18 @@ def _only_loop(asked: Sequence[Question]) -> int:
 
 def microseconds_alone() -> float:
     """What an estimate costs on this machine."""
-    return microseconds(questions())
+    return microseconds(questions(), BrokerHandlerTime)
+
+
+def microseconds_shared() -> float:
+    """What it costs one of several workers."""
+    return microseconds(questions(), _shared_broker)
+
+
+def _shared_broker() -> BrokerHandlerTime:
+    usage = SharedUsage(Segment.create(WORKERS, 64, 11, 1_000), 0)
+    return HandlerTimes(shared_by(usage)).of(("127.0.0.1", 9092))
 
 
 if __name__ == "__main__":
-    print(f"{microseconds_alone():.2f} us per request")
+    print(f"{microseconds_alone():.2f} us per request, in one of {WORKERS} workers {microseconds_shared():.2f} us")

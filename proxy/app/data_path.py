@@ -18,6 +18,7 @@ from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
 from proxy.enforcement.switches import Switches
+from proxy.handler_time import HandlerTimes, MakeBrokerHandlerTime, alone
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.net.buffer_budget import BufferBudget
@@ -46,6 +47,7 @@ class DataPath:
         slots: takes back the slot of a connection that ended.
         on_login_failed: called with the address of each client that a broker does not let in.
         factories: make the groups of each scope.
+        make_handler_time: makes what is known of the time of a broker's request handlers.
         make_mutation_group: makes the groups of controller mutations.
     """
 
@@ -61,6 +63,7 @@ class DataPath:
         slots: ConnectionSlots,
         on_login_failed: Callable[[Peer], None],
         factories: GroupFactories = PLAIN,
+        make_handler_time: MakeBrokerHandlerTime = alone,
         make_mutation_group: Callable[..., EnforcedMutationGroup] = enforced_bucket,
     ) -> None:
         self.config = config
@@ -92,6 +95,7 @@ class DataPath:
             listeners,
             slots,
             GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
+            HandlerTimes(make_handler_time),
         )
         self.scopes.on_moved = self.gateway.count_anew
         self.metering: Metering | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from proxy.handler_time.work import Work
@@ -112,25 +113,44 @@ class BrokerHandlerTime:
         return passed_ns * self._share if passed_ns > 0.0 else 0.0
 
     def _measure_load(self, now_ns: int) -> None:
-        """By Little's law the time of all that did not wait, by the time that passed, is how many were under way at once."""
-        passed_ns = now_ns - self._load_due_ns + LOAD_WINDOW_NS
-        load = self._busy_ns / passed_ns
-        if passed_ns < LOAD_FORGET_NS:
-            load = (self.load + load) * 0.5
-        self.load = load
-        self._share = 1.0 / load if load > 1.0 else 1.0
+        """Find anew how many requests are under way at once."""
+        self._use_load(self._load_of(self._busy_ns, now_ns))
         self._measured_ns += self._busy_ns + self._waited_ns
         self._busy_ns = self._waited_ns = 0
         self._load_due_ns = now_ns + LOAD_WINDOW_NS
 
+    def _load_of(self, busy_ns: int, now_ns: int) -> float:
+        """By Little's law the time of all that did not wait, by the time that passed, is how many were under way at once."""
+        passed_ns = now_ns - self._load_due_ns + LOAD_WINDOW_NS
+        load = busy_ns / passed_ns
+        return (self.load + load) * 0.5 if passed_ns < LOAD_FORGET_NS else load
+
+    def _use_load(self, load: float) -> None:
+        self.load = load
+        self._share = 1.0 / load if load > 1.0 else 1.0
+
+
+Address = tuple[str, int]
+MakeBrokerHandlerTime = Callable[[Address], BrokerHandlerTime]
+
+
+def alone(_address: Address) -> BrokerHandlerTime:
+    """Return what a process learns of a broker by itself."""
+    return BrokerHandlerTime()
+
 
 class HandlerTimes:
-    """What is known of each broker, by its address. A broker that moves is learnt anew."""
+    """What is known of each broker, by its address. A broker that moves is learnt anew.
 
-    __slots__ = ("_brokers", "_forgotten_ns")
+    Args:
+        make: makes what is known of one.
+    """
 
-    def __init__(self) -> None:
-        self._brokers: dict[tuple[str, int], BrokerHandlerTime] = {}
+    __slots__ = ("_brokers", "_forgotten_ns", "_make")
+
+    def __init__(self, make: MakeBrokerHandlerTime = alone) -> None:
+        self._make = make
+        self._brokers: dict[Address, BrokerHandlerTime] = {}
         self._forgotten_ns = 0
 
     @property
@@ -138,12 +158,12 @@ class HandlerTimes:
         """The time that answers of all brokers took so far, waiting included."""
         return self._forgotten_ns + sum(times.elapsed_ns for times in self._brokers.values())
 
-    def of(self, address: tuple[str, int]) -> BrokerHandlerTime:
+    def of(self, address: Address) -> BrokerHandlerTime:
         """What is known of the broker at `address`."""
         times = self._brokers.get(address)
         if times is None:
             if len(self._brokers) >= BROKERS_MAX:
                 self._forgotten_ns = self.elapsed_ns
                 self._brokers.clear()
-            times = self._brokers[address] = BrokerHandlerTime()
+            times = self._brokers[address] = self._make(address)
         return times

@@ -110,6 +110,7 @@ class Gateway:
         listeners: Sequence[BoundListener],
         slots: ConnectionSlots,
         events: GatewayEvents,
+        handler_times: HandlerTimes,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.settings = settings
@@ -134,7 +135,7 @@ class Gateway:
         self._api_versions = self._cut()
         self.usages = session_settings.usages
         self.policy = session_settings.policy
-        self.handler_times = HandlerTimes()
+        self.handler_times = handler_times
         self._deadlines = deadlines
         self._events = events
         self._arrivals: dict[socket.socket, asyncio.Task[None]] = {}

@@ -1,10 +1,10 @@
 """The memory that worker processes share: a row of 64-bit words for each quota group, with cells that one worker each writes.
 
-Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows. A row
-holds the total of each worker, what each has under way, how many fetches wait in each and since when the first one, the size of its last
-answer to a fetch, when each gave out its last throttle round, and for each worker a ring of (number of a slot of time, sum). Reads take no
-lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row changes hands under a lock of the file
-that nobody waits for, and that the kernel frees when its holder dies.
+Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows; the
+rows of brokers (`broker_rows`). A row holds the total of each worker, what each has under way, how many fetches wait in each and since
+when the first one, the size of its last answer to a fetch, when each gave out its last throttle round, and for each worker a ring of
+(number of a slot of time, sum). Reads take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one
+writer. A row changes hands under a lock of the file that nobody waits for, and that the kernel frees when its holder dies.
 
 An odd generation: the row is a group's. An even one: it is nobody's, or its writer died while it changed it.
 """
@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from proxy.base.errors import ProxyError
+from proxy.shared_usage.broker_rows import broker_words, claim_broker
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
 VERSION: Final = 2
@@ -98,7 +99,7 @@ class Segment:
         slots = num_samples + 1
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
-        os.truncate(descriptor, (_places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)) * WORD_BYTES)
+        os.truncate(descriptor, (_brokers_at(workers, rows_max, slots) + broker_words(workers)) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         os.pwrite(descriptor, struct.pack("7q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63)), 0)
         return cls(descriptor)
@@ -188,6 +189,14 @@ class Segment:
         """Return the index of a worker's slots: a number and a sum each."""
         return self.totals_at(row) + 6 * self.workers + 2 * self.slots * worker
 
+    def claim_broker(self, digest: bytes) -> memoryview | None:
+        """Return the cells of all workers for a broker, whose row is made if need be; None: rows are being changed, or all are taken."""
+        with _lock(self.descriptor) as is_locked:
+            if not is_locked:
+                return None
+            first = _brokers_at(self.workers, self.rows_max, self.slots)
+            return claim_broker(self.words[first : first + broker_words(self.workers)], self.workers, digest)
+
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
         """Return a group's row and True, else one that it may have and False. Called with the lock."""
         words, vacant = self.words, FULL
@@ -244,6 +253,11 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
 
 def _row_words(workers: int, slots: int) -> int:
     return _whole_lines(workers * (6 + 2 * slots))
+
+
+def _brokers_at(workers: int, rows_max: int, slots: int) -> int:
+    """Return where the rows of brokers begin: at a cache line."""
+    return _places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)
 
 
 def _whole_lines(words: int) -> int:

@@ -72,6 +72,10 @@ class SharedUsage:
             return FULL_RETRY_MS
         return 0
 
+    def claim_broker(self, address: tuple[str, int]) -> memoryview | None:
+        """Return the cells of all workers for the broker at an address; None: there are none now."""
+        return self.segment.claim_broker(blake2b(repr(address).encode(), digest_size=DIGEST_BYTES).digest())
+
 
 class SharedScope:
     """The groups of one scope, in one worker."""

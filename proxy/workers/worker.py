@@ -24,6 +24,7 @@ from proxy.config.problem import ConfigProblems
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice
+from proxy.handler_time import shared_by
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.net.accept.first_bytes import Arrival
@@ -97,6 +98,7 @@ class Worker:
             slots=self,
             on_login_failed=self._login_failed,
             factories=usage,
+            make_handler_time=shared_by(usage),
             make_mutation_group=functools.partial(asked_bucket, questions),
         )
         sessions = self.data_path.session_settings
