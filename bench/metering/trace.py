@@ -77,7 +77,7 @@ class Decided:
 def decide(shape: Shape) -> Decided:
     """Draw arrivals and let one `EnforcedGroup` for each group decide them, one after the other."""
     dice = np.random.default_rng(shape.seed)
-    group, ts_ms, value, kind = _arrivals(shape, dice)
+    group, ts_ms, value, kind = arrivals(shape, dice)
     seconds = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
     amount = PERCENT_PER_NANOSECOND if shape.quota_type == "Request" else 1.0
     bound = np.maximum(seconds * amount * dice.uniform(0.8, 5.0, shape.groups), 1e-3)
@@ -130,7 +130,8 @@ def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
     return asked
 
 
-def _arrivals(shape: Shape, dice: Any) -> tuple[Any, Any, Any, Any]:
+def arrivals(shape: Shape, dice: Any) -> tuple[Any, Any, Any, Any]:
+    """Draw decisions in order of time: group, wall ms, value and kind of each."""
     weights = 1.0 / np.arange(1, shape.groups + 1) ** shape.zipf
     events = shape.events - int(shape.events * shape.unrecord_share)
     group = dice.choice(shape.groups, events, p=weights / weights.sum()).astype(np.int32)

@@ -1,7 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast. Printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables] [--keep FOLDER]
-    [--out FOLDER] [--no-write]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|workers] [--workers N]
+    [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
+from bench.pipeline.of_workers import judged
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, roll_up
 
@@ -54,6 +55,11 @@ def main() -> int:
             wrong += reported.missing
             report.add("", reported.line())
             report.data["tables"] = reported._asdict()
+        if options.only == "workers":
+            verdict = judged(folder, options.events, options.workers)
+            wrong += verdict.is_wrong
+            report.add("", *verdict.lines())
+            report.data["workers"] = verdict._asdict()
     if options.only in (None, "cost"):
         report.add("", *_cost())
     print("\n" + report.text())
@@ -152,7 +158,8 @@ def _options() -> argparse.Namespace:
         "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
-    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables"], help="only this part")
+    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers"], help="only this part")
+    parser.add_argument("--workers", type=int, default=4, help="of the part `workers`: so many wrote the trace")
     parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")

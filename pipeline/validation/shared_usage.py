@@ -1,7 +1,12 @@
 """What was found of workers that share usage, in figures."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+
+from pipeline.replay.rows import Ints
 
 
 @dataclass(slots=True)
@@ -31,3 +36,30 @@ class SharedUsage:
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data for JSON; what is missing is told of elsewhere."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "missing"}
+
+
+class Lags:
+    """How long usage of another worker was not known, in ms: how often each time was found. They are many, and few of them differ."""
+
+    def __init__(self) -> None:
+        self._found: Counter[int] = Counter()
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return self._found.total()
+
+    def add(self, lags_ms: Ints) -> None:
+        """Add some."""
+        values, counts = np.unique(lags_ms, return_counts=True)
+        for lag_ms, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self._found[lag_ms] += count
+
+    def within(self, percent: int) -> int:
+        """Return the lowest time that so many percent of them do not exceed; 0 where there are none."""
+        left = -(-self.number * percent // 100)
+        for lag_ms in sorted(self._found):
+            left -= self._found[lag_ms]
+            if left <= 0:
+                return lag_ms
+        return 0

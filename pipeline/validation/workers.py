@@ -1,21 +1,22 @@
 """The rules over file sets of workers that share usage: each run was judged by itself before."""
 
 import math
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from pipeline.file_set import FileSet
 from pipeline.manifest import RunKey
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import Ints
 from pipeline.validation.file_set_verdict import names_of
-from pipeline.validation.rules.workers.lives import Identity, Life, WorkerRun, lives_of, run_of, timelines_of
+from pipeline.validation.rules.workers.lives import Identity, Life, Share, WorkerRun, lives_of, run_of, timelines_of
 from pipeline.validation.rules.workers.shared import check_chain, check_recorded
 from pipeline.validation.rules.workers.stale import check_lag
 from pipeline.validation.rules.workers.union_rate import highest_ratio
-from pipeline.validation.shared_usage import SharedUsage
+from pipeline.validation.shared_usage import Lags, SharedUsage
 from pipeline.validation.verdict import Verdict
+
+EVENTS_AT_ONCE: Final = 4_000_000
+"""Where there are more, some of the groups are read at a time, so that memory does not grow with the directory. A group is always whole."""
 
 
 def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> tuple[dict[RunKey, Findings], SharedUsage] | None:
@@ -33,12 +34,10 @@ def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> tuple[dict[RunKey,
         return None
     findings: dict[RunKey, Findings] = {}
     said = SharedUsage()
-    lags: list[Ints] = []
+    lags = Lags()
     for its in by_segment.values():
-        lags += _judge_segment(its, findings, said)
-    every = np.concatenate(lags) if lags else np.zeros(0, np.int64)
-    if len(every):
-        said.compared, said.lag_ms_p99, said.lag_ms_max = len(every), int(np.quantile(every, 0.99, method="higher")), int(every.max())
+        _judge_segment(its, findings, said, lags)
+    said.compared, said.lag_ms_p99, said.lag_ms_max = lags.number, lags.within(99), lags.within(100)
     return findings, said
 
 
@@ -59,29 +58,38 @@ def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> No
             verdict.names.setdefault(key, {}).update(names_of(file_set, list(findings.first)))
 
 
-def _judge_segment(its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], said: SharedUsage) -> list[Ints]:
+def _judge_segment(
+    its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], said: SharedUsage, lags: Lags
+) -> None:
     workers = {run.worker for run, _ in its}
     wanted = {str(number) for number in range(its[0][0].workers)}
     said.workers += len(workers)
     said.missing += [f"worker {number} of those that share usage is in no file set" for number in sorted(wanted - workers)]
+    manifests = [one.manifest for _, file_sets in its for one in file_sets]
+    history_ms = max((one.num_samples + 1) * one.window_ms for one in manifests)
+    shares = 1 + sum(one.last_seq - one.first_seq for one in manifests) // EVENTS_AT_ONCE
+    for number in range(shares):
+        for lives in _alike(its, Share(number, shares), findings, said):
+            _judge_group(lives, findings, history_ms, lags)
+            ratio = highest_ratio(lives)
+            if ratio is not None:
+                said.highest_ratio = max(said.highest_ratio or 0.0, ratio)
+            said.groups += 1
+
+
+def _alike(
+    its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], share: Share, findings: dict[RunKey, Findings], said: SharedUsage
+) -> Iterable[list[Life]]:
+    """Judge each life of some groups by itself; return those of one name."""
     by_name: dict[Identity, list[Life]] = {}
     for run, file_sets in its:
         found = findings.setdefault(run.key, Findings())
-        for life in lives_of(run, file_sets):
+        for life in lives_of(run, file_sets, share):
             check_chain(life, found)
             _count(life, said)
             if life.identity is not None:
                 by_name.setdefault(life.identity, []).append(life)
-    sensors = [one.manifest for _, file_sets in its for one in file_sets]
-    history_ms = max((one.num_samples + 1) * one.window_ms for one in sensors)
-    lags: list[Ints] = []
-    for lives in by_name.values():
-        lags += _judge_group(lives, findings, history_ms)
-        ratio = highest_ratio(lives)
-        if ratio is not None:
-            said.highest_ratio = max(said.highest_ratio or 0.0, ratio)
-    said.groups += len(by_name)
-    return lags
+    return by_name.values()
 
 
 def _count(life: Life, said: SharedUsage) -> None:
@@ -97,16 +105,14 @@ def _next_ms(life: Life, lives: Sequence[Life]) -> float:
     return min((at_ms for at_ms in begins if life.claims and at_ms > life.claims[0].ts_ms), default=math.inf)
 
 
-def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], history_ms: int) -> list[Ints]:
+def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], history_ms: int, lags: Lags) -> None:
     """Compare the lives of one group with each other: those of whole runs, since what is missing may be what was not known."""
     whole = [life for life in lives if not life.run.losses]
     timelines = {at: timelines_of(life, _next_ms(life, lives), history_ms) for at, life in enumerate(whole)}
-    lags: list[Ints] = []
     for life in whole:
         for at, other in enumerate(whole):
             if other.run.worker == life.run.worker:
                 continue
             found = findings[life.run.key]
             check_recorded(life, other.run.worker, timelines[at], found)
-            lags.append(check_lag(life, other.run.worker, timelines[at], found))
-    return lags
+            lags.add(check_lag(life, other.run.worker, timelines[at], found))

@@ -1,6 +1,7 @@
 """Workers that share usage write file sets from which everything they decided can be worked out again, and compared."""
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from metering_format.event_kinds import CHARGED, REFUSED, REMOTE, SKIPPED
 from metering_format.tables import SHARED_COLUMNS, TABLES
+from pipeline.errors import IncompleteError
 from pipeline.manifest import file_sha256, find_manifests
 from pipeline.recommend.work import demands_of, plan_demand
 from pipeline.recommend.work import do as measure
@@ -217,6 +219,96 @@ def test_what_was_changed_is_found(tmp_path: Path, alter: Callable[[Rows], None]
     assert kinds
     if alter is not miscount:
         assert Kind.SHARED in kinds
+
+
+def drop_last(rows: Rows) -> None:
+    """Leave out the last record of all: no record behind it tells."""
+    row = max((row for row in rows if row["remote_n"]), key=lambda row: row["last_seq"])
+    at = row["remote_pos"][-1]
+    row["remote_n"] -= 1
+    row["remote_sum"] -= row["val"][at]
+    row["sum"] -= row["val"][at]
+    row["n"] -= 1
+    del row["val"][at], row["dt_ms"][at]
+    for name in ("remote_total", "remote_source", "remote_pos"):
+        row[name] = row[name][:-1]
+    for name in ("unchecked_pos", "thr_pos"):
+        row[name] = [place - (place > at) for place in row[name] if place != at]
+
+
+def merge_two(rows: Rows) -> None:
+    """Let one record have the amount of two, and the other none: totals go on as they did."""
+    row = row_with(rows, 2)
+    first, second = row["remote_pos"][:2]
+    row["val"][second] += row["val"][first]
+    row["val"][first] = 0
+    row["remote_total"][0] -= row["val"][second] - (row["remote_total"][1] - row["remote_total"][0])
+
+
+def double_row(rows: Rows) -> None:
+    """Have a whole row there twice."""
+    rows.append(dict(row_with(rows, 1)))
+
+
+@pytest.mark.parametrize("alter", [drop_last, double_row], ids=lambda alter: alter.__name__)
+def test_what_no_later_record_contradicts_is_found(tmp_path: Path, alter: Callable[[Rows], None]) -> None:
+    """The last record left out, a row twice: numbers and sums no longer fit."""
+    change(busy(tmp_path), alter)
+    assert validate(tmp_path).kinds()
+
+
+def test_usage_that_was_known_later_shows_in_the_lag(tmp_path: Path) -> None:
+    """An amount moved to the record behind it, where no wait differs: this is usage that became known later. The verdict says how late."""
+    busy(tmp_path)
+    before = validate(tmp_path).shared
+    change(tmp_path, merge_two)
+    after = validate(tmp_path).shared
+    assert before is not None
+    assert after is not None
+    assert before.lag_ms_max <= 20 < after.lag_ms_max
+
+
+def in_parts(directory: Path) -> list[Path]:
+    """Let two workers use one group and write several file sets; return the manifests of the first, in order."""
+    play(directory, [Step(at % 2, "rotate" if at % 40 < 2 else "record", 0, 700 + at, 40) for at in range(200)])
+    found = directory.glob("manifests/schema=2/proxy=edge-0/**/*.json")
+    manifests = sorted(found, key=lambda path: json.loads(path.read_bytes())["first_seq"])
+    assert len(manifests) > 3
+    assert validate(directory).kinds() == {}
+    return manifests
+
+
+@pytest.mark.parametrize("at", [0, 1, -1], ids=["first", "one in the middle", "last"])
+def test_a_file_set_of_one_worker_that_is_gone_is_named(tmp_path: Path, at: int) -> None:
+    """Manifest and files are away: the verdict is incomplete, and says of which run; what is left diverges in nothing else."""
+    manifest = in_parts(tmp_path)[at]
+    run_id = json.loads(manifest.read_bytes())["run_id"]
+    for entry in json.loads(manifest.read_bytes())["files"]:
+        (tmp_path / entry["path"]).unlink()
+    manifest.unlink()
+    verdict = validate(tmp_path)
+    assert any(run_id in line for line in verdict.incomplete), verdict.incomplete
+    assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+
+
+def test_a_file_of_one_worker_that_is_gone_is_named(tmp_path: Path) -> None:
+    """The manifest is there, and the file of samples is not: nothing is judged, and the error names the file."""
+    manifest = json.loads(in_parts(tmp_path)[1].read_bytes())
+    path = next(entry["path"] for entry in manifest["files"] if entry["table"] == "samples")
+    (tmp_path / path).unlink()
+    with pytest.raises(IncompleteError, match=path):
+        validate(tmp_path)
+
+
+def test_groups_that_are_read_in_parts_are_judged_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory too large to be read at once: some groups at a time give the same figures, and find the same."""
+    dice = random.Random(1)
+    play(tmp_path, [Step(at % 3, "record", dice.randrange(3), 500 + at, dice.choice((0, 10, 90))) for at in range(300)], 3)
+    change(tmp_path, change_amount)
+    at_once = validate(tmp_path).as_dict(20)
+    assert at_once["kinds"]
+    monkeypatch.setattr("pipeline.validation.workers.EVENTS_AT_ONCE", 50)
+    assert validate(tmp_path).as_dict(20) == at_once
 
 
 def test_usage_that_nobody_recorded_is_found(tmp_path: Path) -> None:

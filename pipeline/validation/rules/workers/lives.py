@@ -6,6 +6,7 @@ A worker's clock and that of another one are the same: monotonic ms of one machi
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -121,16 +122,30 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     return WorkerRun(key, *where, first.wall_offset_ms, until_ms, last.final, losses)
 
 
-def lives_of(run: WorkerRun, file_sets: Sequence[FileSet]) -> list[Life]:
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some of the groups, the same in all runs: share `number` of `of`. So not all of a large directory is in memory at once."""
+
+    number: int = 0
+    of: int = 1
+
+    def has(self, ref: int, identity: Identity | None) -> bool:
+        """Whether a group is one of them; without names no other run has the same."""
+        return self.of == 1 or (ref if identity is None else crc32(repr(identity).encode())) % self.of == self.number
+
+
+def lives_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[Life]:
     """Return what a run recorded, group by group."""
     parts: dict[int, list[_Part]] = {}
     skips: dict[int, list[Skip]] = {}
     identities: dict[int, Identity | None] = {}
     for file_set in file_sets:
         identities |= _identities(file_set)
-        for skip_ref, skip in _skips(file_set, run):
+    others = pa.array([ref for ref, identity in identities.items() if not share.has(ref, identity)], pa.int32())
+    for file_set in file_sets:
+        for skip_ref, skip in _skips(file_set, run, others):
             skips.setdefault(skip_ref, []).append(skip)
-        for ref, part in _parts(file_set, run):
+        for ref, part in _parts(file_set, run, others):
             parts.setdefault(ref, []).append(part)
     return [_joined(run, ref, identities.get(ref), parts.get(ref, ()), tuple(skips.get(ref, ()))) for ref in sorted({*parts, *skips})]
 
@@ -174,15 +189,19 @@ def _identity(named: list[Any]) -> Identity:
     return tuple(None if it is None else str(it) for it in named)
 
 
-def _skips(file_set: FileSet, run: WorkerRun) -> Iterable[tuple[int, Skip]]:
-    events = file_set.read("events", columns=_SKIPPED_COLUMNS)
+def _without(table: pa.Table, others: pa.Array) -> pa.Table:
+    return table.filter(pc.invert(pc.is_in(table.column("group_ref"), value_set=others))) if len(others) else table
+
+
+def _skips(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, Skip]]:
+    events = _without(file_set.read("events", columns=_SKIPPED_COLUMNS), others)
     for row in events.filter(pc.equal(events.column("kind"), SKIPPED)).to_pylist():
         at_ms = row["ts_ms"] - run.offset_ms
         yield row["group_ref"], Skip(at_ms, str(row["source"]), row["value"], row["source_total"] or 0, row["seq"])
 
 
-def _parts(file_set: FileSet, run: WorkerRun) -> Iterable[tuple[int, _Part]]:
-    table = file_set.read("samples", columns=columns_of(file_set))
+def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, _Part]]:
+    table = _without(file_set.read("samples", columns=columns_of(file_set)), others)
     if not len(table):
         return
     rows = unpack(table)
