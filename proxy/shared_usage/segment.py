@@ -1,10 +1,11 @@
 """The memory that worker processes share: a row of 64-bit words for each quota group, with cells that one worker each writes.
 
 Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows; the
-rows of brokers (`broker_rows`). A row holds the total of each worker, what each has under way, how many fetches wait in each and since
-when the first one, the size of its last answer to a fetch, when each gave out its last throttle round, and for each worker a ring of
-(number of a slot of time, sum). Reads take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one
-writer. A row changes hands under a lock of the file that nobody waits for, and that the kernel frees when its holder dies.
+rows of brokers (`broker_rows`); the throttles that departed connections left, for each row, which any worker writes under a lock of the
+row. A row holds the total of each worker, what each has under way, how many fetches wait in each and since when the first one, the size of
+its last answer to a fetch, when each gave out its last throttle round, and for each worker a ring of (number of a slot of time, sum). Reads
+take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row changes hands under a lock of
+the file that nobody waits for, and that the kernel frees when its holder dies.
 
 An odd generation: the row is a group's. An even one: it is nobody's, or its writer died while it changed it.
 """
@@ -16,20 +17,27 @@ import mmap
 import os
 import secrets
 import struct
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from proxy.base.errors import ProxyError
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.shared_usage.broker_rows import broker_words, claim_broker
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 2
+VERSION: Final = 3
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
 """A group's row is one of so many that follow each other; when others have them all, the segment counts as full for it."""
 CACHE_LINE_WORDS: Final = 8
+DEPARTED_WORDS: Final = 128
+DEPARTED_MAX: Final = DEPARTED_WORDS - 3
+"""So many throttles of departed connections are kept for a row: all but when the longest is over, when one for all is, and how many."""
+LOCK_TRIES: Final = 50
+"""What is done under the lock of a row takes microseconds, unless its holder is interrupted."""
 NEVER_MS: Final = -(2**62)
 """Of a throttle round: there was none."""
 
@@ -62,6 +70,7 @@ class Segment:
     """
 
     __slots__ = (
+        "_departed",
         "_digests",
         "_generations",
         "_in_use",
@@ -92,6 +101,7 @@ class Segment:
         self.workers, self.rows_max, self.slots, self.slot_ms = words[_WORKERS : _SLOT_MS + 1].tolist()
         self._generations, self._digests, self._in_use, self._rows = _places(self.workers, self.rows_max)
         self._row_words = _row_words(self.workers, self.slots)
+        self._departed = _departed_at(self.workers, self.rows_max, self.slots)
 
     @classmethod
     def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int) -> Segment:
@@ -99,7 +109,7 @@ class Segment:
         slots = num_samples + 1
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
-        os.truncate(descriptor, (_brokers_at(workers, rows_max, slots) + broker_words(workers)) * WORD_BYTES)
+        os.truncate(descriptor, (_departed_at(workers, rows_max, slots) + rows_max * DEPARTED_WORDS) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         os.pwrite(descriptor, struct.pack("7q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63)), 0)
         return cls(descriptor)
@@ -143,7 +153,7 @@ class Segment:
     def claim(self, digest: bytes, worker: int, now_ms: int) -> int:
         """Return the row of a group, which is made if need be, and mark it as used by `worker`; or `LOCKED`, `FULL` or `TAKEN`."""
         high, low = struct.unpack("2q", digest)
-        with _lock(self.descriptor) as is_locked:
+        with _lock(self.descriptor, 0) as is_locked:
             if not is_locked:
                 return LOCKED
             row, is_found = self._find(high, low, now_ms)
@@ -191,11 +201,41 @@ class Segment:
 
     def claim_broker(self, digest: bytes) -> memoryview | None:
         """Return the cells of all workers for a broker, whose row is made if need be; None: rows are being changed, or all are taken."""
-        with _lock(self.descriptor) as is_locked:
+        with _lock(self.descriptor, 0) as is_locked:
             if not is_locked:
                 return None
             first = _brokers_at(self.workers, self.rows_max, self.slots)
             return claim_broker(self.words[first : first + broker_words(self.workers)], self.workers, digest)
+
+    # Throttles that departed connections left, under the lock of a row
+
+    def departed_until_ms(self, row: int) -> int:
+        """Return when the longest of them is over; 0: none is left. Without the lock."""
+        return self.words[self._departed + row * DEPARTED_WORDS]
+
+    @contextmanager
+    def departed(self, row: int, now_ms: int) -> Iterator[DepartedThrottles | None]:
+        """Give out those of a row, to be changed; None: another process changes them and was interrupted, and they are as they were."""
+        at = self._departed + row * DEPARTED_WORDS
+        for _ in range(LOCK_TRIES):
+            with _lock(self.descriptor, 1 + row) as is_locked:
+                if is_locked:
+                    throttles = self._read_departed(at)
+                    yield throttles
+                    self._write_departed(at, throttles, now_ms)
+                    return
+        yield None
+
+    def _read_departed(self, at: int) -> DepartedThrottles:
+        _, for_all_until_ms, count = self.words[at : at + 3].tolist()
+        return DepartedThrottles(self.words[at + 3 : at + 3 + count].tolist(), for_all_until_ms, DEPARTED_MAX)
+
+    def _write_departed(self, at: int, throttles: DepartedThrottles, now_ms: int) -> None:
+        words, until_ms = self.words, throttles.until_ms
+        words[at + 3 : at + 3 + len(until_ms)] = array("q", until_ms)
+        words[at + 2] = len(until_ms)
+        words[at + 1] = throttles.for_all_until_ms
+        words[at] = throttles.longest_until_ms(now_ms)
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
         """Return a group's row and True, else one that it may have and False. Called with the lock."""
@@ -216,8 +256,10 @@ class Segment:
         return vacant, False
 
     def _is_left(self, row: int, now_ms: int) -> bool:
-        """Whether no worker uses a row, and all that was used there is older than the slots."""
+        """Whether no worker uses a row, and all that was used there is older than the slots, and no throttle is left."""
         words, rows_max = self.words, self.rows_max
+        if self.departed_until_ms(row) > now_ms:
+            return False
         if any(words[self._in_use + row : self._in_use + self.workers * rows_max : rows_max].tolist()):
             return False
         first = self.ring_at(row, 0)
@@ -232,6 +274,8 @@ class Segment:
         words[self._generations + row] = generation
         start = self.totals_at(row)
         words[start : start + self._row_words] = _zeros(self._row_words)
+        departed = self._departed + row * DEPARTED_WORDS
+        words[departed : departed + 3] = _zeros(3)
         for at in range(self.throttle_rounds_at(row), self.ring_at(row, 0)):
             words[at] = NEVER_MS
         words[self._digests + 2 * row] = high
@@ -260,20 +304,28 @@ def _brokers_at(workers: int, rows_max: int, slots: int) -> int:
     return _places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)
 
 
+def _departed_at(workers: int, rows_max: int, slots: int) -> int:
+    """Return where the throttles of departed connections begin."""
+    return _brokers_at(workers, rows_max, slots) + _whole_lines(broker_words(workers))
+
+
 def _whole_lines(words: int) -> int:
     """Round up: two rows share no cache line."""
     return -(-words // CACHE_LINE_WORDS) * CACHE_LINE_WORDS
 
 
 @contextmanager
-def _lock(descriptor: int) -> Iterator[bool]:
-    """Hold the right to change rows, if no other process does; a process that dies gives it up."""
+def _lock(descriptor: int, at: int) -> Iterator[bool]:
+    """Hold the right to change what a byte of the file stands for, if no other process does; a process that dies gives it up.
+
+    Byte 0 stands for whose the rows are, and those behind it for the departed throttles of each row.
+    """
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
     except (BlockingIOError, PermissionError):
         yield False
         return
     try:
         yield True
     finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1)
+        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, at)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.shared_usage.segment import Segment
 
 NO_SLOT = -1
@@ -93,6 +95,14 @@ class SegmentRow:
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
         """Let this worker's last throttle round have been then."""
         self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
+
+    def departed_until_ms(self) -> int:
+        """Return when the longest throttle that departed connections left is over; 0: none is left."""
+        return self._segment.departed_until_ms(self._row)
+
+    def departed(self, now_ms: int) -> AbstractContextManager[DepartedThrottles | None]:
+        """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
+        return self._segment.departed(self._row, now_ms)
 
     def release(self) -> None:
         """This worker uses the row no more, and has nothing under way and nothing that waits there."""

@@ -19,7 +19,7 @@ from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue
 from proxy.shared_usage.shared_fetch_queue import SharedFetchQueue
-from proxy.shared_usage.sharing import Sharing, UsageRows
+from proxy.shared_usage.sharing import Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import Verdict
 from quota.sensor import NEVER_MS
@@ -112,6 +112,57 @@ class Shared(EnforcedGroup):
         """Units that were recorded by this process since the start, and not taken in from others."""
         return self.recorded_total - self._sharing.remote
 
+    # Throttles of departed connections are in the row; where there is none, and while another process changes them, here
+
+    def departed_until(self, now_ms: int) -> int:
+        """Return when the longest throttle that departed connections of any worker left is over; 0, or not after `now_ms`: none is left."""
+        row = self._row_at(now_ms)
+        return self.departed_until_ms if row is None else max(self.departed_until_ms, row.departed_until_ms())
+
+    def leave_throttle(self, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
+        """Leave a throttle to the next connection, of whichever worker; the arguments are those of `DepartedThrottles.leave`."""
+        row = self._row_at(now_ms)
+        if row is not None:
+            with row.departed(now_ms) as throttles:
+                if throttles is not None:
+                    throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
+                    return
+        super().leave_throttle(until_ms, now_ms, instead_of_ms=instead_of_ms)
+        self._note_unpublished()
+
+    def take_throttle(self, now_ms: int) -> int:
+        """Take the longest throttle for a new connection. It is not taken away while another process changes them: a wait is never lost."""
+        row = self._row_at(now_ms)
+        if row is None:
+            return super().take_throttle(now_ms)
+        self._share_throttles(row, now_ms)
+        with row.departed(now_ms) as throttles:
+            if throttles is not None:
+                return throttles.take(now_ms)
+        until_ms = self.departed_until(now_ms)
+        return until_ms if until_ms > now_ms else 0
+
+    def _share_throttles(self, row: UsageRow, now_ms: int) -> None:
+        """Leave in the row what was left here."""
+        left = self.departed_throttles
+        if left is None or self.departed_until_ms == 0:
+            return
+        with row.departed(now_ms) as throttles:
+            if throttles is None:
+                self._note_unpublished()
+                return
+            for until_ms in (*left.until_ms, left.for_all_until_ms):
+                if until_ms > now_ms:
+                    throttles.leave(until_ms, now_ms)
+        self.departed_throttles, self.departed_until_ms = None, 0
+
+    def _row_at(self, now_ms: int) -> UsageRow | None:
+        """Return the row of the scope's present key, which is claimed if need be."""
+        sharing = self._sharing
+        if sharing.row is None or sharing.row.scope_key != sharing.rows.scope_key:
+            self._refresh(now_ms)
+        return sharing.row if sharing.row is not None and sharing.row.is_held() else None
+
     # Called by who has the list of groups to publish
 
     def publish(self, now_ms: int) -> None:
@@ -120,6 +171,7 @@ class Shared(EnforcedGroup):
         sharing.is_noted = False
         if sharing.waiting and sharing.row is not None and isinstance(self.fetch_queue, SharedFetchQueue):
             self._refresh(now_ms)
+            self._share_throttles(sharing.row, now_ms)
             self.fetch_queue.look(now_ms)
             return
         if sharing.row is None:
@@ -127,6 +179,7 @@ class Shared(EnforcedGroup):
             sharing.full = self._free
         if sharing.row is not None and sharing.row.is_held():
             sharing.publish(self, now_ms)
+            self._share_throttles(sharing.row, now_ms)
         sharing.due_ms = self._end_ms = -NEVER_MS
 
     # Inside

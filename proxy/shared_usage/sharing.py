@@ -7,9 +7,11 @@ slot, or is new in this process, the difference belongs to the past: it is recor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from metering_format.event_kinds import REMOTE, SKIPPED
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles, HoldsThrottles
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from quota.groups.group import NO_ROOM, GroupKey
@@ -65,6 +67,12 @@ class UsageRow(Protocol):
 
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
         """Let this worker's last throttle round have been then."""
+
+    def departed_until_ms(self) -> int:
+        """Return when the longest throttle that departed connections left is over; 0: none is left."""
+
+    def departed(self, now_ms: int) -> AbstractContextManager[DepartedThrottles | None]:
+        """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
 
     def release(self) -> None:
         """This worker uses the row no more."""
@@ -278,6 +286,7 @@ class Sharing:
         """Claim the row of the scope's present key; what was published in another one stays there and is not published again."""
         if left is not None:
             if left.is_held():
+                _take_throttles_along(group, left, now_ms)
                 self._take_in(group, left, left.used(), now_ms)
                 self.publish(group, now_ms)
             self._release(left)
@@ -367,6 +376,17 @@ class Sharing:
         self.remote += units
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, worker, amount, source_total, time_ms, REMOTE)
+
+
+def _take_throttles_along(group: EnforcedGroup, left: UsageRow, now_ms: int) -> None:
+    """What departed connections left in a row is left in the next one, by the first worker that goes there."""
+    with left.departed(now_ms) as throttles:
+        if throttles is not None:
+            for until_ms in (*throttles.until_ms, throttles.for_all_until_ms):
+                if until_ms > now_ms:
+                    HoldsThrottles.leave_throttle(group, until_ms, now_ms)
+            throttles.until_ms.clear()
+            throttles.for_all_until_ms = 0
 
 
 def _by_slots(row: UsageRow, worker: int, seen: int, total: int, oldest_ms: int) -> list[Remote]:

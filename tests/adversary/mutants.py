@@ -7,6 +7,7 @@ from unittest import mock
 
 from protocol.api_keys import ApiKey
 from proxy.enforcement import quota_scope
+from proxy.enforcement.groups.departed_throttles import HoldsThrottles
 from proxy.net.connection import Connection
 from proxy.session import request_context
 from proxy.session.buffers import BufferAccount
@@ -19,7 +20,6 @@ from proxy.session.responses import answer_bytes, response_side
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.session import Session
-from proxy.session.throttle import throttle_state as state
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.maker import Maker
@@ -131,7 +131,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed))
     ),
     "half-close-forgives": Mutant("produce", "a half-close forgives the throttle, and all that was sent goes on", _instead(_FORGIVEN)),
-    "throttle-ends-with-connection": Mutant("produce", "a verdict goes with its connection", _instead((state, "leave_throttle", _nothing))),
+    "throttle-ends-with-connection": Mutant(
+        "produce", "a verdict goes with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
+    ),
     "closed-unrecorded": Mutant(
         "produce",
         "requests whose answers nobody looks at are not recorded",
@@ -139,7 +141,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "nobody-inherits": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
     "time-ends-with-connection": Mutant(
-        "request", "a verdict on time goes with its connection", _instead((state, "leave_throttle", _nothing))
+        "request", "a verdict on time goes with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
     ),
     "session-timeout-zero": Mutant(
         "request",

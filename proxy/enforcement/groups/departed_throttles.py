@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 THROTTLES_MAX: Final = 1_024
 """Throttles that one group keeps. When more are left, the longest applies to every new connection until it is over."""
 
 
 class DepartedThrottles:
-    """The throttles that connections of one group left, each as the time when it is over."""
+    """The throttles that connections of one group left, each as the time when it is over.
 
-    __slots__ = ("_for_all_until_ms", "_until_ms")
+    Attributes:
+        until_ms: of each, ascending.
+        for_all_until_ms: until then one applies to every new connection, and none of the others is kept.
 
-    def __init__(self) -> None:
-        self._until_ms: list[int] = []  # ascending
-        self._for_all_until_ms = 0
+    Args:
+        throttles_max: so many are kept.
+    """
 
-    def __len__(self) -> int:
-        return len(self._until_ms)
+    __slots__ = ("_throttles_max", "for_all_until_ms", "until_ms")
+
+    def __init__(self, until_ms: Iterable[int] = (), for_all_until_ms: int = 0, throttles_max: int = THROTTLES_MAX) -> None:
+        self.until_ms = list(until_ms)
+        self.for_all_until_ms = for_all_until_ms
+        self._throttles_max = throttles_max
 
     def leave(self, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
         """Add a throttle.
@@ -29,31 +36,72 @@ class DepartedThrottles:
             now_ms: monotonic milliseconds; what is over by then is dropped.
             instead_of_ms: what the same connection left before; taken back if no other connection has taken it.
         """
-        throttles = self._until_ms
+        throttles = self.until_ms
         at = bisect_right(throttles, instead_of_ms) - 1
         if instead_of_ms and at >= 0 and throttles[at] == instead_of_ms:
             del throttles[at]
         del throttles[: bisect_right(throttles, now_ms)]
-        if now_ms < self._for_all_until_ms:
-            self._for_all_until_ms = max(self._for_all_until_ms, until_ms)
-        elif len(throttles) >= THROTTLES_MAX:
-            self._for_all_until_ms = max(throttles[-1], until_ms)
+        if now_ms < self.for_all_until_ms:
+            self.for_all_until_ms = max(self.for_all_until_ms, until_ms)
+        elif len(throttles) >= self._throttles_max:
+            self.for_all_until_ms = max(throttles[-1], until_ms)
             throttles.clear()
         else:
             insort(throttles, until_ms)
 
     def longest_until_ms(self, now_ms: int) -> int:
         """Return when the longest throttle is over; 0: none is left."""
-        longest_ms = max(self._for_all_until_ms, self._until_ms[-1] if self._until_ms else 0)
+        longest_ms = max(self.for_all_until_ms, self.until_ms[-1] if self.until_ms else 0)
         return longest_ms if longest_ms > now_ms else 0
 
     def take(self, now_ms: int) -> int:
         """Take the longest throttle for a new connection; return when it is over, 0: none is left."""
-        if now_ms < self._for_all_until_ms:
-            return self._for_all_until_ms
+        if now_ms < self.for_all_until_ms:
+            return self.for_all_until_ms
         until_ms = self.longest_until_ms(now_ms)
         if until_ms:
-            self._until_ms.pop()
+            self.until_ms.pop()
         else:
-            self._until_ms.clear()
+            self.until_ms.clear()
         return until_ms
+
+
+class ThrottleHolder(Protocol):
+    """What a group keeps of departed connections.
+
+    Attributes:
+        departed_throttles: what they left; None: nothing ever.
+        departed_until_ms: when the longest of these throttles is over; 0: none is left.
+    """
+
+    departed_throttles: DepartedThrottles | None
+    departed_until_ms: int
+
+
+class HoldsThrottles:
+    """What a group does with the throttles of departed connections. Mixed into a group, which brings the attributes."""
+
+    __slots__ = ()
+
+    def departed_until(self: ThrottleHolder, now_ms: int) -> int:
+        """Return when the longest throttle that departed connections left is over; 0, or not after `now_ms`: none is left."""
+        return self.departed_until_ms
+
+    def leave_throttle(self: ThrottleHolder, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
+        """Leave a throttle; the arguments are those of `DepartedThrottles.leave`."""
+        throttles = DepartedThrottles() if self.departed_throttles is None else self.departed_throttles
+        throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
+        _keep(self, throttles, now_ms)
+
+    def take_throttle(self: ThrottleHolder, now_ms: int) -> int:
+        """Take the longest throttle for a new connection; return when it is over, 0: none is left."""
+        if self.departed_throttles is None:
+            return 0
+        until_ms = self.departed_throttles.take(now_ms)
+        _keep(self, self.departed_throttles, now_ms)
+        return until_ms
+
+
+def _keep(holder: ThrottleHolder, throttles: DepartedThrottles, now_ms: int) -> None:
+    holder.departed_throttles = throttles
+    holder.departed_until_ms = throttles.longest_until_ms(now_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Self
 
-from proxy.enforcement.groups.departed_throttles import DepartedThrottles
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles, HoldsThrottles
 from proxy.enforcement.groups.fetch_queue import FetchQueue
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup
@@ -15,7 +15,7 @@ NEVER_MS: Final = -(2**62)
 UNKNOWN: Final = -1
 
 
-class EnforcedGroup(QuotaGroup):
+class EnforcedGroup(HoldsThrottles, QuotaGroup):
     """A rate that is enforced and metered.
 
     Attributes:
@@ -23,8 +23,6 @@ class EnforcedGroup(QuotaGroup):
         fetch_answer_bytes: the size of the last answer to a fetch; `UNKNOWN`: there was none.
         fetch_queue: the fetches that wait; None: none ever had to.
         last_throttle_round_ms: when the group last gave out a throttle round, which lets one throttled connection forward a request.
-        departed_throttles: what connections that ended left; None: nothing ever.
-        departed_until_ms: when the longest of these throttles is over; 0: none is left.
         meter_ref, meter_word, metered_bound: the meter's, see `proxy.meter.meter.Metered`; `meter_word` is the word that names this group,
             0 until its bound was described.
     """
@@ -85,7 +83,7 @@ class EnforcedGroup(QuotaGroup):
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
 
-class EnforcedMutationGroup(MutationGroup):
+class EnforcedMutationGroup(HoldsThrottles, MutationGroup):
     """A bucket of controller mutations that is enforced and metered; attributes as those of `EnforcedGroup`."""
 
     __slots__ = ("departed_throttles", "departed_until_ms", "last_throttle_round_ms", "meter_ref", "metered_bound")

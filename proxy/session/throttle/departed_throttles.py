@@ -7,18 +7,8 @@ first request that counts for the group is forwarded. A group without such throt
 
 from __future__ import annotations
 
-from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.groups.enforced_groups import ThrottlingGroup
 from quota.entity import UNLIMITED
-
-
-def leave_throttle(group: ThrottlingGroup, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
-    """Leave a throttle to a group; `instead_of_ms` as in `DepartedThrottles.leave`."""
-    throttles = group.departed_throttles
-    if throttles is None:
-        throttles = group.departed_throttles = DepartedThrottles()
-    throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
-    group.departed_until_ms = throttles.longest_until_ms(now_ms)
 
 
 def longest_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGroup, int] | None:
@@ -28,13 +18,14 @@ def longest_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGro
         The group that it was left to, and when it is over; None: there is none.
     """
     found: ThrottlingGroup | None = None
+    longest_ms = now_ms
     member: ThrottlingGroup | None = group
     while member is not None:
-        longest_ms = now_ms if found is None else found.departed_until_ms
-        if member.departed_until_ms > longest_ms and member.bound < UNLIMITED:
-            found = member
+        until_ms = member.departed_until(now_ms)
+        if until_ms > longest_ms and member.bound < UNLIMITED:
+            found, longest_ms = member, until_ms
         member = member.parent
-    return None if found is None else (found, found.departed_until_ms)
+    return None if found is None else (found, longest_ms)
 
 
 def take_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGroup, int] | None:
@@ -42,9 +33,6 @@ def take_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGroup,
     found = longest_throttle(group, now_ms)
     if found is None:
         return None
-    holder, until_ms = found
-    throttles = holder.departed_throttles
-    if throttles is not None:
-        throttles.take(now_ms)
-        holder.departed_until_ms = throttles.longest_until_ms(now_ms)
-    return holder, until_ms
+    holder = found[0]
+    until_ms = holder.take_throttle(now_ms)
+    return None if until_ms == 0 else (holder, until_ms)

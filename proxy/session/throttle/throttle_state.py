@@ -6,7 +6,6 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup, ThrottlingGr
 from proxy.enforcement.mode import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.attention import Attention
-from proxy.session.throttle.departed_throttles import leave_throttle
 
 EXPIRING_SHARE = 20
 """In the last twentieth of a SASL session no request waits, so that the client can renew it ..."""
@@ -229,7 +228,7 @@ class ThrottleState:
         for group, until_ms in self._until_ms.items():
             before_ms = self._left_ms.get(group, 0)
             if until_ms > max(now_ms, before_ms):
-                leave_throttle(group, until_ms, now_ms, instead_of_ms=before_ms)
+                group.leave_throttle(until_ms, now_ms, instead_of_ms=before_ms)
                 self._left_ms[group] = until_ms
 
     def forgive(self) -> None:

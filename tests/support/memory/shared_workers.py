@@ -50,7 +50,8 @@ class SharedWorker:
         self.skipped = [0.0] * segment.workers
         self.units = PERCENT_PER_NANOSECOND if quota_type is ClientQuotaType.REQUEST else 1.0
         self.usage = SharedUsage(segment, worker, self._note_remote)
-        self.make = self.usage.of_scope(scope_key).maker(quota_type)
+        self.scope = self.usage.of_scope(scope_key)
+        self.make = self.scope.maker(quota_type)
         self.group = self.make(TAGS, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS, created_ms=now_ms)
 
     def record(self, amount: float, now_ms: int) -> int:

@@ -10,9 +10,9 @@ from proxy.shared_usage.segment import Segment
 from tests.support.memory.shared_workers import SharedWorker
 
 
-def hold_lock(descriptor: int, pipe: Connection) -> None:
-    """Take the right to change rows, and keep it until killed."""
-    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1)
+def hold_lock(descriptor: int, pipe: Connection, at: int = 0) -> None:
+    """Take the right to change rows, or what another byte of the file stands for, and keep it until killed."""
+    fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, at)
     pipe.send("locked")
     signal.pause()
 

@@ -3,7 +3,7 @@
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.departed_throttles import THROTTLES_MAX, DepartedThrottles
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
-from proxy.session.throttle.departed_throttles import leave_throttle, longest_throttle, take_throttle
+from proxy.session.throttle.departed_throttles import longest_throttle, take_throttle
 
 
 def test_each_new_connection_takes_the_longest() -> None:
@@ -19,7 +19,7 @@ def test_what_is_over_is_not_taken() -> None:
     throttles = DepartedThrottles()
     throttles.leave(100, 0)
     assert throttles.take(100) == 0
-    assert len(throttles) == 0
+    assert len(throttles.until_ms) == 0
 
 
 def test_beyond_the_limit_the_longest_holds_for_all() -> None:
@@ -27,7 +27,7 @@ def test_beyond_the_limit_the_longest_holds_for_all() -> None:
     throttles = DepartedThrottles()
     for at in range(THROTTLES_MAX):
         throttles.leave(1_000 + at, 0)
-    assert len(throttles) == THROTTLES_MAX
+    assert len(throttles.until_ms) == THROTTLES_MAX
     throttles.leave(500, 0)
     assert [throttles.take(0) for _ in range(3)] == [1_000 + THROTTLES_MAX - 1] * 3
     throttles.leave(5_000, 10)
@@ -51,8 +51,8 @@ def test_a_member_of_a_group_serves_the_throttles_of_its_parents() -> None:
     """The longest of the chain is taken, and it is known to whom it was left."""
     parent = EnforcedGroup({"group": "tenant"}, 10.0)
     one, other = ChildGroup({"client-id": "a"}, 5.0, parent), ChildGroup({"client-id": "b"}, 5.0, parent)
-    leave_throttle(parent, 900, 0)
-    leave_throttle(one, 500, 0)
+    parent.leave_throttle(900, 0)
+    one.leave_throttle(500, 0)
     assert longest_throttle(other, 0) == (parent, 900)
     assert take_throttle(one, 0) == (parent, 900)
     assert take_throttle(one, 0) == (one, 500)
@@ -62,6 +62,6 @@ def test_a_member_of_a_group_serves_the_throttles_of_its_parents() -> None:
 def test_a_group_without_a_quota_has_no_throttles() -> None:
     """A quota that was removed makes no client wait for what was left under it."""
     group = EnforcedMutationGroup({"user": "a"}, 10.0)
-    leave_throttle(group, 900, 0)
+    group.leave_throttle(900, 0)
     group.update_bound(float("1.7976931348623157e308"))
     assert take_throttle(group, 0) is None

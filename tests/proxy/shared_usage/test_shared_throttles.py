@@ -1,0 +1,137 @@
+"""Throttles that departed connections left are served by the next connections of their group, whichever worker these come to."""
+
+import multiprocessing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles
+from proxy.enforcement.mode import Mode
+from proxy.session.throttle.departed_throttles import take_throttle
+from proxy.shared_usage.segment import DEPARTED_MAX, FULL
+from tests.support.frames.kafka_frames import produced
+from tests.support.memory.shared_workers import WINDOW_MS, SharedWorker, new_segment
+from tests.support.memory.verdicts import PRODUCE_VERSION, produce_of
+from tests.support.memory.worker_proxies import WorkerProxies
+from tests.support.processes.segment_children import hold_lock
+
+BOUND = 1_000.0
+STEPS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 2), st.sampled_from(["leave", "grow", "take"]), st.integers(1, 2_000)))
+
+
+@given(STEPS, st.integers(1, 2**40))
+def test_they_are_those_of_one_process(steps: list[tuple[int, int, str, int]], now_ms: int) -> None:
+    """Whatever workers leave and take in whatever order, each finds what a single process would."""
+    segment = new_segment(3)
+    workers = [SharedWorker(segment, number, BOUND, now_ms) for number in range(3)]
+    alone = DepartedThrottles(throttles_max=DEPARTED_MAX)
+    left_ms = 0
+    for step_ms, number, kind, throttle_ms in steps:
+        now_ms += step_ms
+        group = workers[number].group
+        if kind == "take":
+            taken = take_throttle(group, now_ms)
+            assert (0 if taken is None else taken[1]) == alone.take(now_ms)
+            continue
+        instead_of_ms = left_ms if kind == "grow" else 0
+        left_ms = now_ms + throttle_ms
+        group.leave_throttle(left_ms, now_ms, instead_of_ms=instead_of_ms)
+        alone.leave(left_ms, now_ms, instead_of_ms=instead_of_ms)
+        assert [worker.group.departed_until(now_ms) for worker in workers] == [alone.longest_until_ms(now_ms)] * 3
+
+
+def test_beyond_the_limit_the_longest_holds_for_all() -> None:
+    """As in one process, with fewer of them."""
+    segment = new_segment(2)
+    first, second = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
+    for at in range(DEPARTED_MAX + 1):
+        first.leave_throttle(1_000 + at, 1)
+    assert [second.take_throttle(2) for _ in range(3)] == [1_000 + DEPARTED_MAX] * 3
+    assert second.take_throttle(1_000 + DEPARTED_MAX) == 0
+
+
+def test_a_dead_workers_throttles_stay() -> None:
+    """They are served although the process that they were left in has died, and are not left again by its successor."""
+    segment = new_segment(2)
+    dead, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
+    dead.leave_throttle(9_000, 1)
+    segment.exit(0)
+    again = SharedWorker(segment, 0, BOUND, 10).group
+    assert [again.departed_until(10), other.take_throttle(10), again.take_throttle(10)] == [9_000, 9_000, 0]
+
+
+def test_a_row_with_throttles_is_not_given_away() -> None:
+    """Although nothing that was used there counts any more, and no worker uses it: who comes back finds the throttle."""
+    segment = new_segment(1, rows_max=1)
+    worker = SharedWorker(segment, 0, BOUND, 0)
+    worker.record(1, 0)
+    worker.group.leave_throttle(60_000, 0)
+    worker.group.leave()
+    other = (1).to_bytes(16, "little")
+    assert segment.claim(other, 0, 20 * WINDOW_MS) == FULL
+    again = SharedWorker(segment, 0, BOUND, 20 * WINDOW_MS).group
+    assert again.take_throttle(20 * WINDOW_MS) == 60_000
+    again.leave()
+    row = segment.claim(other, 0, 20 * WINDOW_MS)
+    assert (row, segment.departed_until_ms(row)) == (0, 0)
+
+
+def test_under_the_key_of_a_scope_that_became_known_they_are_left_once() -> None:
+    """A broker's node id becomes known: the first worker that uses it takes the throttles along."""
+    segment = new_segment(2)
+    workers = [SharedWorker(segment, number, BOUND, 0, scope_key="address") for number in (0, 1)]
+    workers[0].group.leave_throttle(9_000, 1)
+    assert workers[1].group.departed_until(2) == 9_000
+    for worker in workers:
+        worker.scope.rescope("id")
+        worker.group.departed_until(3)
+        worker.publish(13)
+    assert [worker.group.take_throttle(20) for worker in workers] == [9_000, 0]
+
+
+def test_while_another_process_changes_them_none_is_lost() -> None:
+    """Nobody waits for a process that was interrupted then: what is left is kept for later, and a new connection waits all the same."""
+    segment = new_segment(2)
+    first, second = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
+    first.group.leave_throttle(8_000, 1)
+    row = next(at for at in range(segment.rows_max) if segment.departed_until_ms(at))
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=hold_lock, args=(segment.descriptor, theirs, 1 + row))
+    process.start()
+    assert ours.recv() == "locked"
+    second.group.leave_throttle(9_000, 2)
+    assert [first.group.take_throttle(3), first.group.take_throttle(3), second.group.departed_until(3)] == [8_000, 8_000, 9_000]
+    process.kill()
+    process.join()
+    second.publish(15)
+    assert [first.group.take_throttle(16) for _ in range(3)] == [9_000, 8_000, 0]
+
+
+# --- the hostile client
+
+ATTACK_MS = 4_000
+ATTACK_BOUND = 10_000.0
+REQUEST_BYTES = 20_000
+
+
+def passed_by_leaving(workers: int, mode: Mode, pause_ms: int) -> int:
+    """Produce, leave when the answer is there, come back to the next worker; return what reached the broker in 4 s."""
+    passed = 0
+    with WorkerProxies(workers, produce=ATTACK_BOUND, mode=mode) as proxies:
+        end_ms = proxies.now_ms + ATTACK_MS
+        while proxies.now_ms < end_ms:
+            peer = proxies.connect()
+            for number in peer.sends(produce_of(REQUEST_BYTES, 1)):
+                passed += REQUEST_BYTES
+                peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
+            proxies.wait(pause_ms)
+            peer.connection.client.connection_lost(ConnectionResetError())
+        return passed
+
+
+@pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
+@pytest.mark.parametrize("pause_ms", [10, 200])
+def test_who_comes_back_to_another_worker_gets_no_more(mode: Mode, pause_ms: int) -> None:
+    """A client that leaves behind each response and comes back to the next of four workers passes what it does with one process."""
+    assert passed_by_leaving(4, mode, pause_ms) <= passed_by_leaving(1, mode, pause_ms)
