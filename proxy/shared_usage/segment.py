@@ -210,11 +210,11 @@ class Segment:
     # Throttles that departed connections left, under the lock of a row
 
     def departed_until_ms(self, row: int) -> int:
-        """Return when the longest of them is over; 0: none is left. Without the lock."""
+        """Return when the longest of them is over, or was; 0: none is left. Without the lock."""
         return self.words[self._departed + row * DEPARTED_WORDS]
 
     @contextmanager
-    def departed(self, row: int, now_ms: int) -> Iterator[DepartedThrottles | None]:
+    def departed(self, row: int) -> Iterator[DepartedThrottles | None]:
         """Give out those of a row, to be changed; None: another process changes them and was interrupted, and they are as they were."""
         at = self._departed + row * DEPARTED_WORDS
         for _ in range(LOCK_TRIES):
@@ -222,7 +222,7 @@ class Segment:
                 if is_locked:
                     throttles = self._read_departed(at)
                     yield throttles
-                    self._write_departed(at, throttles, now_ms)
+                    self._write_departed(at, throttles)
                     return
         yield None
 
@@ -230,12 +230,12 @@ class Segment:
         _, for_all_until_ms, count = self.words[at : at + 3].tolist()
         return DepartedThrottles(self.words[at + 3 : at + 3 + count].tolist(), for_all_until_ms, DEPARTED_MAX)
 
-    def _write_departed(self, at: int, throttles: DepartedThrottles, now_ms: int) -> None:
+    def _write_departed(self, at: int, throttles: DepartedThrottles) -> None:
         words, until_ms = self.words, throttles.until_ms
         words[at + 3 : at + 3 + len(until_ms)] = array("q", until_ms)
         words[at + 2] = len(until_ms)
         words[at + 1] = throttles.for_all_until_ms
-        words[at] = throttles.longest_until_ms(now_ms)
+        words[at] = throttles.longest_until_ms(0)
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
         """Return a group's row and True, else one that it may have and False. Called with the lock."""

@@ -97,12 +97,12 @@ class SegmentRow:
         self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
 
     def departed_until_ms(self) -> int:
-        """Return when the longest throttle that departed connections left is over; 0: none is left."""
+        """Return when the longest throttle that departed connections left is over, or was; 0: none is left."""
         return self._segment.departed_until_ms(self._row)
 
-    def departed(self, now_ms: int) -> AbstractContextManager[DepartedThrottles | None]:
+    def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
         """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
-        return self._segment.departed(self._row, now_ms)
+        return self._segment.departed(self._row)
 
     def release(self) -> None:
         """This worker uses the row no more, and has nothing under way and nothing that waits there."""

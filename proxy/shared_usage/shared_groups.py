@@ -117,13 +117,14 @@ class Shared(EnforcedGroup):
     def departed_until(self, now_ms: int) -> int:
         """Return when the longest throttle that departed connections of any worker left is over; 0, or not after `now_ms`: none is left."""
         row = self._row_at(now_ms)
-        return self.departed_until_ms if row is None else max(self.departed_until_ms, row.departed_until_ms())
+        until_ms = self.departed_until_ms if row is None else max(self.departed_until_ms, row.departed_until_ms())
+        return until_ms if until_ms > now_ms else 0
 
     def leave_throttle(self, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
         """Leave a throttle to the next connection, of whichever worker; the arguments are those of `DepartedThrottles.leave`."""
         row = self._row_at(now_ms)
         if row is not None:
-            with row.departed(now_ms) as throttles:
+            with row.departed() as throttles:
                 if throttles is not None:
                     throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
                     return
@@ -136,18 +137,17 @@ class Shared(EnforcedGroup):
         if row is None:
             return super().take_throttle(now_ms)
         self._share_throttles(row, now_ms)
-        with row.departed(now_ms) as throttles:
+        with row.departed() as throttles:
             if throttles is not None:
                 return throttles.take(now_ms)
-        until_ms = self.departed_until(now_ms)
-        return until_ms if until_ms > now_ms else 0
+        return self.departed_until(now_ms)
 
     def _share_throttles(self, row: UsageRow, now_ms: int) -> None:
         """Leave in the row what was left here."""
         left = self.departed_throttles
         if left is None or self.departed_until_ms == 0:
             return
-        with row.departed(now_ms) as throttles:
+        with row.departed() as throttles:
             if throttles is None:
                 self._note_unpublished()
                 return

@@ -69,9 +69,9 @@ class UsageRow(Protocol):
         """Let this worker's last throttle round have been then."""
 
     def departed_until_ms(self) -> int:
-        """Return when the longest throttle that departed connections left is over; 0: none is left."""
+        """Return when the longest throttle that departed connections left is over, or was; 0: none is left."""
 
-    def departed(self, now_ms: int) -> AbstractContextManager[DepartedThrottles | None]:
+    def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
         """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
 
     def release(self) -> None:
@@ -380,7 +380,7 @@ class Sharing:
 
 def _take_throttles_along(group: EnforcedGroup, left: UsageRow, now_ms: int) -> None:
     """What departed connections left in a row is left in the next one, by the first worker that goes there."""
-    with left.departed(now_ms) as throttles:
+    with left.departed() as throttles:
         if throttles is not None:
             for until_ms in (*throttles.until_ms, throttles.for_all_until_ms):
                 if until_ms > now_ms:

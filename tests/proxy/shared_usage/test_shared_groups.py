@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.shared_usage.segment import Segment
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles
+from proxy.enforcement.groups.fetch_queue import Place
+from proxy.shared_usage.segment import DEPARTED_MAX, Segment
 from proxy.shared_usage.shared_groups import SHARE_MS
 from quota.entity import UNLIMITED, ClientQuotaType
 from tests.support.memory.shared_workers import SharedWorker, new_segment, replay
@@ -13,7 +15,9 @@ BOUND = 1_000.0
 BOUNDS = st.sampled_from([0.0, 1.0, 100.0, BOUND, 5_000.0, 1e9, UNLIMITED])
 STEPS_MS = st.one_of(st.integers(0, 25), st.integers(0, 1_500), st.sampled_from([10, 999, 1_000, 5_000, 10_999, 11_000, 12_001, 60_000]))
 BACKWARDS_MS = st.one_of(STEPS_MS, STEPS_MS, st.integers(-1_500, 0))
-KINDS = st.sampled_from(["record"] * 6 + ["unrecord", "foretell", "publish", "pull", "bound", "kill", "end"])
+COUNTS = ["record"] * 6 + ["unrecord", "foretell", "publish", "pull", "bound"]
+FETCHES = ["forward", "forward", "answered", "wait", "wait", "go"]
+KINDS = st.sampled_from([*COUNTS, *FETCHES, "leave", "leave", "take", "kill", "end"])
 EVENTS = st.lists(st.tuples(BACKWARDS_MS, KINDS, st.integers(0, 3), st.integers(0, 4_000)), max_size=60)
 STARTS_MS = st.integers(1_000_000, 2**40)
 
@@ -23,6 +27,10 @@ class Fleet:
 
     Attributes:
         recorded: by worker, what its lives recorded and had a chance to publish.
+        under_way: by worker, what each fetch of its present life that was forwarded and not answered may bring.
+        waiting: by worker, the places of the fetches that wait in its present life.
+        throttles: what departed connections left, as one process has it.
+        taken: what new connections took, and what one process gave them.
         lives: all of them, ended ones included.
     """
 
@@ -33,16 +41,44 @@ class Fleet:
         self.recorded = [0.0] * workers
         self.workers = [SharedWorker(self.segment, worker, bound, now_ms, quota_type=quota_type) for worker in range(workers)]
         self.lives = list(self.workers)
+        self.under_way: list[list[int]] = [[] for _ in range(workers)]
+        self.waiting: list[list[Place]] = [[] for _ in range(workers)]
+        self.throttles = DepartedThrottles(throttles_max=DEPARTED_MAX)
+        self.taken: list[tuple[int, int]] = []
 
     def play(self, events: list[tuple[int, str, int, int]], now_ms: int) -> int:
         """Play events; return the time after them."""
         for step_ms, kind, number, amount in events:
             now_ms += step_ms
-            self._play(kind, self.workers[number % len(self.workers)], amount, now_ms)
+            worker = self.workers[number % len(self.workers)]
+            if kind in FETCHES:
+                self._fetch(kind, worker, amount, now_ms)
+            else:
+                self._play(kind, worker, amount, now_ms)
         return now_ms
 
-    def _play(self, kind: str, worker: SharedWorker, amount: float, now_ms: int) -> None:
+    def _fetch(self, kind: str, worker: SharedWorker, amount: int, now_ms: int) -> None:
+        under_way, waiting, group = self.under_way[worker.worker], self.waiting[worker.worker], worker.group
         match kind:
+            case "forward":
+                group.pending += amount
+                under_way.append(amount)
+            case "answered" if under_way:
+                group.pending -= under_way.pop(0)
+            case "wait":
+                if group.fetch_queue is None:
+                    group.fetch_queue = group.new_fetch_queue()
+                waiting.append(group.fetch_queue.join(now_ms, lambda: None, now_ms))
+            case "go" if waiting and group.fetch_queue is not None:
+                group.fetch_queue.leave(waiting.pop(0))
+
+    def _play(self, kind: str, worker: SharedWorker, amount: int, now_ms: int) -> None:
+        match kind:
+            case "leave":
+                worker.group.leave_throttle(now_ms + amount, now_ms)
+                self.throttles.leave(now_ms + amount, now_ms)
+            case "take":
+                self.taken.append((worker.group.take_throttle(now_ms), self.throttles.take(now_ms)))
             case "record":
                 worker.record(amount, now_ms)
                 self.recorded[worker.worker] += amount
@@ -68,10 +104,12 @@ class Fleet:
     def _restart(self, worker: SharedWorker, now_ms: int) -> None:
         self.workers[worker.worker] = life = SharedWorker(self.segment, worker.worker, self.bound, now_ms, quota_type=self.quota_type)
         self.lives.append(life)
+        self.under_way[worker.worker].clear()
+        self.waiting[worker.worker].clear()
 
     def settle(self, now_ms: int) -> None:
         """Let everybody publish, then take in what the others have."""
-        for worker in self.workers:
+        for worker in (*self.workers, *self.workers):
             worker.publish(now_ms)
         for worker in self.workers:
             worker.pull(now_ms)
@@ -88,6 +126,36 @@ def test_all_know_the_same_total(workers: int, bound: float, events: list[tuple[
         for other in fleet.workers:
             if other is not worker:
                 assert worker.remote[other.worker] + worker.skipped[other.worker] == fleet.recorded[other.worker]
+
+
+@given(st.integers(2, 4), EVENTS, STARTS_MS)
+def test_all_know_what_is_under_way_and_what_waits(workers: int, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
+    """Through deaths and gaps it is what the living have; and of the fetches that wait one is the first, whichever worker has it."""
+    fleet = Fleet(workers, BOUND, start_ms)
+    now_ms = fleet.play(events, start_ms)
+    fleet.settle(now_ms)
+    assert [worker.group.pending for worker in fleet.workers] == [sum(map(sum, fleet.under_way))] * workers
+    count = sum(map(len, fleet.waiting))
+    queues = [worker.group.fetch_queue for worker in fleet.workers]
+    assert [0 if queue is None else len(queue) for queue in queues] == [count] * workers
+    first = [
+        place[0]
+        for queue, waiting in zip(queues, fleet.waiting, strict=True)
+        for place in waiting
+        if queue is not None and queue.is_first(place, now_ms)
+    ]
+    assert first == ([min(place[0] for waiting in fleet.waiting for place in waiting)] if count else [])
+
+
+@given(st.integers(2, 4), EVENTS, STARTS_MS)
+def test_all_know_the_throttles_of_departed_connections(workers: int, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
+    """Each new connection takes what it would in one process, whoever left it, whoever died since, and whichever worker it comes to."""
+    fleet = Fleet(workers, BOUND, start_ms)
+    now_ms = fleet.play(events, start_ms)
+    left = fleet.throttles.longest_until_ms(now_ms)
+    assert [worker.group.departed_until(now_ms) > now_ms for worker in fleet.workers] == [left > 0] * workers
+    fleet.play([(0, "take", number, 0) for number in range(len(events) + 1)], now_ms)
+    assert [taken for taken, _ in fleet.taken] == [expected for _, expected in fleet.taken]
 
 
 @given(st.integers(2, 4), BOUNDS, EVENTS, STARTS_MS)
