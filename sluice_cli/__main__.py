@@ -46,7 +46,7 @@ def cli() -> None:
 @click.option("--workers", metavar="N|auto", help="Number of worker processes; auto: one for each available core.")
 @click.option("--profile", is_flag=True, help="Print a profile when the run ends.")
 def run(config: Path | None, **flags: Any) -> None:
-    """Run the proxy. SIGHUP reloads; SIGTERM drains, and a second SIGTERM ends at once."""
+    """Run the proxy. SIGHUP reloads, SIGUSR2 upgrades in place; SIGTERM drains, and a second SIGTERM ends at once."""
     source = ConfigSource(config, Flags(**flags))
     level = _check(source).log.level
     from proxy.workers.run import run_sluice  # imported here, since `check-config` and --help need no event loop
@@ -56,6 +56,25 @@ def run(config: Path | None, **flags: Any) -> None:
         sys.exit(run_sluice(source))
     finally:
         log.stop_logging(handler)
+
+
+@cli.command()
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The file of the Sluice that runs.")
+@click.option("--runtime-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where it is met, if no file says so.")
+def upgrade(config: Path | None, runtime_dir: Path | None) -> None:
+    """Put the new version in the place of the one that runs: no connection is refused. SIGUSR2 to the supervisor does the same."""
+    from proxy.app.app import UPGRADE_REMEDY  # only here, as in `run`
+    from proxy.workers.handover.ask import ask_upgrade, folder_of
+    from proxy.workers.run import is_supervised
+
+    loaded = None if config is None else _check(ConfigSource(config))
+    if loaded is not None and not is_supervised(loaded):
+        raise StartError(UPGRADE_REMEDY)
+    ended = ask_upgrade(folder_of(loaded, runtime_dir))
+    if ended.pid is None:
+        click.echo(f"sluice: not upgraded, the one that runs goes on: {printable(ended.problem, 1_000)}", err=True)
+        sys.exit(1)
+    click.echo(f"upgraded: process {ended.pid} accepts; the old one drains its connections and ends")
 
 
 @cli.command("meter", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -62,7 +62,7 @@ def _judge_segment(
     its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], said: SharedUsage, lags: Lags
 ) -> None:
     workers = {run.worker for run, _ in its}
-    wanted = {str(number) for number in range(its[0][0].workers)}
+    wanted = {number for run, _ in its for number in run.beside}
     said.workers += len(workers)
     said.missing += [f"worker {number} of those that share usage is in no file set" for number in sorted(wanted - workers)]
     manifests = [one.manifest for _, file_sets in its for one in file_sets]

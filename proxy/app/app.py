@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from proxy.app.config_parts import callback_choice
 from proxy.app.control_plane import ControlPlane, admission_of
@@ -26,6 +26,8 @@ from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
+
+UPGRADE_REMEDY: Final = "an upgrade in place needs a supervisor: set workers >= 2, or supervised = true, and restart once"
 
 
 class App:
@@ -69,7 +71,8 @@ class App:
             ConfigProblems: the quotas are not right.
             StartError: an address cannot be bound.
         """
-        await self.control.start(self.state, self._watch.lag)
+        await self.control.open(self.state, self._watch.lag)
+        await self.control.follow_quotas()
         self.data_path.meter(self.admission)
         self.gateway.start()
         self.control.accept()
@@ -117,6 +120,10 @@ class App:
     def apply_switches(self, table: Mapping[str, str]) -> None:
         """Put the switches of the quota store in force from the next request on; no connection ends."""
         self.control.apply_switches(table)
+
+    def upgrade(self) -> None:
+        """Refuse: the listeners of one process go with it."""
+        log.error("upgrade_refused", remedy=UPGRADE_REMEDY)
 
     def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an uncaught exception: the loop's exception handler."""

@@ -133,16 +133,30 @@ class ControlPlane:
         self.tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
 
-    async def start(self, shown: ProxyState | ManyWorkers, lag: LoopLag) -> None:
-        """Open the admin port, and read the quotas; a store may have to be waited for, and /readyz says so meanwhile.
+    async def open(self, shown: ProxyState | ManyWorkers, lag: LoopLag) -> None:
+        """Open what one process alone can have: the audit log and the admin port.
 
         Raises:
-            ConfigProblems: the quotas are not right.
+            ConfigProblems: the audit log cannot be used.
             StartError: the admin port cannot be bound.
         """
+        self.audit.open()
         if self.config.admin.address is not None:
             self._admin = self._admin_http(self.config.admin.address, shown, lag)
             await self._admin.start()
+
+    async def release(self) -> None:
+        """Let another process have what `open` opened; changes that were begun are finished before."""
+        await self.administration.close()
+        await self.audit.release()
+        await self.close_admin()
+
+    async def follow_quotas(self) -> None:
+        """Read the quotas, and follow them from now on; a store may have to be waited for, and /readyz says so meanwhile.
+
+        Raises:
+            ConfigProblems: the quotas are not right.
+        """
         await self.use_store(self.config)
         _warn_of_administration(self.config)
         await self.connection_limits.settled()
@@ -205,8 +219,9 @@ class ControlPlane:
 
     async def close_admin(self) -> None:
         """Answer operators no more."""
-        if self._admin is not None:
-            await self._admin.stop()
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            await admin.stop()
 
     # --- quotas
 

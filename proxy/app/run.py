@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
 from proxy.app.app import App
+from proxy.base.service_manager import notify
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 
@@ -46,15 +47,23 @@ class RunningProxy(Protocol):
     async def stop(self) -> None:
         """End everything now."""
 
+    def upgrade(self) -> None:
+        """Let a new version take the place of this process, where one can."""
+
     def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an uncaught exception."""
 
 
-MakeProxy = Callable[[Config, ConfigSource], RunningProxy]
-"""Makes a proxy on the running event loop."""
+MakeProxy = Callable[[Config, ConfigSource, Callable[[], None]], Awaitable[RunningProxy]]
+"""Makes a proxy on the running event loop; it may call its third argument to have itself drained, as by SIGTERM."""
 
 
-def run(config: Config, source: ConfigSource, make: MakeProxy = App) -> int:
+async def make_app(config: Config, source: ConfigSource, _terminate: Callable[[], None]) -> RunningProxy:
+    """Make a Sluice of one process."""
+    return App(config, source)
+
+
+def run(config: Config, source: ConfigSource, make: MakeProxy = make_app) -> int:
     """Run until a signal says stop; return the exit code.
 
     Raises:
@@ -68,13 +77,13 @@ def run(config: Config, source: ConfigSource, make: MakeProxy = App) -> int:
 
 async def _serve(config: Config, source: ConfigSource, make: MakeProxy) -> int:
     loop = asyncio.get_running_loop()
-    app = make(config, source)
-    loop.set_exception_handler(app.log_exception)
     terminated, ended = asyncio.Event(), asyncio.Event()
 
     def terminate() -> None:
         (ended if terminated.is_set() else terminated).set()
 
+    app = await make(config, source, terminated.set)
+    loop.set_exception_handler(app.log_exception)
     reloads: set[asyncio.Task[bool]] = set()
 
     def reload() -> None:
@@ -85,10 +94,12 @@ async def _serve(config: Config, source: ConfigSource, make: MakeProxy) -> int:
     loop.add_signal_handler(signal.SIGTERM, terminate)
     loop.add_signal_handler(signal.SIGINT, terminate)
     loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGUSR2, app.upgrade)
     profiler = _profiler() if config.profile else None
     try:
         if not await _started(app, terminated):
             return 0
+        notify("READY=1")
         if profiler is not None:
             profiler.start()
         await terminated.wait()

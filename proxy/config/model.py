@@ -21,6 +21,7 @@ from proxy.config.toml_reader import FLAG_ONLY, Reader
 from proxy.config.values import (
     AGE_REMEDY,
     PRINCIPALS_REMEDY,
+    RUNTIME_DIR_REMEDY,
     WORKERS_REMEDY,
     read_age,
     read_broker_ports,
@@ -38,6 +39,7 @@ from proxy.config.values import (
     read_protocol,
     read_rate,
     read_reachable_host,
+    read_runtime_dir,
     read_topic,
     read_workers,
 )
@@ -272,6 +274,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sidecar: bool = False
     workers: Annotated[int | Literal["auto"], Reader(read_workers, WORKERS_REMEDY)] = 1
     """Processes that relay. "auto": one for each core that this one may use."""
+    supervised: bool = False
+    """Whether a single process that relays has a supervisor, too."""
+    runtime_dir: Annotated[Path | None, Reader(read_runtime_dir, RUNTIME_DIR_REMEDY)] = None
+    """Where supervisors meet. None: a folder for the user and the first listener."""
     empty_client_id: Literal["default-entity", "kafka"] = "default-entity"
     unknown_apis: Literal["close", "pass"] = "close"
     broker_configs: Literal["redact", "pass"] = "redact"

@@ -1,5 +1,6 @@
 """Readers of configuration values that are more than a number or a choice."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -171,6 +172,19 @@ def read_path(value: object) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"{shown(value)} is not a path")
     return Path(value)
+
+
+RUNTIME_DIR_BYTES_MAX: Final = 90
+"""The address of a Unix socket has 108 bytes, and the socket a name behind that of its folder."""
+RUNTIME_DIR_REMEDY: Final = f"the absolute path of a folder, of at most {RUNTIME_DIR_BYTES_MAX} bytes"
+
+
+def read_runtime_dir(value: object) -> Path:
+    """Return the path of the folder that supervisors meet in."""
+    path = read_path(value)
+    if not path.is_absolute() or len(os.fsencode(path)) > RUNTIME_DIR_BYTES_MAX:
+        raise ValueError(f"{shown(value)} is relative, or too long for a Unix socket")
+    return path
 
 
 def read_frame_size(value: object) -> int:

@@ -221,7 +221,14 @@ def _shared_with(shared: SharedUsage | None) -> dict[str, Any]:
     """Return what manifests say of those that usage is shared with."""
     if shared is None:
         return {}
-    return {SHARED: {"segment": shared.segment.identity, "worker": shared.worker, "workers": shared.segment.workers}}
+    return {
+        SHARED: {
+            "segment": shared.segment.identity,
+            "worker": shared.worker,
+            "workers": shared.segment.workers,
+            "numbers": shared.numbers,
+        }
+    }
 
 
 def _source_of(config: Config) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Final
@@ -28,17 +28,20 @@ class SharedUsage:
 
     Attributes:
         on_unpublished: called when something may have to be published and nothing had before: within `SHARE_MS` `publish_dirty` is due.
+        numbers: of the workers of the same supervisor.
         refused_full: how often a group was left to count alone because there was no row.
 
     Args:
         worker: the number of this process, from 0; what a predecessor of this number used stays counted.
+        numbers: of the workers of the same supervisor; none: all that the segment has room for.
         on_remote: told of each record of usage from elsewhere.
     """
 
-    __slots__ = ("_dirty", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
+    __slots__ = ("_dirty", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
 
-    def __init__(self, segment: Segment, worker: int, on_remote: OnRemote | None = None) -> None:
+    def __init__(self, segment: Segment, worker: int, on_remote: OnRemote | None = None, numbers: Sequence[int] = ()) -> None:
         self.segment = segment
+        self.numbers = list(numbers or range(segment.workers))
         self.worker = worker
         self.on_remote = on_remote
         self.on_unpublished: Callable[[], None] = _nobody

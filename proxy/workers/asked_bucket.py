@@ -7,13 +7,14 @@ can meter what the step found and what it left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from proxy.enforcement.groups.child_groups import ChildMutationGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
+from proxy.workers.handover.messages import BucketState
 from proxy.workers.messaging.questions import BucketOf, Questions, UseBuckets
 from quota.entity import UNLIMITED
 from quota.sensor import TokenBucket
@@ -102,6 +103,19 @@ class Buckets:
             bucket = self._buckets[asked.key] = TokenBucket(asked.num_samples, asked.window_ms, asked.bound, full_since_ms)
         bucket.bound = asked.bound
         return bucket
+
+    def states(self) -> list[BucketState]:
+        """Return all of them, for the supervisor that takes the place of this one."""
+        return [
+            BucketState(key, bucket.num_samples, bucket.window_ms, bucket.bound, *bucket.balance) for key, bucket in self._buckets.items()
+        ]
+
+    def restore(self, states: Sequence[BucketState]) -> None:
+        """Go on with the buckets of another supervisor; the clock is the same for all processes of a machine."""
+        for state in states:
+            bucket = TokenBucket(state.num_samples, state.window_ms, state.bound, state.last_update_ms)
+            bucket.record(-state.tokens, state.last_update_ms)
+            self._buckets[state.key] = bucket
 
     def expire(self, now_ms: int) -> None:
         """Forget the buckets that are full: a new one would be the same."""

@@ -8,14 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.workers.messaging.link import Answers, Link
 from proxy.workers.messaging.messages import AnyMessage
-from proxy.workers.messaging.passing import PassedConnection, pass_on, socket_pair
+from proxy.workers.messaging.passing import PassedConnection, PassedMeeting, PassedPort, pass_on, socket_pair
 from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion
 from quota.connections.ip_connections import IpKey
 
@@ -27,7 +27,7 @@ class WorkerProcess:
     """A worker that was started.
 
     Attributes:
-        number: from 0 on; its successor has the same.
+        number: its successor has the same.
         slots: of the connections that it was given and has not reported as ended.
         connections: how many these are; `of_listener`: of each listener.
         given: how many it was given in all.
@@ -53,6 +53,7 @@ class WorkerProcess:
         self.is_ready = False
         self.may_accept = True
         self.generation = 0
+        self._unshown: deque[tuple[PassedPort | PassedMeeting, socket.socket]] = deque()
 
     @property
     def pid(self) -> int:
@@ -76,6 +77,23 @@ class WorkerProcess:
         self.connections += 1
         self.of_listener[name] += 1
         self.given += 1
+
+    def show(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> bool:
+        """Give it a duplicate of what listens; False: it has to be given again, by `show_again`."""
+        self._unshown.append((what, sock))
+        return self.show_again()
+
+    def show_again(self) -> bool:
+        """Give it what it had no room for; False: it still has none."""
+        while self._unshown:
+            try:
+                pass_on(self._passing, *self._unshown[0])
+            except BlockingIOError:
+                return False
+            except OSError:  # it is gone, or what listened here is closed
+                pass
+            self._unshown.popleft()
+        return True
 
     def left(self, listener: str, ip_key: IpKey) -> bool:
         """One of its connections has ended; False: it had none like this."""
@@ -143,7 +161,7 @@ def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
 
 
-def watch_end(process: WorkerProcess, on_end: Callable[[], None]) -> Callable[[], None]:
+def watch_end(process: WorkerProcess | subprocess.Popen[bytes], on_end: Callable[[], None]) -> Callable[[], None]:
     """Call `on_end` once when a process has ended; return what stops the watch.
 
     Raises:

@@ -88,7 +88,8 @@ async def _serve(
     try:
         config = fit_open_files(source.load())
         handler = log.start_logging(config.log.level, worker=start.number)
-        worker = Worker(config_of_worker(config, start.number, start.workers), source, questions, SharedUsage(segment, start.number))
+        own = config_of_worker(config, start.number, len(start.numbers))
+        worker = Worker(own, source, questions, SharedUsage(segment, start.number, numbers=start.numbers))
         loop.set_exception_handler(worker.log_exception)
         loop.add_signal_handler(signal.SIGTERM, worker.terminate)
         worker.start(link, passing)

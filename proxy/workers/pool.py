@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from protocol.messages.metadata import Topology
@@ -42,6 +43,7 @@ from proxy.workers.messaging.messages import (
     Start,
     Stop,
 )
+from proxy.workers.messaging.passing import PassedMeeting, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion
 
 ANSWER_S: Final = 1.0
@@ -65,6 +67,7 @@ class WorkerPool:
         answers: answers requests of workers.
         on_principal_left: called with kind and name of each principal of which a counted connection ended.
         answer: answers questions of workers.
+        numbers: of the workers.
         segment: descriptor of the memory that all workers share.
         on_death: called with the number of each worker that died.
         is_awake: whether a worker has been at work lately; one that is not is given connections last.
@@ -77,7 +80,7 @@ class WorkerPool:
     def __init__(
         self,
         source: ConfigSource,
-        workers: int,
+        numbers: Sequence[int],
         counters: Counters,
         policy: Policy,
         *,
@@ -94,7 +97,8 @@ class WorkerPool:
         self._source = source
         self._preparing: PrepareReload | None = None  # what workers are asked now
         self._config_text = source.text  # of the configuration in force: a worker that starts later obeys no other
-        self._number_of_workers = workers
+        self._numbers = list(numbers)
+        self._shown: dict[PassedPort | PassedMeeting, socket.socket] = {}
         self._counters = counters
         self._policy = policy
         self._on_left = on_left
@@ -128,9 +132,9 @@ class WorkerPool:
         Raises:
             ConfigProblems: one cannot start.
         """
-        for number in range(self._number_of_workers):
+        for number in self._numbers:
             await self._start(number)
-        while not self._failed and len(self._ready()) < self._number_of_workers:
+        while not self._failed and len(self._ready()) < len(self._numbers):
             self._changed.clear()
             await self._changed.wait()
         if self._failed:
@@ -160,13 +164,25 @@ class WorkerPool:
         """Tell a new worker what holds, and what is about to."""
         path = self._source.path
         text, flags = self._config_text, self._source.flags
-        worker.link.send(Start(None if path is None else str(path), text, flags, worker.number, self._number_of_workers))
+        worker.link.send(Start(None if path is None else str(path), text, flags, worker.number, self._numbers))
         if self._preparing is not None:
             worker.link.send(self._preparing)
         for message in self.announcements.all():
             worker.link.send(message)
         if self._ending:
             worker.link.send(Drain())
+        for what, sock in self._shown.items():
+            self._show_to(worker, what, sock)
+
+    def show(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
+        """Give every worker, now or when it starts, a duplicate of what listens: it stays open when this process dies."""
+        self._shown[what] = sock
+        for worker in self.workers.values():
+            self._show_to(worker, what, sock)
+
+    def _show_to(self, worker: WorkerProcess, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
+        if not worker.show(what, sock):
+            self._try_soon()
 
     def _ended(self, worker: WorkerProcess) -> None:
         """A worker's process is gone: its connections are, too."""
@@ -174,13 +190,13 @@ class WorkerPool:
         worker.close()
         self._give_back(worker)
         self._changed.set()
+        self._on_death(number)
         if self.workers.get(number) is not worker or self._ending:
             return
         del self.workers[number]
         if not self._serves:
             self._failed = self._failed or [f"worker {number} ended with exit code {worker.poll()} before it was ready"]
             return
-        self._on_death(number)
         say = log.error if worker.poll() else log.info  # code 0: somebody told it to end
         say("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
         self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS)
@@ -282,7 +298,8 @@ class WorkerPool:
         self._retry = None
         while self._waiting and self._serve(self._waiting[0]):
             self._waiting.popleft()
-        if self._waiting:
+        unshown = [worker for worker in self.workers.values() if not worker.show_again()]
+        if self._waiting or unshown:
             self._try_soon()
 
     def may_accept(self) -> bool:
@@ -350,8 +367,8 @@ class WorkerPool:
 
     async def look(self, query: bytes) -> list[tuple[int, bytes | None]]:
         """Ask every worker for its part of a page; None for one that is not there, or does not answer within 1 s."""
-        numbers = range(self._number_of_workers)
-        return list(zip(numbers, await asyncio.gather(*(self._look(number, query) for number in numbers)), strict=True))
+        answers = await asyncio.gather(*(self._look(number, query) for number in self._numbers))
+        return list(zip(self._numbers, answers, strict=True))
 
     async def _look(self, number: int, query: bytes) -> bytes | None:
         worker = self.workers.get(number)

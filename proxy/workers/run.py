@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
+from proxy.app.app import UPGRADE_REMEDY
 from proxy.app.open_files import fit_open_files
-from proxy.app.run import MakeProxy, run
+from proxy.app.run import MakeProxy, RunningProxy, run
+from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.workers.count import usable_cores
+from proxy.workers.handover.predecessor import TAKES_OVER
 
 
 def run_sluice(source: ConfigSource) -> int:
@@ -18,13 +24,23 @@ def run_sluice(source: ConfigSource) -> int:
     """
     config = fit_open_files(source.load())
     workers = usable_cores() if config.workers == "auto" else config.workers
-    return run(config, source) if workers == 1 else run(config, source, _supervisor_of(workers))
+    predecessor_pid = os.environ.pop(TAKES_OVER, None)
+    if is_supervised(config):
+        return run(config, source, _supervisor_of(workers, takes_over=predecessor_pid is not None))
+    if predecessor_pid is not None:
+        raise StartError(f"the Sluice that runs cannot be replaced by one without a supervisor: {UPGRADE_REMEDY}")
+    return run(config, source)
 
 
-def _supervisor_of(workers: int) -> MakeProxy:
-    from proxy.workers.supervisor import Supervisor  # only here: one process needs none
+def is_supervised(config: Config) -> bool:
+    """Whether a configuration asks for a supervisor."""
+    return config.supervised or (usable_cores() if config.workers == "auto" else config.workers) > 1
 
-    def make(config: Config, source: ConfigSource) -> Supervisor:
-        return Supervisor(config, source, workers)
+
+def _supervisor_of(workers: int, *, takes_over: bool) -> MakeProxy:
+    from proxy.workers.start import start_supervisor  # only here: one process needs none
+
+    async def make(config: Config, source: ConfigSource, terminate: Callable[[], None]) -> RunningProxy:
+        return await start_supervisor(config, source, workers, terminate, takes_over=takes_over)
 
     return make

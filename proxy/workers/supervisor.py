@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from proxy.app.config_parts import apply_policy, callback_choice, limit_principals, quota_windows
 from proxy.app.control_plane import EXPIRE_S, ControlPlane, admission_of
@@ -14,6 +19,7 @@ from proxy.app.process_watch import ProcessWatch
 from proxy.app.reload import needs_restart
 from proxy.base.clock import now_ms
 from proxy.base.close_reason import CloseReason
+from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
@@ -32,7 +38,15 @@ from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
+from proxy.workers.handover.meeting import Meeting, Part
+from proxy.workers.handover.messages import UpgradeEnded
+from proxy.workers.handover.parts import parts_of
+from proxy.workers.handover.place import Place
+from proxy.workers.handover.predecessor import Inherited, Predecessor
+from proxy.workers.handover.successor import Successor
+from proxy.workers.messaging.link import LinkLost
 from proxy.workers.messaging.messages import AlterQuotas, BrokerMet, Described, DescribeQuotas, Request, encoded
+from proxy.workers.messaging.passing import PassedMeeting, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
 from quota.entity import KafkaPrincipal
@@ -40,15 +54,29 @@ from quota.entity import KafkaPrincipal
 if TYPE_CHECKING:
     from proxy.metering.metering import Metering
 
-GROUP_ROWS: Final = 65_536
-"""So many quota groups are shared by all workers; those beyond are counted by each worker alone."""
+SETTLE_S: Final = 1.0
+"""So long a replaced supervisor drains nobody: who connected last has asked something by then, and gets an answer."""
 
 
 class Supervisor:
     """One running proxy of several processes; what `App` is for one."""
 
-    def __init__(self, config: Config, source: ConfigSource, workers: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        source: ConfigSource,
+        segment: Segment,
+        numbers: Sequence[int],
+        *,
+        place: Place | None,
+        predecessor: Predecessor | None,
+        terminate: Callable[[], None],
+    ) -> None:
         loop = asyncio.get_running_loop()
+        self._place = place
+        self._predecessor = predecessor
+        self._segment = segment
+        self._first_number = numbers[0]
         self._source = source
         self.config = config
         self.counters = Counters()
@@ -59,11 +87,9 @@ class Supervisor:
         self.admission = admission_of(config, self.counters, self.policy)
         self._principals = PrincipalConnections()
         self._buckets = Buckets()
-        windows = quota_windows(config)
-        self._segment = Segment.create(workers, GROUP_ROWS, windows.num_samples, windows.window_ms)
         self.pool = WorkerPool(
             source,
-            workers,
+            numbers,
             self.counters,
             self.policy,
             on_left=self.admission.left,
@@ -90,6 +116,18 @@ class Supervisor:
         self._metering: Metering | None = None
         self._state = ControlPlaneState(config, self.control)
         self._shown = ManyWorkers(self._state, self.pool.look)
+        self._upgrades: set[asyncio.Task[Any]] = set()
+        self._meeting: Meeting | None = None
+        self._successor: Successor | None = None
+        if place is not None:
+            self._successor = Successor(
+                place,
+                segment.descriptor,
+                numbers,
+                suspend=self._suspend,
+                resume=self._resume,
+                on_replaced=lambda: self._replaced(terminate),
+            )
 
     @property
     def requests(self) -> int:
@@ -103,14 +141,39 @@ class Supervisor:
             ConfigProblems: the quotas are not right, or a worker cannot start.
             StartError: an address cannot be bound, or the directory of the metering cannot be written.
         """
-        await self.pool.start()
-        await self.control.start(self._shown, self._watch.lag)
-        await self.pool.settled()
-        self._meter()
-        self.control.accept()
+        try:
+            await self._start()
+        except (ConfigProblems, StartError) as error:
+            if self._predecessor is not None:
+                await self.control.release()
+                await self._predecessor.failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)])
+            raise
         self._watch.start()
         forever = (*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
+
+    async def _start(self) -> None:
+        await self.pool.start()
+        predecessor = self._predecessor
+        if predecessor is None:
+            await self.control.open(self._shown, self._watch.lag)
+        await self.control.follow_quotas()
+        await self.pool.settled()
+        inherited = Inherited() if predecessor is None else await predecessor.inherit()
+        listeners = self.control.client_listeners
+        listeners.inherit(inherited.ports)
+        if predecessor is not None:
+            await self.control.open(self._shown, self._watch.lag)
+        self._meter()
+        self._buckets.restore(inherited.buckets)
+        self.control.accept()
+        for broker in inherited.brokers:
+            self._broker_met(BrokerMet(*broker))
+        listeners.drop_inherited()
+        self._meet()
+        if predecessor is not None:
+            await predecessor.taken()
+            log.info("took_over", pid=os.getpid(), ports=len(inherited.ports))
 
     def _meter(self) -> None:
         """Note what is decided on connections, where the configuration says so: a run of its own, since no worker knows of it."""
@@ -119,8 +182,9 @@ class Supervisor:
         from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
 
         no_clients = QuotaScopes(per_cluster=True, choice=CallbackChoice(), statics={}, windows=quota_windows(self.config))
-        self._metering = Metering(self.config, no_clients, self.admission, self.counters.metering, self.policy)
-        self._metering.start(self.config)
+        config = named_run(self.config, self._first_number)
+        self._metering = Metering(config, no_clients, self.admission, self.counters.metering, self.policy)
+        self._metering.start(config)
 
     async def reload(self) -> bool:
         """Read file and flags again in all processes; all obey, or none does. False: kept all."""
@@ -143,6 +207,8 @@ class Supervisor:
 
     async def drain(self) -> None:
         """Stop accepting, let every worker answer what is in flight."""
+        if self._successor is not None and self._successor.is_replaced:
+            await asyncio.sleep(SETTLE_S)
         self._state.draining = True
         self.control.stop_accepting(CloseReason.DRAIN)
         log.info("draining", connections=sum(worker.connections for worker in self.pool.workers.values()))
@@ -155,14 +221,69 @@ class Supervisor:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        for task in list(self._upgrades):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
         self.control.stop_accepting(CloseReason.SHUTDOWN)
         await self.pool.stop()
+        if self._meeting is not None:
+            await self._meeting.stop()
         await self.control.stop()
         if self._metering is not None:
             await self._metering.stop()
         self._routes.close()
         await self.control.close_admin()
         self._watch.stop()
+        if self._place is not None:
+            self._place.close()
+
+    # --- another supervisor
+
+    def upgrade(self) -> None:
+        """Let the new version take the place of this process."""
+        task = asyncio.ensure_future(self._upgrade())
+        self._upgrades.add(task)
+        task.add_done_callback(self._upgrades.discard)
+
+    async def _upgrade(self) -> UpgradeEnded:
+        if self._successor is None:
+            log.error("upgrade_refused", remedy="name a folder in runtime_dir: supervisors meet there")
+            return UpgradeEnded(None, "there is no runtime_dir")
+        return await self._successor.upgrade()
+
+    def _meet(self) -> None:
+        """Be found by other supervisors, and let workers hold what listens, for the case that this process dies."""
+        if self._place is None or self._successor is None:
+            return
+        try:
+            sock = self._place.listen()
+        except OSError as error:
+            raise StartError(f"runtime_dir: {self._place.socket_path} cannot be bound: {error.strerror or error}") from None
+        self._meeting = Meeting(sock, self._successor, self._upgrade, lambda: None)
+        self.pool.show(PassedMeeting(), sock)
+
+    async def _suspend(self) -> Sequence[Part]:
+        """Let clients wait, let go of what one process alone can have, and return what changes hands."""
+        listeners = self.control.client_listeners
+        listeners.suspend()
+        await self.control.release()
+        brokers = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
+        return parts_of(listeners.ports(), brokers, self._buckets.states())
+
+    async def _resume(self) -> None:
+        """Go on: the new version does not serve."""
+        try:
+            await self.control.open(self._shown, self._watch.lag)
+        except (ConfigProblems, StartError) as error:
+            log.error("not_resumed", problem="; ".join(error.lines()) if isinstance(error, ConfigProblems) else str(error))
+        self.control.client_listeners.resume()
+
+    def _replaced(self, terminate: Callable[[], None]) -> None:
+        """The new version accepts: drain."""
+        if self._meeting is not None:
+            self._meeting.close()
+        terminate()
 
     async def _expire_forever(self) -> None:
         while True:
@@ -200,6 +321,9 @@ class Supervisor:
 
     def _ports_bound(self, listener: BoundListener) -> None:
         self.pool.announcements.ports_bound(listener.settings.name, listener.bootstrap_port, listener.ports)
+        if self._place is not None:
+            for port in self.control.client_listeners.ports_of(listener):
+                self.pool.show(PassedPort(port.listener, port.address, int(port.sock.family)), port.sock)
 
     def _broker_moved(self, route: Route) -> Any:
         return lambda node_id, address: self.pool.announcements.broker_met(BrokerMet(route.number, node_id, *address))
@@ -230,6 +354,10 @@ class Supervisor:
 
     async def _answer_request(self, request: Request) -> bytes:
         asked, administration = request.what, self.control.administration
+        if self._successor is not None:
+            await self._successor.may_go_on.wait()
+            if self._successor.is_replaced:
+                raise LinkLost("another process keeps the quotas now; connect again")
         if isinstance(asked, AlterQuotas):
             results = await administration.alter(
                 asked.requester, asked.alterations, validate_only=asked.validate_only, broker_allows=asked.broker_allows
@@ -242,3 +370,15 @@ class Supervisor:
             entries = None if found.entries is None else [(entity, dict(values)) for entity, values in found.entries.items()]
             return encoded(Described(found.error_code, found.error_message, entries))
         raise TypeError(type(asked).__name__)
+
+
+def named_run(config: Config, first_number: int) -> Config:
+    """Return a configuration whose metering is not named as that of the supervisor that is being replaced, which still writes.
+
+    Args:
+        first_number: the lowest number of a worker: two supervisors at the same time have others.
+    """
+    if not first_number:
+        return config
+    name = f"{config.metering.proxy_id or socket.gethostname()}-supervisor-{first_number}"
+    return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name))

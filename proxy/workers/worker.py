@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.messages.metadata import Broker, Partition, Topology
+from protocol.messages import metadata
+from protocol.messages.metadata import Partition, Topology
 from proxy.app.config_parts import callback_choice, limit_principals, quota_windows
 from proxy.app.data_path import DataPath
 from proxy.app.data_path_state import DataPathState
@@ -26,7 +27,7 @@ from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice
 from proxy.handler_time import shared_by
 from proxy.net.accept.bound_listener import BoundListener
-from proxy.net.accept.client_listeners import AdmittedConnection
+from proxy.net.accept.client_listeners import AdmittedConnection, Port
 from proxy.net.accept.first_bytes import Arrival
 from proxy.net.upstream.routes import Route, Routes
 from proxy.observe.workers.answers import WorkerAnswers
@@ -42,10 +43,12 @@ from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import asked_bucket
 from proxy.workers.asked_principals import AskedPrincipals
+from proxy.workers.handover.orphan import Orphan
+from proxy.workers.handover.parts import Broker
 from proxy.workers.messaging import messages
 from proxy.workers.messaging.link import Link
 from proxy.workers.messaging.messages import AnyMessage
-from proxy.workers.messaging.passing import PassedConnection, PassedConnections
+from proxy.workers.messaging.passing import PassedConnection, PassedConnections, PassedMeeting, PassedPort
 from proxy.workers.messaging.questions import BindBroker, Questions
 from proxy.workers.remote_administration import RemoteAdministration
 from quota.connections.connection_quotas import ConnectionQuotas
@@ -104,6 +107,8 @@ class Worker:
         sessions = self.data_path.session_settings
         sessions.principals = AskedPrincipals(questions, self._send)
         sessions.first_number, sessions.number_step = usage.worker + 1, usage.segment.workers
+        self._orphan = Orphan(usage.worker, usage.segment.descriptor, self._known_brokers)
+        self._is_orphan = False
         limit_principals(sessions.principals, config)
         self._in_force: InForce = NOTHING
         self._authority = BrokerAuthority(self.counters.administration)
@@ -130,7 +135,7 @@ class Worker:
         self._watch.start()
         forever = (self.data_path.expire_forever(), self._watch.watch(), self._tls.refresh_forever(), self._report_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
-        self._passed = PassedConnections(passing, self._serve, self._lost)
+        self._passed = PassedConnections(passing, self._serve, self._lost, self._keep)
         self._beat()
         link.send(messages.Ready())
 
@@ -144,6 +149,9 @@ class Worker:
                 await task
         await self.data_path.gateway.close()
         await self.data_path.stop()
+        self._orphan.close()
+        if self._is_orphan:  # else the supervisor does, who gives the number away
+            self._usage.segment.exit(self._usage.worker)
         self._watch.stop()
 
     def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -166,6 +174,13 @@ class Worker:
         self.counters.accepts_exhausted += 1
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.data_path.gateway.connections))
         self.left(passed.listener, passed.ip_key)
+
+    def _keep(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
+        """Hold a duplicate of what the supervisor listens at, for the one after it."""
+        if isinstance(what, PassedPort):
+            self._orphan.keep_port(Port(what.listener, what.address, sock))
+        else:
+            self._orphan.keep_meeting(sock)
 
     def left(self, listener_name: str, ip_key: tuple[int, str]) -> None:
         """A connection has ended."""
@@ -211,6 +226,9 @@ class Worker:
             if listener.settings.name in ports:
                 listener.ports[node_id] = ports[listener.settings.name]
         return all(node_id in listener.ports or listener.names is not None for listener in own)
+
+    def _known_brokers(self) -> list[Broker]:
+        return [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
 
     def _met(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
         self._send(messages.BrokerMet(route.number, node_id, *address))
@@ -264,7 +282,7 @@ class Worker:
             route.book.upstream[message.node_id] = (message.host, message.port)
 
     def _cluster_changed(self, message: messages.Cluster) -> None:
-        brokers = tuple(Broker(*broker, None) for broker in message.brokers)
+        brokers = tuple(metadata.Broker(*broker, None) for broker in message.brokers)
         partitions = tuple(Partition(*part) for part in message.partitions)
         self.data_path.learn_cluster(Topology(message.cluster_id, UNKNOWN_CONTROLLER, brokers, partitions))
 
@@ -284,7 +302,7 @@ class Worker:
         source = GivenConfig(self._source.path, self._source.flags, message.config_text)
         lines: list[str] = []
         try:
-            config = config_of_worker(source.load(), self._usage.worker, self._usage.segment.workers)
+            config = config_of_worker(source.load(), self._usage.worker, len(self._usage.numbers))
             choice = callback_choice(config, source.place)
         except ConfigProblems as problems:
             lines = problems.lines()
@@ -320,6 +338,7 @@ class Worker:
     async def _drain(self) -> None:
         if self._passed is not None:
             self._passed.close()
+        self._orphan.close()
         await self.data_path.drain()
         self.ended.set()
 
@@ -327,9 +346,12 @@ class Worker:
         """The supervisor is gone: serve what is here to its end."""
         log.error("supervisor_lost", connections=len(self.data_path.gateway.connections))
         self._link = None
+        self._is_orphan = True
         self._tasks.append(asyncio.ensure_future(self._serve_the_rest()))
 
     async def _serve_the_rest(self) -> None:
+        if not self._draining:
+            await self._orphan.offer_until_taken()
         await self.data_path.gateway.until_none()
         self.ended.set()
 

@@ -218,6 +218,7 @@ async def test_the_file_itself_is_read_and_checked(tmp_path: Path) -> None:
 
     path = tmp_path / "audit.jsonl"
     log = AuditLog(path, wall_time_s=lambda: 1_700_000_000.0)
+    log.open()
     who = {"way": "outside", "principal": None, "peer": "", "listener": ""}
     await log.append([{"event": "changed", "entity": {"user": "bob"}, "key": RATE, "old": None, "new": 5.0, **who}])
     await log.append([{"event": "changed", "entity": {"user": "bob"}, "key": RATE, "old": 5.0, "new": None, **who}])

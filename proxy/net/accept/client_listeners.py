@@ -42,6 +42,14 @@ class AdmittedConnection(NamedTuple):
     ip_key: IpKey
 
 
+class Port(NamedTuple):
+    """A port that clients connect to: the name of its listener, its address as it is configured, and what listens there."""
+
+    listener: str
+    address: str
+    sock: socket.socket
+
+
 class ClientListeners:
     """Binds ports, accepts, reads PROXY headers and the host names of ClientHellos, and calls the admission.
 
@@ -74,6 +82,8 @@ class ClientListeners:
         self._headers = ProxyHeaders(self, header_ms)
         self._hellos = ClientHellos(self, hello_ms)
         self._accepting = True
+        self._suspended = False
+        self._inherited: dict[tuple[str, str], socket.socket] = {}
         self.on_bound: Callable[[BoundListener], None] = lambda _listener: None
         for listener in listeners:
             listener.admission = admission.of_listener(
@@ -93,6 +103,40 @@ class ClientListeners:
 
     # --- ports
 
+    def inherit(self, ports: Sequence[Port]) -> None:
+        """Take ports of another process instead of binding the same ones."""
+        self._inherited.update({(port.listener, port.address): port.sock for port in ports})
+
+    def drop_inherited(self) -> None:
+        """Close the inherited ports that were not taken: this process has none there."""
+        while self._inherited:
+            self._inherited.popitem()[1].close()
+
+    def ports(self) -> list[Port]:
+        """Return all ports that are bound."""
+        return [port for listener in self.listeners for port in self.ports_of(listener)]
+
+    def ports_of(self, listener: BoundListener) -> list[Port]:
+        """Return those of one listener."""
+        return [
+            Port(listener.settings.name, str(self._address_of(listener, node_id)), acceptor.sock)
+            for node_id, acceptor in listener.acceptors.items()
+        ]
+
+    def suspend(self) -> None:
+        """Let clients wait in the kernel's queues until `resume`."""
+        for listener in self.listeners:
+            for acceptor in listener.acceptors.values():
+                acceptor.suspend()
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Accept again."""
+        self._suspended = False
+        for listener in self.listeners:
+            for acceptor in listener.acceptors.values():
+                acceptor.resume()
+
     def open(self) -> None:
         """Bind the bootstrap ports.
 
@@ -102,7 +146,7 @@ class ClientListeners:
         for listener in self.listeners:
             address = listener.settings.address
             try:
-                sock = listen(address.host, address.port)
+                sock = self._listen(listener, address)
             except OSError as error:
                 raise StartError(
                     f"listener {listener.settings.name}: {address} cannot be bound: {error.strerror or error}; "
@@ -131,7 +175,7 @@ class ClientListeners:
             return False
         address = HostPort(listener.settings.address.host, port)
         try:
-            sock = listen(address.host, address.port)
+            sock = self._listen(listener, address)
         except OSError as error:
             problem = f"{address} cannot be bound: {error.strerror or error}"
             log.warning("broker_port_not_bound", limit_key=str(address), listener=listener.settings.name, node_id=node_id, problem=problem)
@@ -142,12 +186,23 @@ class ClientListeners:
         log.info("broker_port_bound", listener=listener.settings.name, node_id=node_id, address=str(address))
         return True
 
+    def _listen(self, listener: BoundListener, address: HostPort) -> socket.socket:
+        inherited = self._inherited.pop((listener.settings.name, str(address)), None)
+        return listen(address.host, address.port) if inherited is None else inherited
+
+    def _address_of(self, listener: BoundListener, node_id: int | None) -> HostPort:
+        """The address of a port as it is configured: with port 0 where the system picks one."""
+        address = listener.settings.address
+        return address if node_id is None else HostPort(address.host, listener.ports[node_id])
+
     def _acceptor(self, listener: BoundListener, sock: socket.socket, node_id: int | None) -> Acceptor:
         listener_admission = listener.admission
         acceptor = Acceptor(
             sock, lambda client, peer: listener_admission.arrived(node_id, client, peer[:2]), self._may_accept, self._no_descriptors
         )
         listener_admission.joined(acceptor)
+        if self._suspended:
+            acceptor.suspend()
         return acceptor
 
     def _no_descriptors(self) -> None:
@@ -207,6 +262,7 @@ class ClientListeners:
         """Stop accepting."""
         self._accepting = False
         self.admission.close(reason)
+        self.drop_inherited()
         for listener in self.listeners:
             for acceptor in listener.acceptors.values():
                 acceptor.close()

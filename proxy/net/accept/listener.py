@@ -50,11 +50,14 @@ class Acceptor:
 
     When descriptors run out, it calls `on_exhausted` and pauses; existing connections are not affected.
     `may_accept` is called before each accept; while it returns False, it is called again every 0.1 s.
-    Between `stop` and `go_on` clients wait in the kernel's queue.
+    Between `stop` and `go_on`, and between `suspend` and `resume`, clients wait in the kernel's queue.
+
+    Attributes:
+        sock: listens.
     """
 
     def __init__(self, sock: socket.socket, on_accept: OnAccept, may_accept: Callable[[], bool], on_exhausted: Callable[[], None]) -> None:
-        self._sock = sock
+        self.sock = sock
         self._on_exhausted = on_exhausted
         self._on_accept = on_accept
         self._may_accept = may_accept
@@ -62,7 +65,7 @@ class Acceptor:
         self._family = int(sock.family)
         self._client_socket = _ClientSocket if self._family == socket.AF_INET else _ClientSocket6
         self._reading = False
-        self._stopped = False
+        self._stopped = self._suspended = False
         self._accepts_per_turn = ACCEPTS_PER_TURN
         self._lone_turns = self._lone_arrivals = 0
         self._retry: asyncio.TimerHandle | None = None
@@ -81,12 +84,23 @@ class Acceptor:
         if self._retry is None:
             self._resume()
 
+    def suspend(self) -> None:
+        """Stop accepting until `resume`, whatever `go_on` says: another process may have this port."""
+        self._suspended = True
+        self._pause()
+
+    def resume(self) -> None:
+        """Accept again, unless it was stopped."""
+        self._suspended = False
+        if self._retry is None:
+            self._resume()
+
     def close(self) -> None:
         """Stop listening; the kernel refuses the connections in its queue."""
         self._pause()
         if self._retry is not None:
             self._retry.cancel()
-        self._sock.close()
+        self.sock.close()
         if self._spare is not None:
             os.close(self._spare)
 
@@ -94,14 +108,14 @@ class Acceptor:
         self._retry = None
         if self._spare is None:
             self._spare = _spare_descriptor()
-        if not self._reading and not self._stopped and self._sock.fileno() >= 0:
+        if not self._reading and not self._stopped and not self._suspended and self.sock.fileno() >= 0:
             self._reading = True
-            self._loop.add_reader(self._sock.fileno(), self._on_readable)
+            self._loop.add_reader(self.sock.fileno(), self._on_readable)
 
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_reader(self.sock.fileno())
 
     def _pause_for_a_moment(self) -> None:
         self._pause()
@@ -112,7 +126,7 @@ class Acceptor:
             self._lone_turns -= 1
             self._accept_some(1)
         elif self._accept_some(self._accepts_per_turn):
-            has_backlog = queued_connections(self._sock) > BACKLOG_CONNECTIONS_MIN
+            has_backlog = queued_connections(self.sock) > BACKLOG_CONNECTIONS_MIN
             self._accepts_per_turn = BACKLOG_ACCEPTS_PER_TURN if has_backlog else ACCEPTS_PER_TURN
 
     def _accept_some(self, accepts_max: int) -> bool:
@@ -124,7 +138,7 @@ class Acceptor:
                 self._pause_for_a_moment()
                 return False
             try:
-                fd, peer = self._sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
+                fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 self._accepts_per_turn = ACCEPTS_PER_TURN
                 self._lone_arrivals = self._lone_arrivals + 1 if number <= 1 else 0
@@ -147,7 +161,7 @@ class Acceptor:
             return
         os.close(self._spare)
         with contextlib.suppress(OSError):
-            sock, _ = self._sock.accept()
+            sock, _ = self.sock.accept()
             sock.close()
         self._spare = _spare_descriptor()
 

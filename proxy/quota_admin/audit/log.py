@@ -62,7 +62,7 @@ class _Memory:
 
 
 class AuditLog:
-    """Keeps changes in a file; without a file, the newest ones in memory.
+    """Keeps changes in a file; without a file, the newest ones in memory. Lines wait until the file is open.
 
     Attributes:
         lines: number of lines written.
@@ -70,11 +70,6 @@ class AuditLog:
     """
 
     def __init__(self, path: Path | None, *, wall_time_s: Callable[[], float]) -> None:
-        """Open the file, or make it.
-
-        Raises:
-            ConfigProblems: it cannot be used.
-        """
         self._wall_time_s = wall_time_s
         self._one_at_a_time = asyncio.Lock()
         self._begin: list[dict[str, Any]] = []
@@ -82,9 +77,27 @@ class AuditLog:
         self.path = path
         self.lines = 0
         self.error: str | None = None
-        if path is not None:
-            self._keeper = file = AuditFile(path)
+        self._is_open = asyncio.Event()
+        if path is None:
+            self._is_open.set()
+
+    def open(self) -> None:
+        """Open the file, or make it; without a file nothing has to be opened.
+
+        Raises:
+            ConfigProblems: it cannot be used.
+        """
+        if self.path is not None:
+            self._keeper = file = AuditFile(self.path)
             self._begin = [file.mended] if file.mended is not None else []
+        self._is_open.set()
+
+    async def release(self) -> None:
+        """Let another process have the file. Lines wait until it is opened again."""
+        if self.path is not None and self._is_open.is_set():
+            self._is_open.clear()
+            async with self._one_at_a_time:
+                self._keeper.close()
 
     async def append(self, events: Sequence[Event]) -> int:
         """Write lines, and return the number of the first when they are on the disk.
@@ -92,6 +105,7 @@ class AuditLog:
         Raises:
             AuditUnavailable: they are not.
         """
+        await self._is_open.wait()
         async with self._one_at_a_time:
             first = self._keeper.last.seq + len(self._begin) + 1
             events = [*self._begin, *events]
@@ -122,8 +136,11 @@ class AuditLog:
         return await asyncio.to_thread(lambda: verify(self._keeper.lines()))
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._keeper.close()
+        """Let go of the file for good. Lines that wait are not kept: another process has the file, and notes them."""
+        if self._is_open.is_set():
+            self._keeper.close()
+        self._keeper = _Memory()
+        self._is_open.set()
 
     def _append(self, events: Sequence[Event]) -> None:
         link, lines = self._keeper.last, []

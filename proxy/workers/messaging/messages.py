@@ -19,13 +19,17 @@ class Message(msgspec.Struct, tag=True, array_like=True):
 
 
 class Start(Message):
-    """The first message of all: the configuration, as the supervisor has read it, and which worker this is."""
+    """The first message of all: the configuration, as the supervisor has read it, and which worker this is.
+
+    Attributes:
+        number: of this worker; `numbers`: of all workers of the supervisor.
+    """
 
     config_path: str | None
     config_text: bytes | None
     flags: Flags
     number: int
-    workers: int
+    numbers: list[int]
 
 
 class Quotas(Message):

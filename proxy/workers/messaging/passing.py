@@ -1,4 +1,4 @@
-"""Passing admitted connections: their descriptors go from the supervisor to a worker over a socket of their own."""
+"""Passing admitted connections, and duplicates of what listens: descriptors go to a worker over a socket of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD_BYTES_MAX: Final = 192 * 1024
 DESCRIPTOR: Final = Struct("i")
 
 
-class PassedConnection(msgspec.Struct, frozen=True, array_like=True):
+class PassedConnection(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What is known of a connection beside its descriptor.
 
     Attributes:
@@ -39,8 +39,21 @@ class PassedConnection(msgspec.Struct, frozen=True, array_like=True):
     first: bytes
 
 
+class PassedPort(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A port of the supervisor: the name of its listener, its address as it is configured, the family of its socket."""
+
+    listener: str
+    address: str
+    family: int
+
+
+class PassedMeeting(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The socket where supervisors meet."""
+
+
+Passed = PassedConnection | PassedPort | PassedMeeting
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(PassedConnection)
+_DECODER: Final = msgspec.msgpack.Decoder(Passed)
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
@@ -48,14 +61,14 @@ def socket_pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def pass_on(channel: socket.socket, connection: PassedConnection, sock: socket.socket) -> None:
-    """Give a connection away; the caller closes its own descriptor.
+def pass_on(channel: socket.socket, passed: Passed, sock: socket.socket) -> None:
+    """Give a connection away, or a duplicate of what listens; the caller closes its own descriptor of a connection.
 
     Raises:
         BlockingIOError: the worker has not taken those before it.
         OSError: the worker is gone.
     """
-    socket.send_fds(channel, [_ENCODER.encode(connection)], [sock.fileno()])
+    socket.send_fds(channel, [_ENCODER.encode(passed)], [sock.fileno()])
 
 
 class PassedConnections:
@@ -64,6 +77,7 @@ class PassedConnections:
     Args:
         take: called with each connection and its socket.
         lose: called with each connection for whose socket this process has no descriptor left; the kernel has closed it.
+        keep: called with each duplicate of what listens.
     """
 
     def __init__(
@@ -71,10 +85,12 @@ class PassedConnections:
         channel: socket.socket,
         take: Callable[[PassedConnection, socket.socket], None],
         lose: Callable[[PassedConnection], None],
+        keep: Callable[[PassedPort | PassedMeeting, socket.socket], None],
     ) -> None:
         self._channel = channel
         self._take = take
         self._lose = lose
+        self._keep = keep
         self._head = bytearray(HEAD_BYTES_MAX)
         channel.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -95,9 +111,15 @@ class PassedConnections:
             if not size:
                 self.close()  # the supervisor is gone: no more connections come
                 return
-            connection = _DECODER.decode(memoryview(self._head)[:size])
-            if passed:
-                (descriptor,) = DESCRIPTOR.unpack(passed[0][2])
-                self._take(connection, socket.socket(connection.family, socket.SOCK_STREAM, 0, descriptor))
-            else:
-                self._lose(connection)
+            self._received(_DECODER.decode(memoryview(self._head)[:size]), [DESCRIPTOR.unpack(data)[0] for _, _, data in passed])
+
+    def _received(self, head: Passed, descriptors: list[int]) -> None:
+        if not descriptors:
+            if isinstance(head, PassedConnection):
+                self._lose(head)
+        elif isinstance(head, PassedConnection):
+            self._take(head, socket.socket(head.family, socket.SOCK_STREAM, 0, descriptors[0]))
+        elif isinstance(head, PassedPort):
+            self._keep(head, socket.socket(head.family, socket.SOCK_STREAM, 0, descriptors[0]))
+        else:
+            self._keep(head, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, descriptors[0]))

@@ -107,7 +107,7 @@ def test_every_flag_is_documented() -> None:
     """The flags of `run` that work, and no others."""
     flags = {option for parameter in run.params if not getattr(parameter, "hidden", False) for option in parameter.opts}
     assert rows(CONFIGURATION, "Command line").keys() == flags
-    assert {"run", "check-config", "demo", "meter", "quotas"} == set(cli.commands)
+    assert {"run", "check-config", "demo", "meter", "quotas", "upgrade"} == set(cli.commands)
 
 
 def shown_families() -> Iterator[tuple[str, str, set[str]]]:

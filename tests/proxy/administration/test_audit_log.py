@@ -18,7 +18,9 @@ from proxy.quota_admin.audit.log import KEPT_BYTES_MAX, KEPT_LINES_MAX, AuditLog
 
 
 def open_log(path: Path | None) -> AuditLog:
-    return AuditLog(path, wall_time_s=lambda: 1_700_000_000.25)
+    log = AuditLog(path, wall_time_s=lambda: 1_700_000_000.25)
+    log.open()
+    return log
 
 
 def lines_of(path: Path) -> list[bytes]:

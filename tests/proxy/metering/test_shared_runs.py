@@ -42,7 +42,7 @@ def test_metering_notes_what_shared_usage_records(tmp_path: Path) -> None:
     identity = asyncio.run(decide())
     (manifest,) = find_manifests(tmp_path)
     assert manifest.schema == 2
-    assert manifest.settings[SHARED] == {"segment": identity, "worker": 0, "workers": 2}
+    assert manifest.settings[SHARED] == {"segment": identity, "worker": 0, "workers": 2, "numbers": [0, 1]}
     samples = pq.read_table(next(tmp_path.glob("samples/schema=2/**/*.parquet")), partitioning=None).to_pylist()
     assert sum(row["remote_sum"] for row in samples) == 500
     assert [total for row in samples for total in row["remote_total"]][-1] == 500

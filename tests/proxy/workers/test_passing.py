@@ -8,10 +8,23 @@ import pytest
 
 from protocol.client_hello import HELLO_BYTES_MAX
 from proxy.net.accept.client_hellos import READ_BYTES
-from proxy.workers.messaging.passing import TURN, PassedConnection, PassedConnections, pass_on, socket_pair
+from proxy.workers.messaging.passing import (
+    TURN,
+    PassedConnection,
+    PassedConnections,
+    PassedMeeting,
+    PassedPort,
+    pass_on,
+    socket_pair,
+)
 from tests.support.scripted.scripted_sockets import until
 
 PASSED = PassedConnection("edge", 3, ("192.0.2.1", 4_711), 12_345, (-1, "192.0.2.1"), int(socket.AF_UNIX), b"hello")
+
+
+def kept_none(_what: PassedPort | PassedMeeting, _sock: socket.socket) -> None:
+    """No duplicate of what listens is expected."""
+    raise AssertionError
 
 
 def pass_on_often(channel: socket.socket, sock: socket.socket) -> None:
@@ -25,7 +38,7 @@ async def test_a_connection_arrives_with_what_is_known_of_it() -> None:
     supervisor, worker = socket_pair()
     taken: list[tuple[PassedConnection, socket.socket]] = []
     lost: list[PassedConnection] = []
-    passed = PassedConnections(worker, lambda connection, sock: taken.append((connection, sock)), lost.append)
+    passed = PassedConnections(worker, lambda connection, sock: taken.append((connection, sock)), lost.append, kept_none)
     client, accepted = socket.socketpair()
     pass_on(supervisor, PASSED, accepted)
     accepted.close()
@@ -50,7 +63,7 @@ async def test_many_connections_arrive_in_order() -> None:
         taken.append(connection.node_id)
         sock.close()
 
-    passed = PassedConnections(worker, take, lost.append)
+    passed = PassedConnections(worker, take, lost.append, kept_none)
     count = 3 * TURN
     for number in range(count):
         client, accepted = socket.socketpair()
@@ -79,7 +92,7 @@ async def test_a_hello_that_is_as_long_as_hellos_may_be_is_passed_on() -> None:
         taken.append(connection)
         sock.close()
 
-    passed = PassedConnections(worker, take, lost.append)
+    passed = PassedConnections(worker, take, lost.append, kept_none)
     client, accepted = socket.socketpair()
     connection = PassedConnection(
         "edge", None, ("192.0.2.1", 1), 0, (-1, "192.0.2.1"), int(socket.AF_UNIX), bytes(2 * HELLO_BYTES_MAX + READ_BYTES)
@@ -103,7 +116,7 @@ async def test_a_connection_for_which_there_is_no_descriptor_is_told() -> None:
         taken.append(connection)
         sock.close()
 
-    passed = PassedConnections(worker, take, lost.append)
+    passed = PassedConnections(worker, take, lost.append, kept_none)
     client, accepted = socket.socketpair()
     pass_on(supervisor, PASSED, accepted)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -132,9 +145,31 @@ async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> No
         one.close()
 
 
+async def test_duplicates_of_what_listens_arrive() -> None:
+    """A client that connects to the port is accepted by the duplicate, and one that comes to the meeting by that one."""
+    supervisor, worker = socket_pair()
+    kept: list[tuple[PassedPort | PassedMeeting, socket.socket]] = []
+    passed = PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None, lambda *one: kept.append(one))
+    port = socket.create_server(("127.0.0.1", 0))
+    pass_on(supervisor, PassedPort("edge", "127.0.0.1:9092", int(port.family)), port)
+    meeting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pass_on(supervisor, PassedMeeting(), meeting)
+    await until(lambda: len(kept) == 2)
+    assert [what for what, _ in kept] == [PassedPort("edge", "127.0.0.1:9092", int(port.family)), PassedMeeting()]
+    duplicate = kept[0][1]
+    client = socket.create_connection(port.getsockname())
+    port.close()
+    accepted, _ = duplicate.accept()
+    accepted.send(b"x")
+    assert client.recv(1) == b"x"
+    for one in (client, accepted, duplicate, meeting, kept[1][1], supervisor):
+        one.close()
+    passed.close()
+
+
 async def test_the_end_of_the_supervisor_ends_the_channel() -> None:
     """No connection comes after that, and the loop is not woken again."""
     supervisor, worker = socket_pair()
-    PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None)
+    PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None, kept_none)
     supervisor.close()
     await until(lambda: worker.fileno() < 0)

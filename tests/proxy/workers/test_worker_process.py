@@ -17,7 +17,7 @@ from proxy.workers.messaging.passing import socket_pair
 from tests.support.places import ROOT
 
 END_S_MAX = 30
-START = Start(None, None, Flags(listen="127.0.0.1:1", upstream="127.0.0.1:2"), 0, 2)
+START = Start(None, None, Flags(listen="127.0.0.1:1", upstream="127.0.0.1:2"), 0, [0, 1])
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
-from tests.support.processes.sluice_workers import BOUND, connected, connections_of_workers, is_alive, running, workers_of
+from tests.support.processes.sluice_workers import BOUND, connected, connections_of_workers, running, workers_of
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import (
@@ -172,20 +172,6 @@ async def test_a_stopped_worker_stops_nobody(tmp_path: Path) -> None:
         assert correlation_id_of(await clients[0].ask(api_versions_request(9))) == 9
         for client in clients:
             client.close()
-
-
-async def test_workers_serve_on_when_the_supervisor_is_killed(tmp_path: Path) -> None:
-    """Connections go on; the workers end with the last of them."""
-    async with ScriptedBroker() as broker:
-        sluice = SluiceProcess(f"127.0.0.1:{broker.port}", arguments=["--workers", "2"], name="workers")
-        await asyncio.to_thread(sluice.start)
-        clients = await connected(sluice, 2)
-        children = workers_of(sluice)
-        await asyncio.to_thread(sluice.kill)
-        for client in clients:
-            assert correlation_id_of(await client.ask(api_versions_request(9))) == 9
-            client.close()
-        await until(lambda: not any(is_alive(pid) for pid in children))
 
 
 async def test_a_signal_to_all_processes_drains_once(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class WorkerRun:
 
     Attributes:
         segment: what it shares usage by; workers of one are compared.
-        worker: its number there, and how many `workers` there are.
+        worker: its number there, and those of all workers `beside` it, itself included.
         offset_ms: was added to monotonic ms.
         until_ms: up to then, monotonic, its files tell all that it did; its end where it ended in order.
         is_over: it ended in order, so that all that it used was published.
@@ -47,7 +47,7 @@ class WorkerRun:
     key: RunKey
     segment: str
     worker: str
-    workers: int
+    beside: tuple[str, ...]
     offset_ms: int
     until_ms: int
     is_over: bool
@@ -118,8 +118,8 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     missing = sum(begin != end for (begin, _), end in zip(numbers, [0, *(end for _, end in numbers)], strict=False))
     losses = missing + sum(len(one.read("gaps", columns=["n"])) for one in file_sets)
     until_ms = max(one.manifest.last_ts_ms for one in file_sets) - first.wall_offset_ms
-    where = (str(shared["segment"]), str(shared["worker"]), int(shared["workers"]))
-    return WorkerRun(key, *where, first.wall_offset_ms, until_ms, last.final, losses)
+    beside = tuple(str(number) for number in shared.get("numbers") or range(int(shared["workers"])))
+    return WorkerRun(key, str(shared["segment"]), str(shared["worker"]), beside, first.wall_offset_ms, until_ms, last.final, losses)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,122 @@
+"""Takes the place of a supervisor that runs, or whose workers serve on without it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Final
+
+from proxy.base.errors import StartError
+from proxy.net.accept.client_listeners import Port
+from proxy.telemetry import log
+from proxy.workers.handover.channel import Channel, ChannelClosed, connected
+from proxy.workers.handover.messages import PROTOCOL, AskPorts, BucketState, Failed, Handed, HandedAll, Offer, Refused, Taken, TakeOver
+from proxy.workers.handover.parts import Broker
+from proxy.workers.handover.place import Place
+
+TAKES_OVER: Final = "SLUICE_TAKES_OVER"
+"""The environment variable by which a supervisor tells the process that it starts to take its place."""
+OFFER_S: Final = 5.0
+PORTS_S: Final = 10.0
+
+
+@dataclass
+class Inherited:
+    """What changed hands."""
+
+    ports: list[Port] = field(default_factory=list)
+    brokers: list[Broker] = field(default_factory=list)
+    buckets: list[BucketState] = field(default_factory=list)
+
+
+class Predecessor:
+    """Who serves until this process does.
+
+    Attributes:
+        numbers: of its workers that go on for now.
+        segment: descriptor of the memory that they share usage by; this process's own.
+    """
+
+    def __init__(self, channel: Channel, meeting: socket.socket, numbers: list[int], segment: int) -> None:
+        self._channel = channel
+        self._meeting = meeting
+        self.numbers = numbers
+        self.segment = segment
+
+    async def inherit(self) -> Inherited:
+        """Let it accept no more, and take what changes hands.
+
+        Raises:
+            StartError: it is gone.
+        """
+        found = Inherited()
+        try:
+            await self._channel.send(AskPorts())
+            while True:
+                message, descriptors = await self._channel.receive(PORTS_S)
+                if isinstance(message, HandedAll):
+                    return found
+                if isinstance(message, Handed):
+                    for (listener, address), descriptor in zip(message.ports, descriptors, strict=True):
+                        found.ports.append(Port(listener, address, socket.socket(fileno=descriptor)))
+                    found.brokers += message.brokers
+                    found.buckets += message.buckets
+        except ChannelClosed as error:
+            raise StartError(f"the Sluice that was to be replaced does not hand over: {error}") from None
+
+    async def taken(self) -> None:
+        """This process accepts: nobody is to be met at the old socket any more, and no worker has to hold ports."""
+        with contextlib.suppress(OSError):
+            self._meeting.shutdown(socket.SHUT_RDWR)
+        await self._say(Taken())
+
+    async def failed(self, lines: list[str]) -> None:
+        """This process does not begin."""
+        await self._say(Failed(lines))
+
+    async def _say(self, message: Taken | Failed) -> None:
+        try:
+            await self._channel.send(message)
+        except ChannelClosed as error:
+            log.info("predecessor_gone", problem=str(error))
+        self._meeting.close()
+        self._channel.close()
+
+
+async def meet(place: Place, *, takes_over: bool) -> Predecessor | None:
+    """Be the supervisor at a place; return whom this process replaces, None: nobody is there.
+
+    Args:
+        takes_over: a supervisor that runs is to be replaced.
+
+    Raises:
+        StartError: one runs, and is not to be replaced or does not want to.
+    """
+    if not place.try_lock() and not takes_over:
+        raise StartError(
+            f"runtime_dir: a Sluice runs at {place.folder} already; sluice upgrade puts a new one in its place, "
+            "and another Sluice needs another runtime_dir"
+        )
+    channel = connected(place.socket_path)
+    if channel is None:
+        if place.lock is None:
+            raise StartError(f"runtime_dir: the Sluice that runs at {place.folder} does not answer")
+        return None
+    try:
+        await channel.send(TakeOver(PROTOCOL, os.getpid()))
+        message, descriptors = await channel.receive(OFFER_S)
+    except ChannelClosed as error:
+        channel.close()
+        if place.lock is None:
+            raise StartError(f"runtime_dir: the Sluice that runs at {place.folder} does not answer: {error}") from None
+        log.warning("workers_silent", problem=str(error))
+        return None
+    if isinstance(message, Refused) or not isinstance(message, Offer):
+        channel.close()
+        raise StartError(f"the Sluice at {place.folder} is not replaced: {message.problem if isinstance(message, Refused) else 'no offer'}")
+    meeting, segment, *lock = descriptors
+    if place.lock is None:
+        place.inherit_lock(lock[0])
+    return Predecessor(channel, socket.socket(fileno=meeting), message.numbers, segment)

@@ -1,0 +1,187 @@
+"""A new version takes the place of the one that runs: no connection is refused, one budget holds, and what fails changes nothing."""
+
+import asyncio
+import os
+import signal
+import socket
+import stat
+from pathlib import Path
+
+from tests.support.processes.sluice_process import SluiceProcess
+from tests.support.processes.sluice_workers import connected, is_alive
+from tests.support.processes.successors import replaceable, sluice_upgrade
+from tests.support.scripted.scripted_broker import ScriptedBroker
+from tests.support.scripted.scripted_client import ScriptedClient
+from tests.support.scripted.scripted_frames import PRODUCE, api_versions_request, correlation_id_of, produce_of_size, throttle_ms_of
+from tests.support.scripted.scripted_sockets import until
+
+VERSION = 7
+LARGE_BYTES = 400_000
+"""Of a request: far beyond what the window of a group holds."""
+ONE_SUPERVISED = "workers = 1\nsupervised = true"
+
+
+async def test_an_upgrade_refuses_no_connection(tmp_path: Path) -> None:
+    """Clients that connect all the time are each served, by the old version or the new; the old one ends when it has drained."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
+        done = asyncio.Event()
+        served = 0
+
+        async def come_and_go() -> None:
+            nonlocal served
+            while not done.is_set():
+                client = await ScriptedClient.connect(replaced.sluice.port)
+                assert correlation_id_of(await client.ask(api_versions_request(served))) == served
+                client.close()
+                served += 1
+
+        coming = asyncio.ensure_future(come_and_go())
+        (old,) = replaced.supervisors()
+        await replaced.upgrade()
+        before = served
+        await replaced.until_drained(old)
+        await until(lambda: served > before + 10 or coming.done())
+        done.set()
+        await coming
+        assert replaced.sluice.exit_code == 0
+
+
+async def test_an_upgrade_drains_connections_and_keeps_the_window(tmp_path: Path) -> None:
+    """A connection of the old version ends; what it used counts for the first small request of the next one, in the new version."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path, head=ONE_SUPERVISED) as replaced:
+        (client,) = await connected(replaced.sluice, 1)
+        large = await client.ask(produce_of_size(LARGE_BYTES, 7))
+        assert throttle_ms_of(PRODUCE, VERSION, large) > 0
+        (old,) = replaced.supervisors()
+        await replaced.upgrade()
+        assert await client.read_to_end() == b""
+        (after,) = await connected(replaced.sluice, 1)
+        assert throttle_ms_of(PRODUCE, VERSION, await after.ask(produce_of_size(200, 8))) > 0
+        await replaced.until_drained(old)
+        for one in (client, after):
+            one.close()
+
+
+async def test_old_and_new_workers_have_one_budget(tmp_path: Path) -> None:
+    """While the old version drains, what a client of it uses counts at once for a client of the new one."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
+        (old,) = await connected(replaced.sluice, 1)
+        await replaced.upgrade()
+        (new,) = await connected(replaced.sluice, 1)
+        assert throttle_ms_of(PRODUCE, VERSION, await old.ask(produce_of_size(LARGE_BYTES, 7))) > 0
+        throttle_ms = 0
+        for at in range(8, 1_000):  # the usage is known there after 10 ms
+            throttle_ms = throttle_ms_of(PRODUCE, VERSION, await new.ask(produce_of_size(200, at)))
+            if throttle_ms:
+                break
+        assert throttle_ms > 0
+        for one in (old, new):
+            one.close()
+
+
+async def test_upgrades_follow_each_other(tmp_path: Path) -> None:
+    """By the command, too: the third version uses the numbers of the first one, and has its log and its admin port."""
+    audit = '[audit]\nfile = "audit.jsonl"\n[metering]\ndir = "metering"'
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path, tables=audit) as replaced:
+        for _ in range(2):
+            old = replaced.supervisors()[-1]
+            said = await sluice_upgrade("--config", str(replaced.config))
+            assert (said.returncode, said.stderr) == (0, "")
+            assert f"process {replaced.supervisors()[-1]} accepts" in said.stdout
+            await until(replaced.sluice.is_ready)
+            await replaced.until_drained(old)
+        numbers = [one["worker"] for one in replaced.sluice.events("worker_ready")]
+        assert [sorted(numbers[at : at + 2]) for at in (0, 2, 4)] == [[0, 1], [2, 3], [0, 1]]
+        assert replaced.sluice.events("usage_begins_anew") == []
+        for client in await connected(replaced.sluice, 2):
+            client.close()
+
+
+async def test_a_new_version_that_cannot_start_changes_nothing(tmp_path: Path) -> None:
+    """With a wrong file, and with an address that cannot be bound, the old version goes on; one line says why."""
+    audit = '[audit]\nfile = "audit.jsonl"'
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path, tables=audit) as replaced:
+        (client,) = await connected(replaced.sluice, 1)
+        other = socket.create_server(("127.0.0.1", 0))
+        taken = f'[[listener]]\nname = "other"\naddress = "127.0.0.1:{other.getsockname()[1]}"\n'
+        for text, problem in (("nonsense = 1\n" + replaced.text, "exit code 2"), (replaced.text + taken, "cannot be bound")):
+            replaced.config.write_text(text)
+            said = await sluice_upgrade("--runtime-dir", str(replaced.runtime_dir))
+            assert said.returncode == 1
+            assert problem in said.stderr
+            assert said.stderr.count("\n") == 1
+            await until(replaced.sluice.is_ready)
+            assert correlation_id_of(await client.ask(api_versions_request(9))) == 9
+            for one in await connected(replaced.sluice, 2):
+                one.close()
+        assert [problem in one["problem"] for one, problem in zip(replaced.sluice.events("upgrade_failed"), ("exit", "bound"), strict=True)]
+        assert replaced.supervisors() == [replaced.sluice.pid]
+        replaced.config.write_text(replaced.text)
+        client.close()
+        other.close()
+
+
+async def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
+    """A Sluice that is started beside one that runs in the same place ends, and says how to upgrade; the folder is its user's alone."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
+        second = SluiceProcess("", config=replaced.config, port=replaced.sluice.port, name="second")
+        message = ""
+        try:
+            await asyncio.to_thread(second.start)
+        except Exception as error:  # noqa: BLE001 - it is looked at
+            message = str(error)
+        assert "sluice upgrade puts a new one in its place" in message
+        assert stat.S_IMODE(replaced.runtime_dir.stat().st_mode) == 0o700
+        assert stat.S_IMODE((replaced.runtime_dir / "supervisor.sock").stat().st_mode) == 0o600
+
+
+async def test_without_a_supervisor_an_upgrade_is_refused(tmp_path: Path) -> None:
+    """By signal and by command, with the remedy; the process goes on."""
+    config = tmp_path / "sluice.toml"
+    async with ScriptedBroker() as broker:
+        sluice = SluiceProcess("", config=config, name="single")
+        config.write_text(f'[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n[[listener]]\naddress = "127.0.0.1:{sluice.port}"\n')
+        await asyncio.to_thread(sluice.start)
+        try:
+            sluice.send(signal.SIGUSR2)
+            await until(lambda: bool(sluice.events("upgrade_refused")))
+            said = await sluice_upgrade("--config", str(config))
+            assert said.returncode == 2
+            assert "supervised = true" in said.stderr
+            for client in await connected(sluice, 1):
+                client.close()
+        finally:
+            await asyncio.to_thread(sluice.__exit__, None, None, None)
+
+
+async def test_a_new_supervisor_takes_the_ports_of_one_that_was_killed(tmp_path: Path) -> None:
+    """Connections go on meanwhile and afterwards, a client that comes in between waits, and what was used before still counts."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
+        first, second = await connected(replaced.sluice, 2)
+        assert throttle_ms_of(PRODUCE, VERSION, await first.ask(produce_of_size(LARGE_BYTES, 7))) > 0
+        old_workers = replaced.workers()
+        await asyncio.to_thread(replaced.sluice.kill)
+        await until(lambda: len(replaced.sluice.events("supervisor_lost")) == 2)
+        between = await ScriptedClient.connect(replaced.sluice.port)
+        await between.send(api_versions_request(8))
+        await asyncio.to_thread(replaced.sluice.start)
+        assert correlation_id_of(await between.read_frame()) == 8
+        assert correlation_id_of(await second.ask(api_versions_request(9))) == 9
+        assert throttle_ms_of(PRODUCE, VERSION, await between.ask(produce_of_size(200, 10))) > 0
+        for client in (first, second, between):
+            client.close()
+        await until(lambda: not any(is_alive(pid) for pid in old_workers))
+
+
+async def test_a_supervisor_that_is_killed_during_its_drain_leaves_no_process(tmp_path: Path) -> None:
+    """The new version goes on, and workers of the old one end with their connections."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
+        (client,) = await connected(replaced.sluice, 1)
+        old_workers = replaced.workers()
+        await replaced.upgrade()
+        await asyncio.to_thread(replaced.sluice.kill)
+        for one in await connected(replaced.sluice, 2):
+            one.close()
+        client.close()
+        await until(lambda: not any(is_alive(pid) for pid in old_workers))
+        os.kill(replaced.supervisors()[-1], 0)
