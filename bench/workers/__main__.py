@@ -1,6 +1,6 @@
 """A Sluice of two processes beside Sluices of one: CPU, spread of connections, memory, and the time to replace a worker.
 
-python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [--kills 20] [--only cost,throughput,...] [--no-write]
+python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [--kills 20] [--upgrades 20] [--only cost,...] [--no-write]
 
 * cost: CPU of a request at a steady rate, two workers and their supervisor over two Sluices with the same connections each.
 * throughput: requests for a second of CPU of all processes, the next request sent when the answer is there: two workers over one process
@@ -9,6 +9,8 @@ python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [-
 * spread: connections of the busiest of eight workers over its share of 32, of those that came, and after half were replaced.
 * memory: of each process at its start.
 * replacement: from `kill -9` of a worker until the next one serves.
+* upgrade: a new version takes over `--upgrades` times, while 4 clients connect and leave all the time and 16 produce far over a bound of
+  1 MB/s: connections refused, and the most that passed in 10 s, over that before the first upgrade (goal 1.1).
 
 On two cores the stub broker and the load generators have a share of them: at full speed the machine is the limit, and the report says so.
 """
@@ -24,12 +26,13 @@ from bench.harness.engine import ROOT, Engine
 from bench.harness.report import Report, machine_lines
 from bench.workers.cost import Pairs, Side, Slice, compare, new_connections, small_produce
 from bench.workers.state import memory, replacement_ms, spread
+from bench.workers.upgrade import upgrades_under_load
 
 WORKERS = 2
 CONNECTIONS = 16
 NEW_CONNECTIONS_A_SECOND = 400
 SPREAD_WORKERS, SPREAD_CONNECTIONS = 8, 32
-GOAL_COST, GOAL_THROUGHPUT, GOAL_SPREAD = 1.02, 0.9, 1.15
+GOAL_COST, GOAL_THROUGHPUT, GOAL_SPREAD, GOAL_UPGRADE = 1.02, 0.9, 1.15, 1.1
 FULL = 0.95
 """A process, or a machine, that is busier than this has nothing left."""
 
@@ -127,6 +130,22 @@ def replacement(engine: Engine, options: argparse.Namespace, report: Report) -> 
     return True
 
 
+def upgrade(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
+    """Upgrades in place under load."""
+    seen = upgrades_under_load(engine, WORKERS, options.upgrades)
+    is_good = not seen.refused and seen.worst <= GOAL_UPGRADE * seen.alone
+    times = f"median {median(seen.took_ms):.0f} ms, longest {max(seen.took_ms):.0f} ms"
+    report.add(f"| {len(seen.took_ms)} upgrades in place: from the signal until the new version accepts | {times} | | | | |")
+    connections = f"{seen.refused} refused, {seen.unanswered} without an answer, {seen.served} served; longest {seen.longest_ms:.0f} ms"
+    report.add(f"| connections meanwhile | {connections} | | | 0 refused | {_said(not seen.refused)} |")
+    report.add(
+        f"| most in 10 s / 10 s of the bound, with upgrades; before them | {seen.worst:.3f}; {seen.alone:.3f} | | | <= {GOAL_UPGRADE} x "
+        f"| {_said(seen.worst <= GOAL_UPGRADE * seen.alone)} |"
+    )
+    report.data["upgrade"] = asdict(seen)
+    return is_good
+
+
 ROWS: dict[str, Callable[[Engine, argparse.Namespace, Report], bool]] = {
     "cost": cost,
     "throughput": throughput,
@@ -134,6 +153,7 @@ ROWS: dict[str, Callable[[Engine, argparse.Namespace, Report], bool]] = {
     "spread": spread_row,
     "memory": memory_row,
     "replacement": replacement,
+    "upgrade": upgrade,
 }
 
 
@@ -178,6 +198,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=2.0, help="of a slice")
     parser.add_argument("--rate", type=float, default=4_000, help="requests per second in all, of the row `cost`")
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--upgrades", type=int, default=20)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(ROWS), help="rows, by their names and commas")
     parser.add_argument("--note", default="", help="a line for the result, such as what else the machine did")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "workers")

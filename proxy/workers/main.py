@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     if start is None:
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    for sig in (signal.SIGINT, signal.SIGHUP):  # of a terminal: the supervisor has it, too
+    for sig in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # of a terminal, or for all processes: the supervisor has it, too
         signal.signal(sig, signal.SIG_IGN)
     source = GivenConfig(None if start.config_path is None else Path(start.config_path), start.flags, start.config_text)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

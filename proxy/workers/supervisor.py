@@ -207,8 +207,10 @@ class Supervisor:
 
     async def drain(self) -> None:
         """Stop accepting, let every worker answer what is in flight."""
-        if self._successor is not None and self._successor.is_replaced:
-            await asyncio.sleep(SETTLE_S)
+        if self._successor is not None:
+            self._successor.give_up()
+            if self._successor.is_replaced:
+                await asyncio.sleep(SETTLE_S)
         self._state.draining = True
         self.control.stop_accepting(CloseReason.DRAIN)
         log.info("draining", connections=sum(worker.connections for worker in self.pool.workers.values()))
@@ -236,6 +238,8 @@ class Supervisor:
         await self.control.close_admin()
         self._watch.stop()
         if self._place is not None:
+            if self._meeting is not None and self._successor is not None and not self._successor.is_replaced:
+                self._place.remove_socket()
             self._place.close()
 
     # --- another supervisor

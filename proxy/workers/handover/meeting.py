@@ -148,6 +148,9 @@ class Meeting:
             await _expect(channel, Taken, ACCEPT_S)
         except ChannelClosed as error:
             await self._replaceable.kept(str(error), is_ending=isinstance(error, _CannotStart))
+        except Exception as error:
+            await self._replaceable.kept(f"{type(error).__name__}: {error}", is_ending=False)
+            raise
         else:
             self._replaceable.taken(pid)
         finally:

@@ -98,6 +98,10 @@ class Place:
             raise
         return sock
 
+    def remove_socket(self) -> None:
+        """Nobody is to be met here any more; the lock is still this process's."""
+        self.socket_path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Let go of the lock."""
         if self._lock is not None:

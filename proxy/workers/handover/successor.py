@@ -103,6 +103,11 @@ class Successor:
                 await _until_ended(process, has_ended)
             stop_watch()
 
+    def give_up(self) -> None:
+        """End the new version that was started, if it has not taken over: this Sluice is to end."""
+        if self._process is not None and not self.is_replaced:
+            self._process.kill()
+
     # --- at the meeting
 
     def offer(self, pid: int) -> tuple[Offer, Sequence[int]] | Refused:

@@ -142,6 +142,16 @@ def test_a_full_bucket_is_forgotten_and_one_in_use_is_not() -> None:
     assert len(buckets) == 0
 
 
+def test_a_new_supervisor_goes_on_with_the_buckets() -> None:
+    """What was taken at the old one is missing at the new one, also where it was more than there was."""
+    old, new = Buckets(), Buckets()
+    for permits in (3.0, 40.0):
+        old.use(used("a", permits, 1_000))
+    new.restore(old.states())
+    assert new.states() == old.states()
+    assert new.use(used("a", 0.0, 2_000)) == old.use(used("a", 0.0, 2_000))
+
+
 async def test_connections_of_a_principal_are_counted_by_the_supervisor() -> None:
     """With a limit the supervisor says who may stay; without one nobody is asked."""
     sent: list[AnyMessage] = []
