@@ -49,6 +49,7 @@ class DataPath:
         factories: make the groups of each scope.
         make_handler_time: makes what is known of the time of a broker's request handlers.
         make_mutation_group: makes the groups of controller mutations.
+        check: called before anything is judged: takes in what was decided elsewhere.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class DataPath:
         factories: GroupFactories = PLAIN,
         make_handler_time: MakeBrokerHandlerTime = alone,
         make_mutation_group: Callable[..., EnforcedMutationGroup] = enforced_bucket,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
         self.counters = counters
@@ -94,7 +96,7 @@ class DataPath:
             self.budget,
             listeners,
             slots,
-            GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster),
+            GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster, check),
             HandlerTimes(make_handler_time),
         )
         self.scopes.on_moved = self.gateway.count_anew

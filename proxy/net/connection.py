@@ -15,8 +15,7 @@ from proxy.base.host_port import HostPort
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE
 from proxy.net.departure import Departure
 from proxy.net.relay.answer_buffer import AnswerBuffer
-from proxy.net.relay.broker_channel import BrokerChannel
-from proxy.net.relay.client_channel import ClientChannel
+from proxy.net.relay.checked_channels import Check, channels_of
 from proxy.net.relay.flow import Channel
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
@@ -39,6 +38,10 @@ class Owner(Protocol):
     answer_buffer: AnswerBuffer
     long_work: Turns[Worker]
     long_requests: Turns[Reader]
+
+    @property
+    def check(self) -> Check | None:
+        """Called before anything is judged: takes in what was decided elsewhere; None: nothing is."""
 
     @property
     def departed_ms(self) -> int:
@@ -125,8 +128,7 @@ class Connection:
         self.guarded = False
         session.fetch_admission.notify = self._ask_again_soon
         session.buffer.end = self.end_for_room
-        self.client = ClientChannel(self, session)
-        self.broker = BrokerChannel(self, session)
+        self.client, self.broker = channels_of(self, session, owner.check)
         self.client.peer, self.broker.peer = self.broker, self.client
 
     # --- bytes
@@ -264,6 +266,8 @@ class Connection:
 
     def wake(self, now: int) -> None:
         """Handle the deadline of this connection."""
+        if self._owner.check is not None:
+            self._owner.check()
         self.attempt(lambda: self.settle(now))
 
     def attempt(self, act: Callable[[], None]) -> None:

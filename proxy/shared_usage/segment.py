@@ -49,7 +49,8 @@ FULL: Final = -2
 TAKEN: Final = -3
 """Instead of a row: another process changes rows at this moment; there is none left; another object of this worker has it."""
 
-_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY = range(7)
+_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY, QUOTAS_AT = range(8)
+"""At `QUOTAS_AT`: the generation of the quotas that the supervisor sent to all workers last."""
 _PER_WORKER: Final = 8
 """Where the words begin that each worker has in the header: its heartbeat."""
 
@@ -133,6 +134,10 @@ class Segment:
         """Whether a worker is there and has not been alive for a second: no other one waits for what it does next."""
         heartbeat_ms = self.words[_PER_WORKER + worker]
         return heartbeat_ms != 0 and now_ms - heartbeat_ms >= ASLEEP_MS
+
+    def announce_quotas(self, generation: int) -> None:
+        """Quotas of this generation were sent to all workers."""
+        self.words[QUOTAS_AT] = generation
 
     def enter(self, worker: int) -> None:
         """A process begins as this worker: of its predecessor there is nothing but what it used: no rows, nothing under way, no waiting."""

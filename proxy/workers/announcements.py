@@ -14,14 +14,16 @@ class Announcements:
 
     Args:
         broadcast: sends a message to every worker that runs.
+        on_quotas: called with the generation of quotas that were sent to all.
 
     Attributes:
         generation: of the newest quotas.
         wants_cluster: whether a callback of the workers asks for topics, partitions and leaders.
     """
 
-    def __init__(self, broadcast: Callable[[AnyMessage], None]) -> None:
+    def __init__(self, broadcast: Callable[[AnyMessage], None], on_quotas: Callable[[int], None]) -> None:
         self._broadcast = broadcast
+        self._on_quotas = on_quotas
         self._content = StoreContent({}, {})
         self.generation = 0
         self._ports: dict[str, Ports] = {}
@@ -43,6 +45,7 @@ class Announcements:
         self.generation += 1
         entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
         self._broadcast(Quotas(self.generation, False, entities, dict(content.switches), who))
+        self._on_quotas(self.generation)
 
     def learn_cluster(self, topology: Topology) -> None:
         """Announce which brokers and partitions exist, where a callback wants to know."""

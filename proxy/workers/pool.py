@@ -70,6 +70,7 @@ class WorkerPool:
         numbers: of the workers.
         segment: descriptor of the memory that all workers share.
         on_death: called with the number of each worker that died.
+        on_quotas: called with the generation of quotas that were sent to all workers.
         is_awake: whether a worker has been at work lately; one that is not is given connections last.
 
     Attributes:
@@ -92,6 +93,7 @@ class WorkerPool:
         answer: Callable[[WorkerProcess, AnyQuestion], Any],
         segment: int,
         on_death: Callable[[int], None],
+        on_quotas: Callable[[int], None],
         is_awake: Callable[[int], bool],
     ) -> None:
         self._source = source
@@ -116,7 +118,7 @@ class WorkerPool:
         self._starting: set[asyncio.Task[None]] = set()
         self._failed: list[str] = []
         self._changed = asyncio.Event()  # set when a worker is ready, has failed, has ended, or has quotas in force
-        self.announcements = Announcements(self._broadcast)
+        self.announcements = Announcements(self._broadcast, on_quotas)
         self._waiting: deque[AdmittedConnection] = deque()
         self._retry: asyncio.TimerHandle | None = None
         self._reloads = 0

@@ -100,6 +100,7 @@ class Supervisor:
             answer=self._answer_question,
             segment=self._segment.descriptor,
             on_death=self._segment.exit,
+            on_quotas=self._quotas_sent,
             is_awake=lambda number: now_ms() - self._segment.heartbeat_ms(number) < ASLEEP_MS,
         )
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
@@ -322,6 +323,10 @@ class Supervisor:
         if self._metering is not None:
             self._metering.quotas_changed(who)
             self._metering.settings_changed(self.config)  # a content has switches, too
+
+    def _quotas_sent(self, generation: int) -> None:
+        """Let no worker read requests before it has these quotas; the loop writes what it was given to send before it comes to this."""
+        asyncio.get_running_loop().call_soon(self._segment.announce_quotas, generation)
 
     def _ports_bound(self, listener: BoundListener) -> None:
         self.pool.announcements.ports_bound(listener.settings.name, listener.bootstrap_port, listener.ports)

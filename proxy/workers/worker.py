@@ -36,6 +36,7 @@ from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from proxy.quota_store.in_force import NOTHING, InForce, in_force
 from proxy.quota_store.store import StoreContent
+from proxy.shared_usage.segment import QUOTAS_AT
 from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
@@ -55,6 +56,8 @@ from quota.connections.connection_quotas import ConnectionQuotas
 
 UNKNOWN_CONTROLLER: Final = -1
 _PORTS: Final[msgspec.msgpack.Decoder[dict[str, int]]] = msgspec.msgpack.Decoder(dict[str, int])
+QUOTAS_LATE_MS: Final = 1_000
+"""How long a worker reads nothing else while quotas that were sent have not come."""
 ACCEPTING_S: Final = 0.1
 """So often a worker looks whether it has memory for more connections."""
 
@@ -103,6 +106,7 @@ class Worker:
             factories=usage,
             make_handler_time=shared_by(usage),
             make_mutation_group=functools.partial(asked_bucket, questions),
+            check=self._check_quotas,
         )
         sessions = self.data_path.session_settings
         sessions.principals = AskedPrincipals(questions, self._send)
@@ -111,6 +115,8 @@ class Worker:
         self._is_orphan = False
         limit_principals(sessions.principals, config)
         self._in_force: InForce = NOTHING
+        self._words = usage.segment.words
+        self._generation = 0  # of the quotas in force here, or of those that did not come in time
         self._authority = BrokerAuthority(self.counters.administration)
         self._authorizer = Authorizer(Rules.of(config.quota_admin))
         self._prepared: tuple[int, Config, CallbackChoice] | None = None
@@ -255,7 +261,23 @@ class Worker:
             messages.Stop: lambda _message: self.ended.set(),
         }
 
+    def _check_quotas(self) -> None:
+        """Take in the quotas that the supervisor has sent to all, before anything is judged; called with every read."""
+        if self._words[QUOTAS_AT] > self._generation:
+            self._catch_up(self._words[QUOTAS_AT])
+
+    def _catch_up(self, generation: int) -> None:
+        """Read the supervisor's messages up to these quotas; without them for a second, or without a supervisor, go on by the old ones."""
+        end_ms = now_ms() + QUOTAS_LATE_MS
+        while self._generation < generation:
+            if self._link is None or not self._link.read_ahead(max(0, end_ms - now_ms()) / 1_000):
+                if self._generation < generation:
+                    self._generation = generation
+                    log.warning("quotas_late", limit_key="quotas_late", generation=generation)
+                return
+
     def _quotas_changed(self, message: messages.Quotas) -> None:
+        self._generation = max(self._generation, message.generation)
         kept = {} if message.whole else dict(self._in_force.content.quotas)
         for entity, values in message.entities:
             if values:

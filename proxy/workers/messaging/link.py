@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import socket
 from collections.abc import Awaitable, Callable
 from struct import Struct
@@ -13,6 +15,7 @@ from proxy.workers.messaging.messages import Answer, AnyMessage, Asked, Request,
 
 LENGTH: Final = Struct(">I")
 MESSAGE_BYTES_MAX: Final = 1 << 30
+READ_BYTES: Final = 256 * 1024
 UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
 """More waits for a process that reads nothing any more."""
 
@@ -38,6 +41,7 @@ class Link(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport: asyncio.WriteTransport | None = None
         self._unread = bytearray()
+        self._is_reading = False
         self._numbers = 0
         self._waiting: dict[int, asyncio.Future[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
@@ -88,6 +92,23 @@ class Link(asyncio.Protocol):
         finally:
             del self._waiting[number]
 
+    def read_ahead(self, wait_s: float) -> bool:
+        """Take in messages that have come and that the event loop has not read yet, or the first that come within a time.
+
+        Returns:
+            Whether some bytes came. None do while a message is being taken in, or when the other process is gone.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._is_reading:
+            return False
+        descriptor = transport.get_extra_info("socket").fileno()
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        data = os.read(descriptor, READ_BYTES) if waiting.poll(wait_s * 1_000) else b""
+        if data:
+            self.data_received(data)
+        return bool(data)
+
     def close(self) -> None:
         """Hang up."""
         if self._transport is not None:
@@ -101,6 +122,23 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in messages."""
+        self._is_reading = True
+        try:
+            self._take_in(data)
+        finally:
+            self._is_reading = False
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """The other process is gone."""
+        self._transport = None
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(LinkLost("the other process has ended"))
+        self._on_lost()
+
+    # --- inside
+
+    def _take_in(self, data: bytes) -> None:
         unread = self._unread
         unread += data
         at = 0
@@ -112,16 +150,6 @@ class Link(asyncio.Protocol):
             self._received(decoded(bytes(unread[at + LENGTH.size : end])))
             at = end
         del unread[:at]
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """The other process is gone."""
-        self._transport = None
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(LinkLost("the other process has ended"))
-        self._on_lost()
-
-    # --- inside
 
     def _received(self, message: AnyMessage) -> None:
         if isinstance(message, Request):

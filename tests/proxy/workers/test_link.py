@@ -109,3 +109,42 @@ async def test_the_end_of_the_other_process_ends_requests() -> None:
     assert "here" in ends.lost
     assert not here.is_open
     here.send(Ready())  # nothing happens
+
+
+async def test_what_has_come_can_be_read_before_the_event_loop_does() -> None:
+    """Messages are taken in at once, in order and once; where there are none, or the link is closed, nothing is."""
+    ends = Ends()
+    first, second = socket.socketpair()
+    link = await Link.over(second, ends.there.append, ends.answer, lambda: None)
+    data = b"".join(LENGTH.pack(len(encoded(one))) + encoded(one) for one in MESSAGES)
+    first.send(data[:-3])
+    assert link.read_ahead(0)
+    assert ends.there == list(MESSAGES[:-1])
+    assert not link.read_ahead(0)
+    first.send(data[-3:])
+    assert link.read_ahead(0)
+    first.send(LENGTH.pack(len(encoded(Drain()))) + encoded(Drain()))
+    await until(lambda: len(ends.there) == len(MESSAGES) + 1)  # by the loop
+    assert ends.there == [*MESSAGES, Drain()]
+    link.close()
+    assert not link.read_ahead(0)
+    first.close()
+
+
+async def test_a_message_that_is_taken_in_is_not_overtaken() -> None:
+    """Who reads ahead while a message is being taken in gets nothing; what follows comes in order."""
+    first, second = socket.socketpair()
+    seen: list[object] = []
+
+    def received(message: AnyMessage) -> None:
+        seen.append(link.read_ahead(0))
+        seen.append(message)
+
+    ends = Ends()
+    link = await Link.over(second, received, ends.answer, lambda: None)
+    for message in (Ready(), Drain()):
+        first.send(LENGTH.pack(len(encoded(message))) + encoded(message))
+    await until(lambda: len(seen) == 4)
+    assert seen == [False, Ready(), False, Drain()]
+    link.close()
+    first.close()

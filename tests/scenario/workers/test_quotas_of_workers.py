@@ -1,0 +1,92 @@
+"""When quotas that changed are in force at workers."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.shared_usage.segment import QUOTAS_AT, Segment
+from tests.support.processes.sluice_process import SluiceProcess, write_quotas
+from tests.support.processes.sluice_workers import connected, running, stopped, workers_of
+from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
+from tests.support.scripted.scripted_frames import (
+    PRODUCE,
+    Request,
+    api_versions_request,
+    correlation_id_of,
+    produce_of_size,
+    throttle_ms_of,
+)
+from tests.support.scripted.scripted_sockets import until
+
+VERSION = 7
+CLIENTS = 8
+"""Of each worker."""
+REQUEST_BYTES = 600
+"""All of them together are far below the quota of before."""
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        {"client-id": "<default>", "producer_byte_rate": 1},
+        {"user": "ANONYMOUS", "client-id": "<default>", "producer_byte_rate": 1},
+    ],
+    ids=["another bound", "another group"],
+)
+async def test_a_worker_that_stood_still_decides_nothing_by_old_quotas(tmp_path: Path, quota: dict[str, Any]) -> None:
+    """Answers that wait in its sockets since before the change are judged by the quotas that hold when it goes on."""
+    goes_on = asyncio.Event()
+
+    async def answer_late(connection: BrokerConnection, request: Request) -> None:
+        if request.key == PRODUCE:
+            await goes_on.wait()
+        await connection.answer(request)
+
+    async with ScriptedBroker(answer_late) as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2 * CLIENTS)
+        first, _ = workers_of(sluice)
+        theirs = clients[::2]
+        for client in theirs:
+            await client.send(produce_of_size(REQUEST_BYTES, 99))
+        await until(lambda: sum(len(one.requests) for one in broker.connections) == len(clients) + CLIENTS)
+        async with stopped(first):
+            goes_on.set()
+            write_quotas(tmp_path / "quotas.toml", [quota])
+            sluice.send(signal.SIGHUP)
+            await until(lambda: bool(sluice.events("config_reloaded")))
+        answers = await asyncio.gather(*(client.read_frame() for client in theirs))
+        assert all(throttle_ms_of(PRODUCE, VERSION, answer) > 0 for answer in answers)
+        assert not sluice.events("quotas_late")
+        for client in clients:
+            client.close()
+
+
+async def test_quotas_that_do_not_come_stop_no_worker(tmp_path: Path) -> None:
+    """A worker that was told of quotas and gets none goes on by the old ones after a second, says so once, and obeys the next change."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
+        clients = await connected(sluice, 2)
+        segment = segment_of(sluice)
+        generation = segment.words[QUOTAS_AT]
+        segment.announce_quotas(generation + 1)
+        for at in (2, 3):
+            assert correlation_id_of(await clients[0].ask(api_versions_request(at))) == at
+        assert len(sluice.events("quotas_late")) == 1
+        write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": 1}])
+        sluice.send(signal.SIGHUP)
+        await until(lambda: bool(sluice.events("config_reloaded")))
+        answer = await clients[0].ask(produce_of_size(REQUEST_BYTES, 4))
+        assert throttle_ms_of(PRODUCE, VERSION, answer) > 0
+        os.close(segment.descriptor)
+        for client in clients:
+            client.close()
+
+
+def segment_of(sluice: SluiceProcess) -> Segment:
+    """The memory that its processes share."""
+    descriptors = Path(f"/proc/{sluice.pid}/fd").iterdir()
+    memory = next(one for one in descriptors if "memfd:sluice-usage" in str(one.readlink()))
+    return Segment(os.open(memory, os.O_RDWR))
