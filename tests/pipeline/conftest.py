@@ -8,16 +8,9 @@ import pytest
 
 from pipeline.spark.failures import HEAP
 from pipeline.spark.session import session
+from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS
 from tests.support.tools import in_ci, missing_to_run
 
-FOR_SMALL_JOBS: Final = {
-    "codegen.wholeStage": "false",
-    "codegen.factoryMode": "NO_CODEGEN",
-    "shuffle.partitions": "2",
-    "adaptive.enabled": "false",  # a plan of a handful of rows is made once, not anew with a job for each of its shuffles
-    "ui.explainMode": "simple",  # plans are drawn for a page that is off
-}
-"""How a query is run, not what it says: with or without, the rows are the same."""
 ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")
 """PySpark asks for them with each column that is written down, and each time the JVM looks for them in all jars of some packages."""
 
@@ -34,7 +27,7 @@ def spark() -> Iterator[Any]:
     os.environ.setdefault(HEAP, "1g")
     with session("local[2]") as started:
         for key, value in FOR_SMALL_JOBS.items():
-            started.conf.set(f"spark.sql.{key}", value)
+            started.conf.set(key, value)
         for name in ASKED_FOR_BY_SHORT_NAME:
             setattr(started._jvm, name, getattr(started._jvm, name))
         yield started

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pipeline.rollup.settings import RollupSettings
 from pipeline.validation.local import validate
 from tests.pipeline.spark.test_rollup import two_hours
 from tests.pipeline.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
-from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, QUICK_JVM
 from tests.pipeline.validation.test_validation import batches, missed, sensors
 from tests.support.metering.metering_directory import write_directory
 from tests.support.processes.namespaces import NoNamespacesError, check_own_mounts
@@ -65,7 +65,7 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, tmp_path: Pat
     with spark_cluster(tmp_path, apart=out) as master:
         meter = ["rollup", "--in", str(source), "--out", str(out)]
         done = subprocess.run(
-            _submit(master, tmp_path, source, meter),
+            _submit(master, tmp_path, source, meter, FOR_SMALL_JOBS),
             env=environment() | {"PYSPARK_PYTHON": sys.executable},
             cwd=tmp_path,
             capture_output=True,
@@ -82,7 +82,7 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, tmp_path: Pat
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = ()) -> list[str]:
+def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = (), more: Mapping[str, str] | None = None) -> list[str]:
     settings = {
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
@@ -90,6 +90,7 @@ def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = (
         "spark.driver.extraJavaOptions": QUICK_JVM,
         "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.hadoop.fs.viewfs.mounttable.house.link./metering": directory.parent.as_uri(),
+        **(more or {}),
     }
     flags = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     program = folder / "submitted.py"
