@@ -1,1 +1,1 @@
-"""Builds all parts from the configuration, reloads them and ends them."""
+"""Creates all parts from the configuration, reloads them and ends them."""

@@ -65,10 +65,10 @@ class App:
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self) -> None:
-        """Read the quotas, bind every port, then begin.
+        """Read the quotas, bind every port, then serve.
 
         Raises:
-            ConfigProblems: the quotas are not right.
+            ConfigProblems: the quotas are invalid.
             StartError: an address cannot be bound.
         """
         await self.control.open(self.state, self._watch.lag)
@@ -81,7 +81,7 @@ class App:
         self._tasks = [asyncio.create_task(work) for work in forever]
 
     async def reload(self) -> bool:
-        """Read file and flags again; what can change does so without a disconnect, the rest is named. False: kept all."""
+        """Read file and flags again; settings that can change do so without a disconnect, the rest is logged. False: nothing changed."""
         try:
             config = fit_open_files(self._source.load())
             choice = callback_choice(config, self._source.place)
@@ -99,7 +99,7 @@ class App:
         return self.control.reload_ended(quotas_are_right=quotas_are_right)
 
     async def drain(self) -> None:
-        """Stop accepting, answer what is in flight, release what waits."""
+        """Stop accepting, forward responses in flight, release what waits."""
         self.state.draining = True
         self.control.stop_accepting(CloseReason.DRAIN)
         await self.data_path.drain()
@@ -118,7 +118,7 @@ class App:
         self._watch.stop()
 
     def apply_switches(self, table: Mapping[str, str]) -> None:
-        """Put the switches of the quota store in force from the next request on; no connection ends."""
+        """Apply the switches of the quota store from the next request on; no connection ends."""
         self.control.apply_switches(table)
 
     def upgrade(self) -> None:
@@ -131,5 +131,5 @@ class App:
 
     @property
     def requests(self) -> int:
-        """Requests forwarded so far."""
+        """Number of requests forwarded so far."""
         return self.data_path.requests

@@ -1,4 +1,4 @@
-"""Builds the settings of each part from the configuration. Keeps no state."""
+"""Builds the settings of each part from the configuration; without state."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from quota.groups.declared_groups import DeclaredGroups
 
 
 def callback_choice(config: Config, file: str) -> CallbackChoice:
-    """Which class groups clients; `file` is where the configuration stands.
+    """Return the class that groups clients; `file` is the configuration file, for messages.
 
     Raises:
-        ConfigProblems: there is no such class.
+        ConfigProblems: the class does not exist.
     """
     if config.callback is None:
         return CallbackChoice()
@@ -30,13 +30,13 @@ def callback_choice(config: Config, file: str) -> CallbackChoice:
 
 
 def static_defaults(config: Config) -> dict[ClientQuotaType, float]:
-    """The defaults in bytes per second that hold where no quota does, as old brokers had them."""
+    """Return the defaults in bytes per second for clients without a quota, as in old brokers."""
     statics = {ClientQuotaType.PRODUCE: config.quotas.producer_default, ClientQuotaType.FETCH: config.quotas.consumer_default}
     return {quota_type: bound for quota_type, bound in statics.items() if bound is not None}
 
 
 def quota_windows(config: Config) -> QuotaWindows:
-    """How many samples of what length are looked at."""
+    """Return the number and length of samples."""
     quotas = config.quotas
     return QuotaWindows(
         quotas.window_num,
@@ -47,7 +47,7 @@ def quota_windows(config: Config) -> QuotaWindows:
 
 
 def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:
-    """What the gateway needs to know of the configuration; `on_login_failed` gets the address of each client that is not let in."""
+    """Return the settings of the gateway; `on_login_failed` receives the address of each client whose login fails."""
     return GatewaySettings(
         config.listeners,
         config.sidecar,
@@ -59,7 +59,7 @@ def gateway_settings(config: Config, counters: Counters, on_login_failed: Callab
 
 
 def apply_policy(policy: Policy, config: Config, groups: DeclaredGroups) -> None:
-    """Let verdicts be carried out as the configuration says, from the next request on."""
+    """Enforce verdicts as the configuration says, from the next request on."""
     policy.base.mode = Mode(config.acting_mode)
     policy.base.delay_max_ms = config.enforcement.delay_max_ms
     policy.configured(config.quotas.exempt, groups)

@@ -1,4 +1,4 @@
-"""Decides who may connect, keeps the quotas, and answers operators. There is one for each Sluice, however many processes relay."""
+"""Decides who may connect, keeps the quotas, and serves operators. There is one per Sluice, whatever the number of workers."""
 
 from __future__ import annotations
 
@@ -54,32 +54,32 @@ class Relays(Protocol):
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether a quota callback asks for topics, partitions and leaders."""
+        """Whether a quota callback needs topics, partitions and leaders."""
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Take a connection that may be served."""
+        """Serve an admitted connection."""
 
     def may_accept(self) -> bool:
-        """Whether there is memory for one more."""
+        """Whether there is memory for one more connection."""
 
     def make_room(self, protected_listener: str) -> None:
-        """End a connection of another listener."""
+        """Close a connection of another listener."""
 
     def apply_table(self, table: QuotaTable, who: str | None) -> None:
-        """Put a table of quotas in force; `who` asked for it, None: it came from elsewhere."""
+        """Apply a table of quotas; `who` requested it, None: it came from another source."""
 
     def apply_switches(self, table: Mapping[str, str]) -> bool:
-        """Put switches in force; False: they are as they were."""
+        """Apply switches; False: they have not changed."""
 
     def learn_cluster(self, topology: Topology) -> None:
-        """Tell callbacks which partitions exist."""
+        """Pass the cluster's topics and partitions to callbacks."""
 
 
 class ControlPlane:
     """Listeners and their admission, the store of quotas and its administration, probes of brokers, the admin port.
 
     Args:
-        listeners: the configured ones.
+        listeners: the configured listeners.
         relays: serves admitted connections.
     """
 
@@ -128,7 +128,7 @@ class ControlPlane:
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.authority = BrokerAuthority(counters.administration)
-        self.canary: AuthorizerProbe | None = None  # None: the brokers' authority is not tested
+        self.canary: AuthorizerProbe | None = None  # None: the brokers' authorizer is not tested
         self._canary_task: asyncio.Task[None] | None = None
         self.tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
@@ -162,7 +162,7 @@ class ControlPlane:
         await self.connection_limits.settled()
 
     def accept(self) -> None:
-        """Bind every port; from now on connections come.
+        """Bind every port; connections arrive from now on.
 
         Raises:
             StartError: an address cannot be bound.
@@ -173,11 +173,11 @@ class ControlPlane:
             log.info("listening", listener=listener.settings.name, host=listener.settings.address.host, port=listener.bootstrap_port)
 
     def forever(self) -> Sequence[Any]:
-        """What runs until the end, as coroutines."""
+        """Return the coroutines that run until shutdown."""
         return [*(prober.run() for prober in self.probers.values()), self._expire_forever()]
 
     def reload(self, config: Config) -> None:
-        """Obey another configuration, from the next connection and the next request about quotas on."""
+        """Apply another configuration, from the next connection and the next request about quotas on."""
         self._apply(config)
         self.admission.enforcement_changed()
         self.tokens.read(config.admin.tokens)
@@ -187,14 +187,14 @@ class ControlPlane:
         self.config = config
 
     def reload_rejected(self, lines: Sequence[str]) -> bool:
-        """Count and log that everything stays as it was, with a line for each problem; return False."""
+        """Count and log a rejected reload, with a line for each problem; return False."""
         self.counters.config_reloads_rejected += 1
         for line in lines:
             log.error("config_rejected", problem=line)
         return False
 
     def reload_ended(self, *, quotas_are_right: bool) -> bool:
-        """Count and log that the configuration is obeyed; return whether the quotas are right, too."""
+        """Count and log a reload; return whether the quotas are valid, too."""
         if quotas_are_right:
             self.counters.config_reloads_succeeded += 1
             log.info("config_reloaded", mode=self.config.acting_mode, scope=self.config.enforcement.scope)
@@ -203,11 +203,11 @@ class ControlPlane:
         return quotas_are_right
 
     def stop_accepting(self, reason: CloseReason) -> None:
-        """No connection comes any more; what waited is closed for `reason`."""
+        """Stop accepting; waiting connections are closed for `reason`."""
         self.client_listeners.close(reason)
 
     async def stop(self) -> None:
-        """Let go of the store and of what was begun; the admin port answers until `close_admin`."""
+        """Close the store and end what was begun; the admin port stays open until `close_admin`."""
         if self._canary_task is not None:
             self._canary_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -226,7 +226,7 @@ class ControlPlane:
     # --- quotas
 
     def apply_switches(self, table: Mapping[str, str]) -> None:
-        """Put the switches of the quota store in force from the next request on; no connection ends."""
+        """Apply the switches of the quota store from the next request on; no connection ends."""
         if self.relays.apply_switches(table):
             self.admission.enforcement_changed()
 
@@ -234,14 +234,14 @@ class ControlPlane:
         self.relays.apply_table(table, self.administration.altering if self.quotas.origin == "own" else None)
 
     def needs_other_store(self, config: Config) -> bool:
-        """Whether another configuration keeps its quotas elsewhere, or otherwise."""
+        """Whether another configuration has another store of quotas, or other settings of it."""
         return other_store(self.config, config) or can_change(self.config) != can_change(config)
 
     async def use_store(self, config: Config) -> None:
-        """Follow the store of quotas of the configuration from now on.
+        """Use the configured store of quotas from now on.
 
         Raises:
-            ConfigProblems: it cannot be used; the one before goes on.
+            ConfigProblems: it cannot be used; the previous one stays in use.
         """
         if config.quotas.store != "forward":
             await self.quotas.use(lambda on_content: make_store(config, on_content, altering=can_change(config)))
@@ -255,14 +255,14 @@ class ControlPlane:
     # --- parts
 
     def _apply(self, config: Config) -> None:
-        """Settings that take effect on the next connection."""
+        """Apply the settings that take effect on the next connection."""
         self._header_ms, self._hello_ms = config.limits.first_frame_ms, config.limits.tls_handshake_ms
         self.admission.count_over_all(per_cluster=config.enforcement.scope == "cluster")
         self.connection_limits.apply(config.connections, config.listeners)
         self.admission.failed_logins.max_per_minute = config.connections.max_failed_logins_per_ip
 
     def _admin_http(self, address: HostPort, shown: ProxyState | ManyWorkers, lag: LoopLag) -> AdminHttp:
-        from proxy.observe.admin_changes import ChangesPages  # only here: who has no admin port loads no HTTP server
+        from proxy.observe.admin_changes import ChangesPages  # imported here: without an admin port no HTTP server is loaded
         from proxy.observe.admin_http import AdminHttp
 
         return AdminHttp(
@@ -277,7 +277,7 @@ class ControlPlane:
         )
 
     def _watch_canary(self, config: Config) -> None:
-        """Have the brokers' authority proven where it counts."""
+        """Test the brokers' authorizer where it decides."""
         if self._canary_task is not None:
             self._canary_task.cancel()
             self._canary_task = None
@@ -300,7 +300,7 @@ class ControlPlane:
         self._canary_task = asyncio.create_task(self.canary.run())
 
     def _prober(self, route: Route, config: Config) -> Prober:
-        """Who asks the brokers by one route; the cluster is known from `[upstream]`."""
+        """Return the prober of one route; the cluster is learned from `[upstream]`."""
         is_main = route is self._routes.main
         return Prober(
             route.bootstrap,
@@ -313,7 +313,7 @@ class ControlPlane:
         )
 
     def _learn_topology(self, route: Route, topology: Topology) -> None:
-        """What the prober heard: where brokers are, so that their ports are bound early, and the cluster."""
+        """Handle a result of the prober: bind the ports of brokers early, and store the cluster."""
         if not self.config.sidecar:
             for broker in topology.brokers:
                 route.book.learn(broker.node_id, broker.host, broker.port)
@@ -328,7 +328,7 @@ class ControlPlane:
 
 
 def admission_of(config: Config, counters: Counters, policy: Policy) -> Admission:
-    """Return the admission that a configuration asks for; `ControlPlane` puts its limits in force."""
+    """Return the admission for a configuration; `ControlPlane` sets its limits."""
     windows = quota_windows(config)
     names = (listener.name for listener in config.listeners)
     quotas = ConnectionQuotas(names, num_samples=windows.num_samples, window_ms=windows.window_ms)
@@ -336,7 +336,7 @@ def admission_of(config: Config, counters: Counters, policy: Policy) -> Admissio
 
 
 def _warn_of_administration(config: Config) -> None:
-    """Log the limits of a configuration that lets clients change quotas."""
+    """Log warnings on a configuration that lets clients change quotas."""
     if not can_change(config):
         return
     for line in advice_on_administration(config):

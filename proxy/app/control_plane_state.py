@@ -44,7 +44,7 @@ CANARY_WORDS = {
 }
 
 IPS_LOOKED_AT_MAX = 1_000
-"""To work out a rate takes some microseconds, on the event loop; who opens connections fast is among those that came last."""
+"""Computing a rate takes some microseconds on the event loop; addresses that connect fast are among the most recent ones."""
 
 
 class ControlPlaneState:
@@ -70,19 +70,19 @@ class ControlPlaneState:
         return self.config.enforcement.scope
 
     def now_ms(self) -> int:
-        """The monotonic time that sensors know."""
+        """The monotonic time of sensors, in ms."""
         return clock.now_ms()
 
     def wall_time_s(self) -> float:
-        """Seconds since the epoch, for labels."""
+        """Seconds since the epoch, for display."""
         return clock.wall_time_s()
 
     def broker_threads(self) -> int | None:
-        """How many threads a broker has for requests, where the operator said so."""
+        """Number of a broker's request threads, when configured."""
         return self.config.quotas.broker_threads
 
     def quota_source(self) -> SourceStatus:
-        """How it stands with the store of quotas."""
+        """The state of the store of quotas."""
         return self._quotas.status
 
     def switches(self) -> Mapping[str, SwitchMode]:
@@ -90,22 +90,22 @@ class ControlPlaneState:
         return self._policy.switches.table
 
     def exempt(self) -> Iterable[str]:
-        """Principals that no quota applies to."""
+        """Principals without quotas."""
         return self._policy.exempt
 
     def readiness(self) -> Sequence[ReadinessCheck]:
-        """Whether traffic may come: listeners bound, a broker answered lately, quotas fresh."""
+        """The checks of readiness: listeners bound, a broker answered recently, quotas up to date."""
         return [self._listeners_check(), *(_upstream(name, prober) for name, prober in self._probers.items()), self._source()]
 
     def logins(self) -> Sequence[LoginStatus]:
-        """Sluice's own accounts at the brokers; none of them is needed for traffic."""
+        """The states of Sluice's own logins at the brokers; traffic needs none of them."""
         own = [_login_status(name, prober.login) for name, prober in self._probers.items() if name == MAIN or prober.login.is_set]
         probe = self._control.canary
         canary: LoginState = "missing" if self.config.canary is None else "untried" if probe is None else probe.state
         return [*own, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
 
     def admission(self) -> AdmissionStatus:
-        """How it stands with the quotas on connections."""
+        """The state of the quotas on connections."""
         admission, now = self._admission, clock.now_ms()
         quotas = admission.quotas
         return AdmissionStatus(
@@ -119,7 +119,7 @@ class ControlPlaneState:
         )
 
     def busiest_ips(self, count: int) -> Sequence[IpRate]:
-        """The addresses that open connections fastest, among those that came last."""
+        """Return the addresses with the highest rate of connections, among the most recent ones."""
         if not count:
             return []
         now, ips = clock.now_ms(), self._admission.quotas.ips
@@ -130,7 +130,7 @@ class ControlPlaneState:
         return heapq.nlargest(count, rates, key=lambda ip: ip.rate)
 
     def rates_of(self, ip: str) -> Sequence[IpRate]:
-        """How fast one address opens connections, or the network that it counts with."""
+        """Return the connection rates of one address, or of the network that it counts for."""
         now, ips = clock.now_ms(), self._admission.quotas.ips
         _, counted_as = ips.key_of(0, ip)
         return [

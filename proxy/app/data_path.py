@@ -1,4 +1,4 @@
-"""Serves admitted connections: sessions, quotas by group, connections to brokers, metering. There is one in each process that relays."""
+"""Serves admitted connections: sessions, groups, connections to brokers, metering. There is one in each process that relays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Peer = tuple[str, int]
 
 
 class DataPath:
-    """The connections of one process, with the sessions and quotas that judge their requests.
+    """The connections of one process, with their sessions and quotas.
 
     Args:
         listeners: give the addresses that clients receive.
@@ -105,24 +105,24 @@ class DataPath:
         self._switch_quotas(config)
 
     def meter(self, judged: JudgedConnections) -> None:
-        """Begin to meter, where the configuration says so.
+        """Begin to meter, when the configuration says so.
 
         Args:
-            judged: what decides on connections.
+            judged: the connection quotas whose decisions are metered.
 
         Raises:
             StartError: the directory cannot be written.
         """
         if not self.config.metering.is_on:
             return
-        from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
+        from proxy.metering.metering import Metering  # imported here: without metering no Arrow is loaded
 
         self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, self._shared())
         self.session_settings.meter = self.metering.meter
         self.metering.start(self.config)
 
     def _shared(self) -> SharedUsage | None:
-        """Return what shares the usage of groups with other workers, if anything does."""
+        """Return the sharing of usage with other workers, or None."""
         if self._factories is PLAIN:
             return None
         from proxy.shared_usage.shared_usage import SharedUsage
@@ -131,42 +131,42 @@ class DataPath:
 
     @property
     def requests(self) -> int:
-        """Requests forwarded so far."""
+        """Number of requests forwarded so far."""
         return self.counters.requests + sum(connection.session.requests.frames for connection in self.gateway.connections)
 
-    # --- what the control plane asks for
+    # --- called by the control plane
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether a quota callback asks for topics, partitions and leaders."""
+        """Whether a quota callback needs topics, partitions and leaders."""
         return self.scopes.wants_cluster
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Take a connection that may be served."""
+        """Serve an admitted connection."""
         self.gateway.serve(admitted)
 
     def may_accept(self) -> bool:
-        """Whether there is memory for one more."""
+        """Whether there is memory for one more connection."""
         return self.budget.accepting
 
     def make_room(self, protected_listener: str) -> None:
-        """End a connection of another listener."""
+        """Close a connection of another listener."""
         self.gateway.make_room(protected_listener)
 
     def apply_table(self, table: QuotaTable, who: str | None) -> None:
-        """Put a table of quotas in force from the next request on.
+        """Apply a table of quotas from the next request on.
 
         Args:
             table: bounds by quota type and entity.
-            who: the principal that asked for the change; None: it was there at the start, or came from elsewhere.
+            who: the principal that requested the change; None: at startup, or from another source.
         """
         self.scopes.apply_table(table)
         if self.metering is not None:
             self.metering.quotas_changed(who)
 
     def apply_switches(self, table: Mapping[str, str]) -> bool:
-        """Put switches in force from the next request on; no connection ends. False: they are as they were."""
-        if table is self._switch_table:  # contents share what stayed the same
+        """Apply switches from the next request on; no connection ends. False: they have not changed."""
+        if table is self._switch_table:  # two contents share the parts that are equal
             return False
         self._switch_table = table
         switches = Switches(table)
@@ -182,7 +182,7 @@ class DataPath:
         return True
 
     def learn_cluster(self, topology: Topology) -> None:
-        """Tell callbacks which partitions exist and who leads them, where one asks for that."""
+        """Pass partitions and their leaders to callbacks that need them."""
         if self.scopes.wants_cluster:
             partitions = tuple(PartitionInfo(part.topic, part.partition, part.leader) for part in topology.partitions)
             nodes = tuple(broker.node_id for broker in topology.brokers)
@@ -191,7 +191,7 @@ class DataPath:
     # --- settings
 
     def reload(self, config: Config, choice: CallbackChoice) -> None:
-        """Obey another configuration from the next request on; what it says of callbacks is in `choice`."""
+        """Apply another configuration from the next request on; `choice` is its callback."""
         if self.metering is not None:
             self.metering.settings_changed(config)
         self._rebuild_scopes(config, choice)
@@ -200,7 +200,7 @@ class DataPath:
         self.config = config
 
     def _apply(self, config: Config) -> None:
-        """Settings that take effect on the next request."""
+        """Apply the settings that take effect on the next request."""
         apply_policy(self.policy, config, self._groups)
         self._apply_to_sessions(config)
         limits, deadlines = config.limits, self.deadlines
@@ -240,22 +240,22 @@ class DataPath:
         quotas = config.quotas
         self.scopes.switch(produce=quotas.produce, fetch=quotas.fetch, request=quotas.request, mutation=quotas.controller_mutation)
 
-    # --- the end
+    # --- shutdown
 
     async def drain(self) -> None:
-        """Answer what is in flight, release what waits, end every connection."""
+        """Forward responses in flight, release what waits, end every connection."""
         log.info("draining", connections=len(self.gateway.connections))
         in_time = await self.gateway.drain()
         log.info("drained", in_time=in_time)
 
     async def stop(self) -> None:
-        """Write all that was noted, end callbacks; every connection has ended."""
+        """Write the remaining metering, and close callbacks; every connection has ended."""
         if self.metering is not None:
             await self.metering.stop()
         self.scopes.close()
 
     async def expire_forever(self) -> None:
-        """Forget groups that are not used any more."""
+        """Forget idle groups, until cancelled."""
         while True:
             await asyncio.sleep(EXPIRE_S)
             self.scopes.expire(now_ms())

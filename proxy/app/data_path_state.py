@@ -25,18 +25,18 @@ class DataPathState:
         self.usages = gateway.usages
 
     def now_ms(self) -> int:
-        """The monotonic time that sensors know."""
+        """The monotonic time of sensors, in ms."""
         return clock.now_ms()
 
     def brokers(self) -> Iterable[BrokerQuotas]:
-        """The managers of every scope met so far; those of controller mutations belong to the cluster."""
+        """The managers of every scope so far; those of controller mutations belong to the cluster."""
         for scope in self._scopes.all():
             managers = {ClientQuotaType.PRODUCE: scope.produce, ClientQuotaType.FETCH: scope.fetch, ClientQuotaType.REQUEST: scope.request}
             yield BrokerQuotas(scope.label, managers)
         yield BrokerQuotas(CLUSTER, {ClientQuotaType.CONTROLLER_MUTATION: self._scopes.mutation})
 
     def callback(self) -> CallbackStatus:
-        """How it stands with the operator's callback."""
+        """The state of the operator's callback."""
         callbacks = self._scopes.callbacks
         errors = sum(callback.errors for callback in callbacks)
         error = next((callback.last_error for callback in callbacks if callback.last_error), None)
@@ -52,7 +52,7 @@ class DataPathState:
         )
 
     def traffic(self) -> Traffic:
-        """What passed so far: of connections that ended, and of those that live."""
+        """The traffic so far, of ended and of open connections."""
         counted = self.counters
         requests, responses = counted.requests, counted.responses
         from_clients, from_brokers = counted.bytes_from_clients, counted.bytes_from_brokers
@@ -64,11 +64,11 @@ class DataPathState:
         return Traffic(requests, responses, from_clients, from_brokers, self._gateway.handler_times.elapsed_ns)
 
     def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
-        """What declared groups and switches make of a client."""
+        """Return the declared groups and switches that apply to a client."""
         return self._gateway.policy.standing(principal, client_id, listener, address)
 
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
-        """Who is connected."""
+        """The connected clients."""
         for connection in list(self._gateway.connections):
             principal = connection.session.principal
             if principal is not None:
@@ -76,7 +76,7 @@ class DataPathState:
                     yield connection.session.member(client_id) or principal, client_id
 
     def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
-        """The open connections in the order of their numbers; from any thread: what is read changes, and is never half there."""
+        """Return open connections in the order of their numbers. Any thread may call it: each value read is consistent."""
         now = clock.now_ms()
         behind = (connection for connection in list(self._gateway.connections) if connection.session.number > after)
         return [_about(connection, now) for connection in heapq.nsmallest(count, behind, key=lambda one: one.session.number)]

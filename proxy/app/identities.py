@@ -20,7 +20,7 @@ def identities_of(
     """Return the rules of each listener, by its name.
 
     Raises:
-        ConfigProblems: a principal builder cannot be made.
+        ConfigProblems: a principal builder cannot be created.
     """
     watch = _Watch(counters, on_login_failed)
     return {listener.name: _rules_of(listener, watch) for listener in listeners}
@@ -47,7 +47,7 @@ def make_builder(class_name: str, settings: Mapping[str, Any], file: str) -> Pri
     """Return a configured object of the operator's class; importing it runs its module.
 
     Raises:
-        ConfigProblems: it cannot be imported, is no principal builder, or does not take its settings.
+        ConfigProblems: it cannot be imported, is not a principal builder, or refuses its settings.
     """
     module_name, _, path = class_name.partition(":")
     try:
@@ -81,14 +81,14 @@ class _Watch:
         self._warned: set[str] = set()
 
     def fault(self, listener: str, error: Exception) -> None:
-        """A principal builder failed: the client counts as unknown."""
+        """A principal builder failed: the principal is unknown."""
         self._counters.principal_builder_faults += 1
         log.warning(
             "principal_builder_fault", limit_key=f"principal_builder_fault {listener}", listener=listener, problem=type(error).__name__
         )
 
     def plain_exposed(self, listener: str, peer: Peer) -> None:
-        """A password crosses a network in the clear."""
+        """A password crosses a network unencrypted."""
         self._counters.plain_exposed += 1
         if listener not in self._warned:
             self._warned.add(listener)

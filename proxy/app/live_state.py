@@ -10,7 +10,7 @@ from proxy.config.model import Config
 
 
 class LiveState(DataPathState, ControlPlaneState):
-    """The `ProxyState` of a running `App`: of one process that does everything."""
+    """The `ProxyState` of a running `App`, a single process."""
 
     def __init__(self, config: Config, data_path: DataPath, control: ControlPlane) -> None:
         DataPathState.__init__(self, data_path.gateway, data_path.scopes)

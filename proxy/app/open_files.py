@@ -14,10 +14,10 @@ FILES_PER_CONNECTION: Final = 2
 
 
 def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
-    """Raise this process's limit as far as `max_connections` needs; where it cannot, lower the default to what fits.
+    """Raise this process's limit to what `max_connections` needs; where that is impossible, lower the default to what fits.
 
     Raises:
-        ConfigProblems: the operator asked for more connections than the system allows; `file` is where.
+        ConfigProblems: the configured number of connections exceeds the system's limit; `file` is the configuration file.
     """
     wanted = config.connections.max_connections
     needed = wanted * FILES_PER_CONNECTION + SPARE_FILES
@@ -33,7 +33,7 @@ def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
 
 
 def _raise_limit(needed: int) -> int:
-    """Return how many files this process may open after asking the system for `needed`, at most `needed`."""
+    """Return how many files this process may open, at most `needed`, after raising the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reachable = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < reachable:

@@ -1,4 +1,4 @@
-"""How a process itself does: the lag of its event loop, stalls, garbage collection, and exceptions that nothing caught."""
+"""The health of the process: lag of its event loop, stalls, garbage collection, and uncaught exceptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.telemetry.watchdog import Watchdog
 
 
 class ProcessWatch:
-    """Watches one process and logs what is wrong with it.
+    """Watches one process and logs problems.
 
     Attributes:
         lag: of the event loop.
@@ -27,7 +27,7 @@ class ProcessWatch:
         self._watchdog = Watchdog(self.lag, clock_ns=now_ns, on_stall=_log_stall)
 
     def start(self) -> None:
-        """Begin, on the running event loop."""
+        """Begin to watch the running event loop."""
         self._watchdog.start(asyncio.get_running_loop())
         self._garbage.start()
 
@@ -36,12 +36,12 @@ class ProcessWatch:
         await self._garbage.watch()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._watchdog.stop()
         self._garbage.stop()
 
     def log_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count and log an uncaught exception: the loop's exception handler. What ended a connection is counted there."""
+        """Count and log an uncaught exception: the loop's exception handler. Exceptions that ended a connection are counted there."""
         if not context.get("counted"):
             self._counters.internal_errors += 1
         log.error("internal_error", limit_key="internal_error", message=str(context.get("message")), exception=context.get("exception"))

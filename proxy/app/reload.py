@@ -15,7 +15,7 @@ FIXED_LIMITS = (
 
 
 def needs_restart(old: Config, new: Config) -> list[str]:
-    """The keys whose new values wait for a restart."""
+    """Return the keys whose new values need a restart."""
     changed = [key for key in FIXED if _fixed(old, key) != _fixed(new, key)]
     changed += [f"limits.{key}" for key in FIXED_LIMITS if getattr(old.limits, key) != getattr(new.limits, key)]
     changed += [f"quotas.{key}" for key in FIXED_QUOTAS if getattr(old.quotas, key) != getattr(new.quotas, key)]
@@ -25,7 +25,7 @@ def needs_restart(old: Config, new: Config) -> list[str]:
 
 
 def _fixed(config: Config, key: str) -> object:
-    """The value of a key, without what can change while it is in use."""
+    """The value of a key, without the parts that a reload can change."""
     if key != "listeners":
         return getattr(config, key)
     return [msgspec.structs.replace(listener, max_connections=None, max_connection_creation_rate=None) for listener in config.listeners]

@@ -1,4 +1,4 @@
-"""The process: an event loop, signals, and one `App` between its start and its end."""
+"""The process: an event loop, signals, and one `App`."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from proxy.observe.profile import Profiler
 
 SWITCH_INTERVAL_S = 0.0005
-"""A thread that reckons gives way to the event loop within so much; with Python's 5 ms each event would wait that long for it."""
+"""A computing thread yields to the event loop within this time; with Python's 5 ms each event would wait that long."""
 
 
 class RunningProxy(Protocol):
-    """What is between its start and its end: an `App`, or a supervisor of workers."""
+    """An `App`, or a supervisor of workers."""
 
     @property
     def requests(self) -> int:
-        """Requests forwarded so far by this process."""
+        """Number of requests forwarded so far by this process."""
 
     async def start(self) -> None:
-        """Begin.
+        """Start serving.
 
         Raises:
-            ConfigProblems: the quotas are not right.
+            ConfigProblems: the quotas are invalid.
             StartError: an address cannot be bound.
         """
 
     async def reload(self) -> bool:
-        """Obey the configuration as it is now; False: it is not right."""
+        """Apply the current configuration; False: it is invalid."""
 
     async def drain(self) -> None:
-        """Stop accepting, answer what is in flight."""
+        """Stop accepting, forward responses in flight."""
 
     async def stop(self) -> None:
         """End everything now."""
@@ -67,7 +67,7 @@ def run(config: Config, source: ConfigSource, make: MakeProxy = make_app) -> int
     """Run until a signal says stop; return the exit code.
 
     Raises:
-        ConfigProblems: configuration or quotas are not right.
+        ConfigProblems: configuration or quotas are invalid.
         StartError: an address cannot be bound.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -115,13 +115,13 @@ async def _serve(config: Config, source: ConfigSource, make: MakeProxy) -> int:
 
 
 def _profiler() -> Profiler:
-    from proxy.observe.profile import Profiler  # only here: who does not profile loads no profiler
+    from proxy.observe.profile import Profiler  # imported here: without profiling no profiler is loaded
 
     return Profiler()
 
 
 async def _started(app: RunningProxy, terminated: asyncio.Event) -> bool:
-    """Start; False when a signal came first: a store may have to be waited for.
+    """Start; False when a signal came first, while the start waited for a store.
 
     Raises:
         ConfigProblems, StartError: it cannot start.

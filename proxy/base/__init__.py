@@ -1,1 +1,1 @@
-"""What every part uses: time, errors, names of hosts and networks, units, text."""
+"""Common parts: time, errors, hosts and networks, units, text."""

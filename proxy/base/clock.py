@@ -1,4 +1,4 @@
-"""The one file that reads a clock."""
+"""The only file that reads a clock."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 NS_PER_MS = 1_000_000
 
 now_ns = time.monotonic_ns
-"""Monotonic time in nanoseconds, for what is measured rather than scheduled: the system's own function, asked at every read."""
+"""Monotonic time in nanoseconds, for measurements: the system's own function, called at every read."""
 
 
 def now_ms() -> int:
-    """The same clock in milliseconds; quotas, timers and deadlines know no other."""
+    """The same clock in milliseconds, used by quotas, timers and deadlines."""
     return now_ns() // NS_PER_MS
 
 
 def wall_time_s() -> float:
-    """Seconds since the epoch: a label for people, never an operand."""
+    """Seconds since the epoch, for display and never for computations."""
     return time.time()

@@ -2,8 +2,8 @@
 
 
 class ProxyError(Exception):
-    """The root of all errors that Sluice raises on purpose outside `protocol` and `quota`."""
+    """The base class of all errors that Sluice raises outside `protocol` and `quota`."""
 
 
 class StartError(ProxyError):
-    """Sluice cannot start: its text is the one line that stderr gets, and the exit code is 2."""
+    """Sluice cannot start: the text is printed as one line on stderr, and the exit code is 2."""

@@ -1,4 +1,4 @@
-"""Addresses as people write them: `broker-1:9092`, `10.0.0.7:9092`, `[::1]:9092`."""
+"""Addresses in the usual notation: `broker-1:9092`, `10.0.0.7:9092`, `[::1]:9092`."""
 
 import functools
 import ipaddress
@@ -12,7 +12,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 
 
 class HostPort(NamedTuple):
-    """Where something listens or is reached. The host has no brackets; port 0 asks the system for a free one."""
+    """The address of a listener or a peer. The host has no brackets; port 0 means any free port."""
 
     host: str
     port: int
@@ -22,21 +22,21 @@ class HostPort(NamedTuple):
 
     @property
     def is_wildcard(self) -> bool:
-        """Say whether this listens on every address of the machine, so that it names none."""
+        """Whether this listens on every address of the host, so that it cannot be advertised."""
         return is_wildcard(self.host)
 
     @property
     def is_loopback(self) -> bool:
-        """Say whether only this machine can reach it."""
+        """Whether only this host can reach it."""
         address = ip_of(self.host)
         return self.host == "localhost" if address is None else address.is_loopback
 
 
 def read_host_port(text: object, *, port_min: int = 1) -> HostPort:
-    """Return the address that `text` names; `port_min` 0 allows a port of the system's choice.
+    """Return the address in `text`; `port_min` 0 allows any free port.
 
     Raises:
-        ValueError: not HOST:PORT; the text says what is wrong.
+        ValueError: not HOST:PORT; the text says why.
     """
     if not isinstance(text, str):
         raise ValueError("not a text")
@@ -70,7 +70,7 @@ def read_host(text: object) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address that `host` is, or None when it is a name."""
+    """Return `host` as an IP address, or None when it is a name."""
     try:
         return ipaddress.ip_address(host)
     except ValueError:
@@ -78,11 +78,11 @@ def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def is_wildcard(host: str) -> bool:
-    """Say whether `host` stands for every address of the machine."""
+    """Whether `host` stands for every address of this host."""
     address = ip_of(host)
     return address is not None and address.is_unspecified
 
 
 def _looks_like_ipv4(host: str) -> bool:
-    # "10.0.0.256" would pass as a name, and fail much later in the resolver.
+    # "10.0.0.256" would be valid as a name, and fail much later in the resolver
     return all(part.isdecimal() for part in host.split("."))

@@ -1,4 +1,4 @@
-"""Networks as people write them, `10.0.0.0/8`, and whether an address is in one of them."""
+"""Networks in the usual notation, `10.0.0.0/8`, and membership of addresses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAPPED: Final = ipaddress.IPv6Network("::ffff:0:0/96")
 
 
 class Networks(tuple[Network, ...]):
-    """Some networks; `in` takes an IP address as text. An IPv4 address is that also where an IPv6 socket accepted it."""
+    """A set of networks; `in` takes an IP address as text. An IPv4-mapped IPv6 address counts as IPv4."""
 
     __slots__ = ()
 
@@ -27,10 +27,10 @@ class Networks(tuple[Network, ...]):
 
 
 def network_of(text: object) -> Network:
-    """Return the network that `text` names; an address alone is a network of one.
+    """Return the network in `text`; a single address is a network of one.
 
     Raises:
-        ValueError: not a network; the text says what is wrong and, where it can be guessed, what was meant.
+        ValueError: not a network; the text says why, and suggests the intended one where it can.
     """
     try:
         if not isinstance(text, str) or "%" in text:
@@ -48,5 +48,5 @@ def network_of(text: object) -> Network:
 
 
 def networks_of(texts: Iterable[object]) -> Networks:
-    """Return these networks, each once, in their order."""
+    """Return networks without duplicates, in order."""
     return Networks(dict.fromkeys(network_of(text) for text in texts))

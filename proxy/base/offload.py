@@ -12,9 +12,9 @@ AT_ONCE: Final = 256
 
 
 async def offload(size: int, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Return what `work` returns; it runs in a thread where `size`, the number of things that it looks at, is large.
+    """Return the result of `work`, which runs in a thread when `size`, the number of items, is large.
 
-    It must be pure, or work on objects that no other thread uses meanwhile.
+    `work` must have no side effects, or use only objects that no other thread uses meanwhile.
     """
     if size <= AT_ONCE:
         return work(*arguments, **named)

@@ -1,9 +1,9 @@
-"""Text from strangers (client-ids, users, keys of a file) made safe to show: no control, escape or direction characters."""
+"""Makes text from clients and files (client-ids, users, keys) safe to print: no control, escape or direction characters."""
 
 import re
 from typing import Final
 
-# C0, DEL and C1 (ANSI escapes begin there); soft hyphen; everything that turns, hides or breaks a line; lone surrogates; tags.
+# C0, DEL and C1 (ANSI escapes begin there); soft hyphen; characters that turn, hide or break a line; lone surrogates; tags.
 _UNSAFE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff0-\uffff\U000e0000-\U000e0fff]"
 )

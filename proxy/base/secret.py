@@ -6,7 +6,7 @@ from typing import NoReturn
 
 
 class Secret:
-    """A text that is not shown by accident: printed, logged or formatted it is fixed text, and it goes into no JSON and no pickle."""
+    """A text that is not shown by accident: str, repr and format give a fixed text, and JSON and pickle fail."""
 
     __slots__ = ("_text",)
 
@@ -14,7 +14,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text itself, to send it to a broker."""
+        """Return the text, to send it to a broker."""
         return self._text
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Sizes as people write them: the one place that reads `1048576`, `"1MiB"`, `"10MB"`."""
+"""Sizes in the usual notation: parses `1048576`, `"1MiB"`, `"10MB"`."""
 
 import re
 from typing import Final
@@ -25,7 +25,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))? ?([A-Za-z]{0,3})")
 
 
 def read_size(value: object) -> int:
-    """Return the number of bytes that `value` stands for, 1 to `SIZE_MAX`.
+    """Return the number of bytes in `value`, 1 to `SIZE_MAX`.
 
     Raises:
         ValueError: not a size, not whole, not above zero or too large; the text says which, without the remedy.

@@ -1,4 +1,4 @@
-"""From `module:Class` in the configuration to the operator's class. Importing it runs its module."""
+"""Loads the operator's class from `module:Class` in the configuration. Importing it runs its module."""
 
 import importlib
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _METHODS = (
 
 
 def load_callback_class(class_name: str, file: str) -> type[Any]:
-    """Return the class that `class_name` names; `file` is where it was written.
+    """Return the class named `class_name`; `file` is the configuration file, for messages.
 
     Raises:
-        ConfigProblems: it cannot be imported, is no class, or lacks a method of `ClientQuotaCallback`.
+        ConfigProblems: it cannot be imported, is not a class, or lacks a method of `ClientQuotaCallback`.
     """
     module_name, _, path = class_name.partition(":")
     found: Any = None
@@ -46,7 +46,7 @@ def load_callback_class(class_name: str, file: str) -> type[Any]:
 
 
 def try_callback(class_name: str, settings: Mapping[str, Any], file: str) -> None:
-    """Make one callback with its settings, as a broker's would be, and close it: what it refuses is known before a client comes.
+    """Make one callback with its settings, and close it, so that its errors are known before a client connects.
 
     Raises:
         ConfigProblems: as `load_callback_class`, or the class cannot be made or configured.

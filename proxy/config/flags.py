@@ -1,4 +1,4 @@
-"""The command line over the file: a flag sets the key that it stands for."""
+"""The flags of the command line, each of which overrides a key of the file."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from proxy.config.values import WORKERS_REMEDY, read_bootstrap, read_listen, rea
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says, as it was typed; None and False override nothing."""
+    """The values of the flags, unparsed; None and False override nothing."""
 
     listen: str | None = None
     upstream: str | None = None
@@ -65,7 +65,7 @@ _NAMES: Final = {
 
 
 def apply_flags(table: dict[str, Any], flags: Flags, problems: list[Problem]) -> None:
-    """Write into `table` what `flags` set; a flag that makes no sense goes to `problems` instead."""
+    """Write the values of `flags` into `table`; invalid flags go to `problems` instead."""
     if flags.sidecar:
         table["sidecar"] = True
     _list_admins(table, flags.quota_admin, problems)
@@ -82,7 +82,7 @@ def apply_flags(table: dict[str, Any], flags: Flags, problems: list[Problem]) ->
 
 
 def _list_admins(table: dict[str, Any], principals: Sequence[str], problems: list[Problem]) -> None:
-    """Add the named principals to the list; naming one selects authority `list`."""
+    """Add the given principals to the list; giving one selects authority `list`."""
     for principal in principals:
         try:
             read_principal(principal)
@@ -107,7 +107,7 @@ def _is_principal(text: str) -> bool:
 
 
 def name_flags(problems: list[Problem]) -> list[Problem]:
-    """Return `problems` of a configuration without a file, with the flags that cause them for keys."""
+    """Return `problems` of a configuration without a file, with flags in place of keys."""
     complained = {problem.key for problem in problems}
     named = []
     for problem in problems:
@@ -132,5 +132,5 @@ def _set(table: dict[str, Any], name: str, dotted: str, text: str, problems: lis
             problems.append(Problem(COMMAND_LINE, f"--{name}", f"the file has {len(listeners)} listeners", "set it in the file"))
             return
         inner = listeners[0] if isinstance(listeners, list) and listeners else None
-    if isinstance(inner, dict):  # what is no table is reported with the file
+    if isinstance(inner, dict):  # a value that is not a table is reported with the file
         inner[key] = text

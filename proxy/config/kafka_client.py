@@ -1,4 +1,4 @@
-"""How a Kafka client of Sluice's own (aiokafka: topics that it writes or reads) reaches the brokers: TLS and login as configured."""
+"""TLS and login of Sluice's own Kafka clients (aiokafka, for topics that it writes or reads), as configured for the brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.config.sections.upstream import Upstream
 
 
 def kafka_client_settings(upstream: Upstream) -> dict[str, Any]:
-    """Return arguments for any aiokafka client. Certificates and secrets are read anew, so ask for each client that is made.
+    """Return arguments for any aiokafka client. Certificates and secrets are read at each call, so call it for each new client.
 
     Raises:
         CredentialsError: a file or secret cannot be used.
@@ -37,7 +37,7 @@ def _login(credentials: Credentials) -> dict[str, Any]:
             "sasl_plain_username": credentials.username,
             "sasl_plain_password": password,
         }
-    from aiokafka.abc import AbstractTokenProvider  # only here: who has no topic does not need it
+    from aiokafka.abc import AbstractTokenProvider  # imported here, since only topics need it
 
     class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
@@ -47,7 +47,7 @@ def _login(credentials: Credentials) -> dict[str, Any]:
 
 
 class _NamedContext(ssl.SSLContext):
-    """Expects certificates for one name, whatever is connected to; aiokafka has no setting for it."""
+    """Expects certificates for one name, whatever host is connected to; aiokafka has no setting for it."""
 
     server_name: str
 

@@ -22,7 +22,7 @@ class ConfigSource:
     """The file and the flags of one command line; read again at every reload.
 
     Attributes:
-        text: what the file said when it was last read; None: there is no file, or it was not read yet.
+        text: content of the file when it was last read; None: there is no file, or it was not read yet.
     """
 
     def __init__(self, path: Path | None = None, flags: Flags | None = None) -> None:
@@ -32,14 +32,14 @@ class ConfigSource:
 
     @property
     def place(self) -> str:
-        """What problems name: the file, or the command line."""
+        """The name of the source in problems: the file, or the command line."""
         return COMMAND_LINE if self.path is None else str(self.path)
 
     def load(self) -> Config:
-        """Return the configuration as it stands now.
+        """Return the current configuration.
 
         Raises:
-            ConfigProblems: everything that is wrong with it.
+            ConfigProblems: all problems of it.
         """
         problems: list[Problem] = []
         table: dict[str, Any] = {} if self.path is None else parse_toml(self._read(self.path), str(self.path))
@@ -85,7 +85,7 @@ class ConfigSource:
 
 
 class GivenConfig(ConfigSource):
-    """The same in a process that is given the text of the file, as another one has read it."""
+    """The same for a process that receives the text of the file from another process."""
 
     def __init__(self, path: Path | None, flags: Flags, text: bytes | None) -> None:
         super().__init__(path, flags)

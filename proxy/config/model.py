@@ -1,6 +1,6 @@
-"""What an operator can set: the file `sluice.toml`, the flags that override it, and every default.
+"""All settings: the file `sluice.toml`, the flags that override it, and every default.
 
-All problems are found at once; unknown keys are refused, and so is a key that nothing would act on.
+All problems are reported at once; unknown keys are refused, and so are keys without an effect.
 """
 
 from pathlib import Path
@@ -61,60 +61,60 @@ _Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="a whole nu
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that clients connect to. A gateway opens one port more for each broker behind it."""
+    """An address for clients. A gateway opens one more port for each broker behind it."""
 
     address: Annotated[HostPort, Reader(read_listen, HOST_PORT_REMEDY)]
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = ""
     protocol: Annotated[Protocol, Reader(read_protocol, '"auto", "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"')] = "auto"
-    """What clients may do here. auto: log in or not, as the brokers want it."""
+    """The protocol of clients. auto: with or without a login, as the brokers require."""
     require_sasl: bool | None = None
-    """Whether nothing but a login passes before the broker has said yes. None: where SASL is declared."""
+    """Whether only a login passes before the broker has accepted one. None: where SASL is declared."""
     sasl_mechanisms: Annotated[tuple[str, ...] | None, Reader(read_mechanisms, 'a list such as ["SCRAM-SHA-256"]')] = None
-    """Those that may pass. None: all."""
+    """The allowed mechanisms. None: all."""
     insecure_plain: bool = False
     """Whether passwords may cross a network without TLS."""
     unknown_principal: Literal["bucket", "reject"] = "bucket"
-    """What becomes of clients that the brokers accept and whose user is unknown."""
+    """How clients are treated that the brokers accept and whose user is unknown."""
     oauthbearer_sub_claim: Annotated[str, Reader(read_claim_name, "the name of a claim")] = "sub"
-    """Which claim of a bearer token names the user: the brokers' sasl.oauthbearer.sub.claim.name."""
+    """The claim of a bearer token with the user: the brokers' sasl.oauthbearer.sub.claim.name."""
     principal_builder: Annotated[str | None, Reader(read_class_name, '"module:Class"')] = None
-    """The operator's own class that says who a client is."""
+    """The operator's own class that determines the principal of a client."""
     principal_builder_settings: Annotated[dict[str, Any], msgspec.Meta(description="a table")] = msgspec.field(default_factory=dict)
     insecure_quota_admin: bool = False
     """Whether ANONYMOUS, if listed, may change quotas through an open port without TLS."""
     tls: ListenerTls | None = None
-    """None: plain connections from clients."""
+    """None: client connections without TLS."""
     upstream: Upstream | None = None
-    """Which listener of the brokers clients are led to. None: that of `[upstream]`."""
+    """The listener of the brokers to which clients are connected. None: that of `[upstream]`."""
     sni: ListenerSni | None = None
     """None: each broker has a port of its own."""
     advertised_host: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
     """None: the host of `address`, or with a wildcard the local address of the accepted socket."""
     first_broker_port: _Port | None = None
-    """Broker n is met at this port + n. None: the port of `address` + 1."""
+    """Broker n has this port + n. None: the port of `address` + 1."""
     broker_ports: Annotated[dict[int, int] | None, Reader(read_broker_ports, "a table such as { 1 = 9093, 2 = 9094 }")] = None
-    """Node id to port. When given, a broker that is not in it has no port and counts as unmapped."""
+    """Node id to port. When given, a broker that is not in it has no port, and its address counts as unmapped."""
     proxy_protocol_from: Annotated[Networks | None, Reader(read_networks, NETWORKS_REMEDY)] = None
-    """Networks of load balancers, whose connections begin with a PROXY header; all others are taken as they are."""
+    """Networks of load balancers, whose connections begin with a PROXY header; other connections are read without one."""
     max_connections: _Count | None = None
-    """Of all its ports together. None: as for the process."""
+    """Of all ports of the listener together. None: as for the process."""
     max_connection_creation_rate: _ConnectionRate | None = None
-    """Per second, of all its ports together. None: as for the process."""
+    """Per second, of all ports of the listener together. None: as for the process."""
 
     @property
     def declares_sasl(self) -> bool:
-        """Whether clients have to log in here, by what is declared."""
+        """Whether clients have to log in at this listener, by its protocol."""
         return self.protocol in ("SASL_PLAINTEXT", "SASL_SSL")
 
     @property
     def requires_login(self) -> bool:
-        """Whether nothing but a login passes before the broker has said yes."""
+        """Whether only a login passes before the broker has accepted one."""
         return self.declares_sasl if self.require_sasl is None else self.require_sasl
 
     def broker_port(self, node_id: int, bound_port: int | None = None) -> int | None:
-        """Return the port at which clients meet broker `node_id`, or None when it has none.
+        """Return the port for clients of broker `node_id`, or None when it has none.
 
-        `bound_port` is what the system picked where `address` has port 0.
+        `bound_port` is the system's choice where `address` has port 0.
         """
         if self.broker_ports is not None:
             return self.broker_ports.get(node_id)
@@ -123,7 +123,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enforcement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verdict does."""
+    """How verdicts are enforced."""
 
     mode: EnforcementMode = "delay"
     delay_max_ms: Annotated[int, msgspec.Meta(ge=0, le=5_000, description="milliseconds from 0 to 5000")] = 5_000
@@ -131,34 +131,34 @@ class Enforcement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
-    """Where quotas come from, and the static defaults below all of them."""
+    """The source of quotas, and the static defaults below all of them."""
 
     store: Literal["file", "zookeeper", "topic", "forward"] = "file"
-    """"forward": brokers keep them, and answer for them."""
+    """"forward": the brokers keep quotas and answer requests about them."""
     shadow: Literal["observe", "enforce"] | None = None
-    """What Sluice does beside brokers that keep, and enforce, the quotas. None: observe."""
+    """What Sluice does when the brokers keep, and enforce, the quotas. None: observe."""
     profile: Literal["kraft", "zookeeper"] = "kraft"
-    """Which kind of cluster is imitated where quotas are altered: what is refused, and with which words."""
+    """The kind of cluster whose checks and messages apply when quotas are altered."""
     connect: Annotated[str | None, Reader(read_connect, CONNECT_REMEDY)] = None
-    """Where ZooKeeper is: the brokers' setting zookeeper.connect."""
+    """The address of ZooKeeper: the brokers' setting zookeeper.connect."""
     auth_file: Annotated[Path | None, Reader(read_path, "the path of a file that only its owner may read")] = None
-    """With user:password, for ZooKeeper."""
+    """File with user:password for ZooKeeper."""
     auth_scheme: Literal["digest", "sasl"] = "digest"
-    """How Sluice says who it is: by ZooKeeper's digest scheme, or by a login, SASL DIGEST-MD5."""
+    """How Sluice authenticates: by ZooKeeper's digest scheme, or by SASL DIGEST-MD5."""
     tls: UpstreamTls | None = None
-    """None: plain connections to ZooKeeper."""
+    """None: connections to ZooKeeper without TLS."""
     topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
-    """Of the cluster behind: compacted, one partition."""
+    """A topic of the upstream cluster: compacted, one partition."""
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")] | None = None
-    """Of the topic, where it is created. None: 3, or as many as there are brokers."""
+    """Of the topic, when it is created. None: 3, or the number of brokers if that is lower."""
     create: bool = False
-    """Whether the topic, or the nodes of a ZooKeeper that no Kafka uses, are made where they are missing."""
+    """Whether the topic, or the nodes of a ZooKeeper without Kafka, are created when missing."""
     snapshot: Annotated[Path | None, Reader(read_path, "the path of a file that Sluice may write")] = None
-    """Where the last good quotas are kept for a start without the store. None: such a start waits for the store."""
+    """File with the last good quotas, for a start without the store. None: such a start waits for the store."""
     exempt: Annotated[tuple[str, ...], Reader(read_principals, PRINCIPALS_REMEDY)] = ()
-    """Principals that no quota applies to, whatever the switches say."""
+    """Principals without quotas, whatever the switches are."""
     path: Annotated[Path | None, Reader(read_path, "the path of a quota file")] = None
-    """Relative to the configuration file; on the command line, to the current directory. None: no quota is set."""
+    """Relative to the configuration file; on the command line, to the current directory. None: no quotas."""
     produce: bool = True
     """False: produced bytes are counted, and no quota applies to them."""
     fetch: bool = True
@@ -172,11 +172,11 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     consumer_default: _Rate = None
     """Bytes per second for a consumer that no quota matches: the old broker setting quota.consumer.default."""
     broker_threads: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")] | None = None
-    """Threads that serve requests, num.io.threads + num.network.threads; only to show utilization against."""
+    """Threads of a broker that serve requests, num.io.threads + num.network.threads; only for the display of utilization."""
     window_num: _Windows = 11
-    """Samples that a rate is measured over: the broker setting quota.window.num."""
+    """Samples of a rate: the broker setting quota.window.num."""
     window_size_seconds: _WindowSeconds = 1
-    """Length of each: quota.window.size.seconds."""
+    """Length of a sample: quota.window.size.seconds."""
     controller_window_num: _Windows = 11
     """The same for controller mutations: controller.quota.window.num."""
     controller_window_size_seconds: _WindowSeconds = 1
@@ -184,40 +184,40 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True):
-    """The operator's own class that decides who shares which quota."""
+    """The operator's own class that assigns clients to groups and sets their limits."""
 
     class_name: Annotated[str, Reader(read_class_name, '"module:Class"')] = msgspec.field(name="class")
     settings: Annotated[dict[str, Any], msgspec.Meta(description="[callback.settings]")] = msgspec.field(default_factory=dict)
 
 
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
-    """How many clients may be connected, and how fast they may come."""
+    """Limits on the number and rate of client connections."""
 
     max_connections: _Count = 10_000
     max_connection_creation_rate: _ConnectionRate | None = None
-    """Per second. None: as fast as they come."""
+    """Per second. None: no limit."""
     max_connections_per_ip: Annotated[int, msgspec.Meta(ge=0, le=_Int, description="a whole number from 0 to 2147483647")] | None = None
-    """None: as many as there is room for."""
+    """None: no limit."""
     overrides: Annotated[dict[str, int], Reader(read_ip_overrides, 'a table such as { "10.0.0.7" = 500, "etl.example.org" = 50 }')] = (
         msgspec.field(default_factory=dict)
     )
-    """What single addresses, or host names, may have instead of `max_connections_per_ip`."""
+    """Limits of single IP addresses, or host names, in place of `max_connections_per_ip`."""
     max_failed_logins_per_ip: _Count | None = None
-    """At once, and per minute after that; beyond, an address may not connect anew. None: as often as the brokers let it fail."""
+    """Burst, and rate per minute; above it new connections of the address are refused. None: only the brokers limit failures."""
     max_connections_per_principal: _Count | None = None
-    """Of those that logged in. None: as many as there is room for."""
+    """Of authenticated principals. None: no limit."""
     principal_overrides: Annotated[dict[str, int], Reader(read_principal_overrides, 'a table such as { "User:etl" = 500 }')] = (
         msgspec.field(default_factory=dict)
     )
-    """What single principals may have instead of `max_connections_per_principal`."""
+    """Limits of single principals in place of `max_connections_per_principal`."""
     protected_listener: Annotated[str | None, Reader(read_name, "the name of a listener")] = None
-    """Its connections come in beyond the limits of the process; those of other listeners make room."""
+    """Its connections are exempt from the limits of the process; connections of other listeners are closed for them."""
     ipv6_prefix_bits: Annotated[int, msgspec.Meta(ge=16, le=128, description="a whole number from 16 to 128")] = 128
-    """IPv6 addresses with so many first bits in common count as one."""
+    """IPv6 addresses that share this many leading bits count as one."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds of everything that grows or waits."""
+    """Limits on memory and waiting time."""
 
     process_buffer_bytes_max: _Size = 128 * 1024 * 1024
     request_frame_bytes_max: _FrameSize = 100 * 1024 * 1024
@@ -234,40 +234,40 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Metering(msgspec.Struct, frozen=True, kw_only=True):
-    """Where decisions are written to, and how much of each."""
+    """Where decisions are written, and how much of each."""
 
     dir: Annotated[Path | None, Reader(read_path, "the path of a directory")] = None
-    """None: nothing is metered."""
+    """None: no metering."""
     level: Literal["off", "sample", "packed", "trace"] = "packed"
     proxy_id: Annotated[str | None, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = None
     """None: the name of the host."""
     rotate_seconds: Annotated[int, msgspec.Meta(ge=5, le=3_600, description="seconds from 5 to 3600")] = 300
     rotate_bytes: _Size = 128 * 1024 * 1024
     names: Literal["plain", "keyed", "none"] = "plain"
-    """How users, client-ids, addresses and tags are written: as they are, as keyed hashes, or not at all."""
+    """How users, client-ids, addresses and tags are written: unchanged, as keyed hashes, or not at all."""
     key_file: Annotated[Path | None, Reader(read_path, "the path of a file with 16 random bytes or more")] = None
-    """Of the hashes."""
+    """File with the key of the hashes."""
     topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
-    """Of the cluster behind: finished file sets are sent to it too."""
+    """A topic of the upstream cluster to which finished file sets are also sent."""
     max_bytes: Annotated[int | None, Reader(read_size, SIZE_REMEDY)] = None
-    """Of all finished files of this proxy; the oldest go first. None: no limit."""
+    """Of all finished files of this proxy; the oldest are deleted first. None: no limit."""
     max_age: Annotated[int | None, Reader(read_age, AGE_REMEDY)] = None
     """Of a file, in seconds. None: no limit."""
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is metered."""
+        """Whether metering is enabled."""
         return self.dir is not None and self.level != "off"
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said on stderr."""
+    """The log on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings, checked; the root of `sluice.toml`."""
+    """All settings, validated; the root of `sluice.toml`."""
 
     upstream: Upstream
     listeners: tuple[Listener, ...] = msgspec.field(name="listener")
@@ -281,13 +281,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     empty_client_id: Literal["default-entity", "kafka"] = "default-entity"
     unknown_apis: Literal["close", "pass"] = "close"
     broker_configs: Literal["redact", "pass"] = "redact"
-    """Whether DescribeConfigs of a broker may show its listeners' addresses."""
+    """Whether DescribeConfigs of a broker may return the addresses of its listeners."""
     enforcement: Enforcement = Enforcement()
     quotas: Quotas = Quotas()
     quota_admin: QuotaAdmin = QuotaAdmin()
     audit: Audit = Audit()
     groups: tuple[Group, ...] = msgspec.field(name="group", default=())
-    """In file order: the first that matches is a client's."""
+    """In file order: the first group that matches a client is its group."""
     callback: Callback | None = None
     admin: Admin = Admin()
     connections: Connections = Connections()
@@ -295,13 +295,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     metering: Metering = Metering()
     log: Log = Log()
     canary: Credentials | None = None
-    """An account without rights, to see that brokers refuse those."""
+    """An account without rights, to check that brokers refuse it."""
     profile: Annotated[bool, FLAG_ONLY] = False
-    """Print where the time goes when the run ends. Only a flag sets it."""
+    """Print a profile when the run ends. Only a flag sets it."""
 
     @property
     def acting_mode(self) -> EnforcementMode:
-        """What a verdict does: nothing where brokers enforce the quotas themselves, unless the operator wants both."""
+        """How verdicts are enforced: not at all where the brokers enforce the quotas, unless the operator wants both."""
         if self.quotas.store == "forward" and self.quotas.shadow != "enforce":
             return "observe"
         return self.enforcement.mode

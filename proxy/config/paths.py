@@ -1,4 +1,4 @@
-"""Relative paths of a configuration count from the folder of its file."""
+"""Relative paths of a configuration are relative to the folder of its file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PATHS: Final = ("auth_file", "snapshot")
 
 
 def resolved(config: Config, folder: Path | None) -> Config:
-    """Return the configuration with paths of certificates and secrets that begin at `folder`, where the file lies.
+    """Return the configuration with the paths of certificates and secrets made relative to `folder`, where the file is.
 
-    A protocol with SSL in its name is enough to speak TLS: the system's authorities are trusted then.
+    A protocol with SSL in its name enables TLS: without other settings the system's authorities are trusted.
     """
     listeners = tuple(
         msgspec.structs.replace(listener, tls=beside(listener.tls, folder), upstream=_resolved(listener.upstream, folder))
@@ -35,7 +35,7 @@ def _resolved(upstream: Upstream | None, folder: Path | None) -> Upstream | None
 
 
 def beside(one: Any, folder: Path | None) -> Any:
-    """Return a table with its paths below `folder`."""
+    """Return a table with its paths made relative to `folder`."""
     if one is None or folder is None:
         return one
     paths = {name: folder / value for name in one.__struct_fields__ if isinstance(value := getattr(one, name), Path)}
@@ -43,7 +43,7 @@ def beside(one: Any, folder: Path | None) -> Any:
 
 
 def administration_beside(config: Config, folder: Path) -> Config:
-    """Paths in a file begin where the file lies."""
+    """Return the configuration with the paths of administration made relative to `folder`."""
     admin, audit = config.admin, config.audit
     tokens = tuple(msgspec.structs.replace(token, file=folder / token.file) for token in admin.tokens)
     tls = admin.tls
@@ -56,7 +56,7 @@ def administration_beside(config: Config, folder: Path) -> Config:
 
 
 def stores_beside(config: Config, folder: Path) -> Config:
-    """Paths in a file begin where the file lies."""
+    """Return the configuration with the paths of stores made relative to `folder`."""
     quotas = config.quotas
     paths: dict[str, Any] = {name: folder / path for name in _PATHS if isinstance(path := getattr(quotas, name), Path)}
     paths["tls"] = beside(quotas.tls, folder)

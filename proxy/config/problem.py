@@ -10,7 +10,7 @@ COMMAND_LINE: Final = "command line"
 
 
 class Problem(NamedTuple):
-    """One thing to mend: where it stands, what is wrong there, and what to write instead."""
+    """One problem: its place, what is wrong, and the remedy."""
 
     file: str
     key: str
@@ -24,7 +24,7 @@ class Problem(NamedTuple):
 
 
 class ConfigProblems(Exception):
-    """A configuration or quota file that cannot be used. `problems` is never empty."""
+    """A configuration or quota file is invalid. `problems` is never empty."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(f"{len(problems)} problems")
@@ -34,7 +34,7 @@ class ConfigProblems(Exception):
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """Return a line for each problem, the first `PROBLEMS_SHOWN_MAX` of them."""
+        """Return one line for each problem, the first `PROBLEMS_SHOWN_MAX` of them."""
         shown = [str(problem) for problem in self.problems[:PROBLEMS_SHOWN_MAX]]
         left = len(self.problems) - len(shown)
         return [*shown, f"and {left} more problems"] if left else shown

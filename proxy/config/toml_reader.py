@@ -1,4 +1,4 @@
-"""Tables of TOML into msgspec structs, without stopping at the first problem."""
+"""Converts TOML tables to msgspec structs, and reports all problems instead of only the first."""
 
 import functools
 import re
@@ -22,25 +22,25 @@ StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 
 class Reader(NamedTuple):
-    """How a value of TOML becomes a value of ours, where a plain type does not say it."""
+    """Converts a TOML value, where its type is not enough."""
 
     read: Callable[[Any], Any]
-    """Returns the value or raises ValueError with what is wrong."""
+    """Returns the converted value or raises ValueError with what is wrong."""
     remedy: str
 
 
 FLAG_ONLY: Final = object()
-"""Annotated to a field that no file may set."""
+"""Annotation of a field that a file must not set."""
 
 
 class Place(NamedTuple):
-    """Where in which file a table stands, and who collects what is wrong in it."""
+    """The place of a table in its file, and the collector of problems."""
 
     file: str
     prefix: str
     problems: list[Problem]
     later: Mapping[str, str]
-    """Dotted keys, without positions in lists, that another version knows, with what to say of them; what to do may follow `; `."""
+    """Dotted keys, without list positions, that only another version has, each with a message; a remedy may follow `; `."""
 
     def add(self, key: str, message: str, remedy: str = "") -> None:
         self.problems.append(Problem(self.file, self.prefix + key, message, remedy))
@@ -62,7 +62,7 @@ def read_bounded(path: Path, bytes_max: int) -> bytes:
     """Return the bytes of the file at `path`, never reading more than `bytes_max` and one.
 
     Raises:
-        ConfigProblems: it is missing, unreadable, no file, or too large.
+        ConfigProblems: it is missing, unreadable, not a file, or too large.
     """
     try:
         with path.open("rb") as file:
@@ -91,14 +91,14 @@ def parse_toml(data: bytes, file: str) -> dict[str, Any]:
 
 
 def read_struct(cls: type[StructType], table: Mapping[str, Any], place: Place) -> StructType | None:
-    """Return `table` as a `cls`, or None when `place` has learnt what is wrong with it."""
+    """Return `table` as a `cls`, or None after reporting its problems to `place`."""
     before = len(place.problems)
     values = read_values(cls, table, place)
     return cls(**values) if len(place.problems) == before else None
 
 
 def read_values(cls: type[msgspec.Struct], table: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """Return the fields of a `cls` that `table` sets; a field with a problem, which `place` learns, is None."""
+    """Return the fields of a `cls` that `table` sets; a field with a problem, reported to `place`, is None."""
     fields = _fields_of(cls)
     _refuse_unknown(table, fields, place)
     for name, field in fields.items():
@@ -115,7 +115,7 @@ class _Field(NamedTuple):
 
 @functools.cache
 def _fields_of(cls: type[msgspec.Struct]) -> dict[str, _Field]:
-    """Return what a file may set in a `cls`, by the names that it has there."""
+    """Return the fields of a `cls` that a file may set, by their names in the file."""
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = (_Field(field.name, hints[field.name], field.required) for field in msgspec.structs.fields(cls))
     names = (field.encode_name for field in msgspec.structs.fields(cls))
@@ -131,7 +131,7 @@ def _refuse_unknown(table: Mapping[str, Any], known: Mapping[str, object], place
             message, _, remedy = sentence.partition("; ")
             place.add(key, message, remedy or "leave it out")
             continue
-        import difflib  # only here: a file as it should be needs no guess
+        import difflib  # imported here, since a valid file needs no suggestion
 
         near = difflib.get_close_matches(key, known, n=1)
         place.add(key, "is not a setting", f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}")
@@ -176,7 +176,7 @@ def _read_list(kind: type[msgspec.Struct], value: object, key: str, place: Place
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type in `hint` and what is annotated to it; None as an alternative is for defaults, TOML has no null."""
+    """Return the type in `hint` and its annotations; None as an alternative is for defaults, since TOML has no null."""
     notes: tuple[Any, ...] = ()
     if typing.get_origin(hint) is Annotated:
         hint, *rest = typing.get_args(hint)

@@ -24,12 +24,12 @@ _CLASS: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-
 
 
 def read_listen(value: object) -> HostPort:
-    """Return an address to listen on; port 0 is whichever is free."""
+    """Return an address to listen on; port 0 is any free port."""
     return read_host_port(value, port_min=0)
 
 
 def read_bootstrap(value: object) -> tuple[HostPort, ...]:
-    """Return the addresses in a list or a comma-separated text, each once, in their order."""
+    """Return the addresses in a list or a comma-separated text, without duplicates, in order."""
     texts = value.split(",") if isinstance(value, str) else value
     if not isinstance(texts, list):
         raise ValueError(f"{shown(value)} is not a list of addresses")
@@ -60,7 +60,7 @@ def read_broker_ports(value: object) -> dict[int, int]:
 
 
 def read_networks(value: object) -> Networks:
-    """Return the networks in a list, each once, in their order."""
+    """Return the networks in a list, without duplicates, in order."""
     if not isinstance(value, list):
         raise ValueError(f"{shown(value)} is not a list of networks")
     if not value:
@@ -69,7 +69,7 @@ def read_networks(value: object) -> Networks:
 
 
 def read_ip_overrides(value: object) -> dict[str, int]:
-    """Return how many connections each address or host name may have."""
+    """Return the maximum number of connections by IP address or host name."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is not a table of address = number")
     overrides: dict[str, int] = {}
@@ -83,12 +83,12 @@ def read_ip_overrides(value: object) -> dict[str, int]:
 
 
 def read_client_host(value: object) -> str:
-    """Return the address that clients come from, in its usual short form, or a host name as it is."""
+    """Return an IP address in its usual short form, or a host name unchanged."""
     return plain_address(read_host(value))
 
 
 def read_protocol(value: object) -> str:
-    """Return the protocol of a listener in Kafka's spelling, whatever the case."""
+    """Return the protocol of a listener in Kafka's spelling; case-insensitive."""
     name = value.upper() if isinstance(value, str) else ""
     if name == "AUTO":
         return "auto"
@@ -98,7 +98,7 @@ def read_protocol(value: object) -> str:
 
 
 def read_mechanisms(value: object) -> tuple[str, ...]:
-    """Return SASL mechanisms in a list, each once, in their order."""
+    """Return SASL mechanisms in a list, without duplicates, in order."""
     if not isinstance(value, list):
         raise ValueError(f"{shown(value)} is not a list of SASL mechanisms")
     if not value:
@@ -110,14 +110,14 @@ def read_mechanisms(value: object) -> tuple[str, ...]:
 
 
 def read_claim_name(value: object) -> str:
-    """Return the name of a claim, which can stand in JSON as it is."""
+    """Return the name of a claim, which needs no escapes in JSON."""
     if not isinstance(value, str) or not 0 < len(value) <= 256 or not value.isprintable() or '"' in value or "\\" in value:
         raise ValueError(f"{shown(value)} is not the name of a claim")
     return value
 
 
 def read_principal_overrides(value: object) -> dict[str, int]:
-    """Return how many connections each principal may have."""
+    """Return the maximum number of connections by principal."""
     if not isinstance(value, dict):
         raise ValueError(f"{shown(value)} is not a table of principal = number")
     for principal, count in value.items():
@@ -129,7 +129,7 @@ def read_principal_overrides(value: object) -> dict[str, int]:
 
 
 def read_principals(value: object) -> tuple[str, ...]:
-    """Return principals in a list, each once, in their order."""
+    """Return principals in a list, without duplicates, in order."""
     if not isinstance(value, list):
         raise ValueError(f"{shown(value)} is not a list of principals")
     for principal in value:
@@ -139,7 +139,7 @@ def read_principals(value: object) -> tuple[str, ...]:
 
 
 def read_name(value: object) -> str:
-    """Return the name of a listener, as it stands in metrics and logs."""
+    """Return the name of a listener, as used in metrics and logs."""
     if not isinstance(value, str) or _NAME.fullmatch(value) is None:
         raise ValueError(f"{shown(value)} is not a name")
     return value
@@ -161,14 +161,14 @@ def read_topic(value: object) -> str:
 
 
 def read_class_name(value: object) -> str:
-    """Return `module:Class` as it is written; whether it can be imported is another question."""
+    """Return `module:Class` unchanged; importing it is a later check."""
     if not isinstance(value, str) or _CLASS.fullmatch(value) is None:
         raise ValueError(f"{shown(value)} names no class")
     return value
 
 
 def read_path(value: object) -> Path:
-    """Return the path of a file that may or may not be there."""
+    """Return the path of a file, which need not exist."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError(f"{shown(value)} is not a path")
     return Path(value)
@@ -217,10 +217,10 @@ WORKERS_REMEDY: Final = f'a whole number from 1 to {WORKERS_MAX}, or "auto"'
 
 
 def read_workers(value: object) -> int | Literal["auto"]:
-    """Return how many processes relay.
+    """Return the number of worker processes.
 
     Raises:
-        ValueError: it is neither such a number nor "auto".
+        ValueError: it is neither a valid number nor "auto".
     """
     if value == "auto":
         return "auto"

@@ -94,8 +94,8 @@ def test_no_observer_keeps_a_token(mechanism: str, seed: int, password: str) -> 
     assert all(value in (observer.name, "sub") for value in kept if isinstance(value, str))
 
 
-def test_tokens_beyond_16_kib_name_nobody() -> None:
-    """A token may be as long as the broker takes it; a name is read from one of ordinary size."""
+def test_tokens_beyond_16_kib_name_no_user() -> None:
+    """A token may have any length that the broker accepts; a name is read only from one of ordinary size."""
     for length, name in ((16 * 1024 - 4, "bob"), (16 * 1024, None)):
         observer = observer_of("PLAIN")
         observer.sent(tokens.plain("bob", "x" * (length - 5 + 4 if name else length)))
@@ -103,8 +103,8 @@ def test_tokens_beyond_16_kib_name_nobody() -> None:
 
 
 @pytest.mark.parametrize(("values", "name"), [(VALUES_MAX - 3, "alice"), (VALUES_MAX - 2, None), (5_000, None)])
-def test_claims_with_too_many_values_name_nobody(values: int, name: str | None) -> None:
-    """So many keys and values are read for one name: its own two, the other key, and the elements of that."""
+def test_claims_with_too_many_values_name_no_user(values: int, name: str | None) -> None:
+    """The limit counts all keys and values read: the claim's own two, the other key, and its elements."""
     payload = b'{"sub":"alice","x":[' + b",".join([b"1"] * values) + b"]}"
     assert read_claim(payload, "sub") == name
 

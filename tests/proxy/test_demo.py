@@ -152,8 +152,8 @@ class TestJudgement:
         judgement = judge(self.orders, steady(self.orders, rate), group, SECONDS)
         assert any(fault in found for found in judgement.faults)
 
-    def test_a_verdict_that_was_gone_before_somebody_looked(self) -> None:
-        """One in ten may be, on a busy machine; the line says so, and does not count them as worked out."""
+    def test_a_verdict_that_ended_before_it_was_read(self) -> None:
+        """One in ten verdicts may be, on a busy host; the line says so, and does not count them as recomputed."""
         judgement = judge(self.orders, steady(self.orders, 1_000_000), seen(2_000_000, 0, [verdict_row()] * 9, count=10), SECONDS)
         assert judgement.is_good
         assert "9 of 9 verdicts equal, 1 unseen" in judged(judgement)

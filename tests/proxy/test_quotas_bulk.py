@@ -119,7 +119,7 @@ async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> N
     assert proxy.kept == {}
 
 
-async def test_nobody_to_ask_means_no(proxy: ProxyFixture) -> None:
+async def test_without_a_terminal_nothing_is_confirmed(proxy: ProxyFixture) -> None:
     """Where there is no terminal, --yes has to be said."""
     done = await proxy.run("apply", str(proxy.file))
     assert (done.exit_code, "confirmation needs a terminal; write --yes" in done.output, proxy.kept) == (2, True, {})

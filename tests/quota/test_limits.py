@@ -57,8 +57,8 @@ def test_nothing_different_is_the_same_object() -> None:
     assert QuotaLimits.of({ALICE: 1.0, ETL: 2.0, BOTH: 3.0}).levels == CLIENT_ID_LEVEL | USER_LEVEL | USER_CLIENT_ID_LEVEL
 
 
-def test_an_entity_that_names_nobody() -> None:
-    """It is refused, and nothing is changed."""
+def test_an_entity_without_a_name() -> None:
+    """The entity is refused, and nothing is changed."""
     limits = QuotaLimits.of({ALICE: 1.0})
     with pytest.raises(QuotaError):
         limits.changed({ClientQuotaEntity(): 1.0})

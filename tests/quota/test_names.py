@@ -31,8 +31,8 @@ def test_long_names_that_begin_alike_differ() -> None:
     assert kept_name("x" * 300 + "a") != kept_name("x" * 300 + "b")
 
 
-def test_nobody_can_call_itself_by_the_short_form_of_another() -> None:
-    """A real name that reads like a short form has a short form of its own."""
+def test_no_name_equals_the_short_form_of_another() -> None:
+    """A real name that looks like a short form has a short form of its own."""
     short = kept_name("x" * 300)
     impostor = "".join(short)
     assert impostor == short

@@ -1,1 +1,1 @@
-"""What a configuration must hold beyond the types of its keys."""
+"""Checks of the configuration beyond the types of its keys."""

@@ -23,7 +23,7 @@ def can_change(config: Config) -> bool:
 
 
 def check_administration(values: dict[str, Any], listeners: Sequence[tuple[str, Listener]], place: Place) -> None:
-    """Report what does not fit together in `values`, fields of Config."""
+    """Report contradictions in `values`, fields of Config."""
     quota_admin, admin = values.get("quota_admin", QuotaAdmin()), values.get("admin")
     if quota_admin is not None:
         _check_lists(quota_admin, place)
@@ -45,7 +45,7 @@ def _check_lists(quota_admin: QuotaAdmin, place: Place) -> None:
 
 
 def _check_anonymous(quota_admin: QuotaAdmin, listeners: Sequence[tuple[str, Listener]], place: Place) -> None:
-    """A client that reaches a port without TLS and without a login is ANONYMOUS, and what it sends can be changed on the way."""
+    """Report ANONYMOUS as quota admin on an open port: any client without a login is ANONYMOUS, and without TLS bytes can be altered."""
     used = [(key, one) for key, one in listeners if one.insecure_quota_admin]
     exposed = [(key, one) for key, one in listeners if _lets_anonymous_change(quota_admin, one)]
     for key, listener in exposed:
@@ -67,7 +67,7 @@ def _lets_anonymous_change(quota_admin: QuotaAdmin, listener: Listener) -> bool:
 
 
 def advice_on_administration(config: Config) -> list[str]:
-    """Return what is right and could be safer."""
+    """Return advice on settings that are valid and could be safer."""
     return [
         f"listener {listener.name}: a client that reaches {listener.address} without a login is {ANONYMOUS} and may change quotas"
         for listener in config.listeners
@@ -76,7 +76,7 @@ def advice_on_administration(config: Config) -> list[str]:
 
 
 def advice_on_metrics(config: Config) -> list[str]:
-    """Return who sees names of clients in /metrics, where the port can be reached from elsewhere."""
+    """Return advice on client names in /metrics, when the port can be reached from other hosts."""
     admin = config.admin
     if admin.address is None or admin.address.is_loopback:
         return []
@@ -105,7 +105,7 @@ def _check_admin(admin: Admin, place: Place) -> None:
 
 
 def check_admin_files(config: Config, place: Place, file: Path | None = None) -> None:
-    """Report files that cannot be used; `file` is the configuration itself, in which it stands who may change quotas."""
+    """Report files that cannot be used; `file` is the configuration itself, which says who may change quotas."""
     if file is not None and can_change(config) and (mode := file.stat().st_mode) & _WRITABLE_BY_OTHERS:
         place.problems.append(
             Problem(

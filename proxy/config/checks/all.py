@@ -17,7 +17,7 @@ from proxy.config.toml_reader import Place
 
 
 def check_together(values: dict[str, Any], place: Place) -> None:
-    """Report what does not fit together in `values`: fields of Config, those missing or None that could not be read."""
+    """Report contradictions in `values`: fields of Config; missing or None are those that could not be read."""
     listeners = [(f"listener[{at}]", one) for at, one in enumerate(values.get("listeners") or (), 1) if one is not None]
     _check_names(listeners, place)
     _check_listener_tables(listeners, values, place)
@@ -57,7 +57,7 @@ def _check_names(listeners: Sequence[tuple[str, Listener]], place: Place) -> Non
 
 
 def _check_listener_tables(listeners: Sequence[tuple[str, Listener]], values: dict[str, Any], place: Place) -> None:
-    """No two addresses of this process may be one port."""
+    """Report addresses of this process with the same port."""
     taken: list[tuple[str, HostPort]] = []
     for key, listener in listeners:
         taken.append((f"{key}.address", listener.address))
@@ -84,7 +84,7 @@ _SASL, _OPEN = ("SASL_SSL", "SASL_PLAINTEXT"), ("SSL", "PLAINTEXT")
 
 
 def advice_on(config: Config) -> list[str]:
-    """Return what is right and could be safer."""
+    """Return advice on settings that are valid and could be safer."""
     undeclared = [
         f'listener {listener.name}: protocol = "auto" lets the brokers judge who has to log in; '
         f'declare "{_SASL[listener.tls is None]}" where they want a login, "{_OPEN[listener.tls is None]}" where they do not'
@@ -127,7 +127,7 @@ def _check_connections(connections: Connections, listeners: Sequence[tuple[str, 
 
 
 def default_name(at: int) -> str:
-    """Return the name of the listener at place `at`, from 1, that was not given one."""
+    """Return the name of listener number `at`, from 1, that has no name in the configuration."""
     return "default" if at == 1 else f"listener-{at}"
 
 

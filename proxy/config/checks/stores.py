@@ -1,4 +1,4 @@
-"""Checks of quota store settings that contradict each other, and of the secrets that they name."""
+"""Checks of quota store settings that contradict each other, and of their secrets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_STORE: Final = {
 
 
 def check_stores(quotas: Quotas, place: Place) -> None:
-    """Report what a store needs and has not, and what no store of this kind looks at."""
+    """Report settings that the store needs and that are missing, and settings that have no effect with it."""
     key, remedy = _NEEDED.get(quotas.store, (None, ""))
     if key is not None and getattr(quotas, key) is None:
         place.add(f"quotas.{key}", f'is missing with store = "{quotas.store}"', f"write {remedy}")
@@ -39,7 +39,7 @@ def check_stores(quotas: Quotas, place: Place) -> None:
 
 
 def check_store_secrets(config: Config, place: Place) -> None:
-    """Report a login at ZooKeeper that cannot be had."""
+    """Report a ZooKeeper login whose secret cannot be read."""
     path = config.quotas.auth_file
     if path is None:
         return

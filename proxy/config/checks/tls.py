@@ -1,4 +1,4 @@
-"""Checks of TLS settings that contradict each other, and of the files that they name."""
+"""Checks of TLS settings that contradict each other, and of their files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from proxy.config.sections.tls import ListenerTls
 from proxy.config.toml_reader import Place
 
 KEY_LOG = "SSLKEYLOGFILE"
-_SETTING = {"ca": "client_ca"}  # a listener's name for it
+_SETTING = {"ca": "client_ca"}  # the key of a listener's certificate
 
 
 def check_tls(listeners: Sequence[tuple[str, Any]], upstreams: Sequence[tuple[str, Any]], place: Place) -> None:
-    """Report what does not fit together in the settings for TLS."""
+    """Report contradictions in the settings for TLS."""
     for key, listener in listeners:
         tls, protocol = listener.tls, listener.protocol
         if listener.sni is not None:
@@ -58,7 +58,7 @@ def _check_sni(key: str, listener: Any, place: Place) -> None:
 
 
 def advice_on_names(config: Config) -> list[str]:
-    """Return which names of a listener's template are not in its certificate, so that clients would not believe them."""
+    """Return the names of a listener's template that are not in its certificate, so that clients would refuse them."""
     advice = []
     for listener in config.listeners:
         if listener.sni is None or listener.tls is None:
@@ -83,7 +83,7 @@ def _is_broker(names: ServerNames, name: str) -> bool:
 
 
 def is_covered(name: str, held: Sequence[str]) -> bool:
-    """Say whether one of the names that a certificate holds is `name`; a wildcard stands for one first part. Source: RFC 9525, 6.3."""
+    """Whether `name` matches one of a certificate's names; a wildcard stands for the first label. Source: RFC 9525, 6.3."""
     plain = name.lower().removesuffix(".")
     _, _, parent = plain.partition(".")
     return any(one in (plain, f"*.{parent}") for one in held)

@@ -12,7 +12,7 @@ from proxy.config.toml_reader import Place
 
 
 def check_upstreams(listeners: Sequence[tuple[str, Any]], upstream: Upstream | None, place: Place) -> None:
-    """Report what does not fit between what brokers speak and what their clients do."""
+    """Report contradictions between the protocols of brokers and listeners."""
     for key, one in upstreams_in(listeners, upstream):
         if one.tls is not None and (one.protocol or "").endswith("PLAINTEXT"):
             secure = (one.protocol or "").replace("PLAINTEXT", "SSL")
@@ -38,7 +38,7 @@ def check_upstreams(listeners: Sequence[tuple[str, Any]], upstream: Upstream | N
 
 
 def advice_on_clear_text(config: Config) -> list[str]:
-    """Return which listeners take TLS off what others can read further on."""
+    """Return the listeners that remove TLS from bytes that are readable on the way to the broker."""
     open_ones = [
         (listener.name, MAIN if listener.upstream is None else f"listener.{MAIN}")
         for listener in config.listeners

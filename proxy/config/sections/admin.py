@@ -1,4 +1,4 @@
-"""`[quota_admin]`, `[audit]` and `[admin]`: who may read and change quotas, what is written down, and the port for operators."""
+"""`[quota_admin]`, `[audit]` and `[admin]`: who may read and change quotas, the audit log, and the port for operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOKEN: Final = re.compile(rb"[\x21-\x7e]{16,4096}")
 
 
 def read_principal(value: object) -> str:
-    """Return a principal, which is matched letter by letter."""
+    """Return a principal, which is compared exactly."""
     if not isinstance(value, str) or not all(value.partition(":")[::2]) or value != value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a principal")
     if value.partition(":")[2] == "*":
@@ -52,21 +52,21 @@ class QuotaAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """Who may read and change quotas by Kafka's APIs."""
 
     authority: Authority = "nobody"
-    """Who decides: no client may; the listed principals may; the principals that the broker lets alter configurations may."""
+    """Who is authorized: no client; the listed principals; the principals that the broker lets alter configurations."""
     principals: _Principals = ()
-    """Who may change quotas, and read them."""
+    """Principals that may change quotas, and read them."""
     super_principals: _Principals = ()
-    """Who may change what is for themselves, too."""
+    """Principals that may also change quotas that apply to themselves."""
     describe_principals: _Principals = ()
-    """Who may only read them."""
+    """Principals that may only read quotas."""
     describe_self: bool = False
-    """Whether users who logged in may read the quotas that can hold for themselves."""
+    """Whether authenticated users may read the quotas that can apply to themselves."""
     deny_self: bool = True
     """Only super principals may change the quota of their own user, or the default quota that applies to them."""
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written down about changes of quotas."""
+    """The log of changes of quotas."""
 
     file: Annotated[Path | None, Reader(read_path, "the path of a file")] = None
     """None: the last lines are kept in memory."""
@@ -76,7 +76,7 @@ class AdminToken(msgspec.Struct, frozen=True, kw_only=True):
     """A bearer token of the admin port."""
 
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")]
-    """Stands in the audit log for its holder: Token:NAME."""
+    """The holder's name in the audit log: Token:NAME."""
     file: Annotated[Path, Reader(read_path, "the path of a file that holds nothing but the token")]
     role: Literal["read", "write"] = "read"
 
@@ -84,7 +84,7 @@ class AdminToken(msgspec.Struct, frozen=True, kw_only=True):
         """Return the token.
 
         Raises:
-            CredentialsError: it is missing, open to others or no token.
+            CredentialsError: it is missing, readable by others or not a token.
         """
         token = read_secret("file", self.file)
         if _TOKEN.fullmatch(token) is None:
@@ -97,29 +97,29 @@ class AdminTls(msgspec.Struct, frozen=True, kw_only=True):
     """TLS of the admin port."""
 
     certificate: _Pem
-    """With those between it and its root behind it."""
+    """Followed by the intermediate certificates."""
     key: _Pem
     key_password_file: _File = None
 
     def files(self) -> TlsFiles:
-        """The files behind the context."""
+        """The files of the context."""
         return TlsFiles(self.certificate, self.key, self.key_password_file)
 
     def context_of(self, files: TlsFiles) -> Any:
-        """Make the context; raises `CredentialsError`."""
+        """Return the context; raises `CredentialsError`."""
         return server_context(files, "none", wall_time_s())
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True):
-    """The port for operators: metrics, health, the state of quotas, and changing them."""
+    """The port for operators: metrics, health, quotas and their administration."""
 
     address: Annotated[HostPort | None, Reader(read_listen, HOST_PORT_REMEDY)] = None
     tokens: tuple[AdminToken, ...] = ()
     tls: AdminTls | None = None
     """None: plain HTTP."""
     open_quotas: bool = False
-    """Whether /quotas, which names users and client-ids, is shown to other machines without a token too."""
+    """Whether /quotas, which contains users and client-ids, is shown to other hosts without a token too."""
     metrics_names: MetricsNames = "local"
-    """To whom /metrics names clients: to this machine and holders of a token, or to all who reach the port."""
+    """Who sees the names of clients in /metrics: this host and holders of a token, or all who reach the port."""
     ip_series: Annotated[int, msgspec.Meta(ge=0, le=100, description="a whole number from 0 to 100")] = 0
-    """How many addresses have a series with their connection rate."""
+    """Number of addresses with a series of their connection rate."""

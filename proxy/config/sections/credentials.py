@@ -1,4 +1,4 @@
-"""A certificate, its key and the authorities to trust: read, checked, made into a TLS context."""
+"""A certificate, its key and trusted authorities: read, checked, made into a TLS context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ClientAuth = Literal["none", "requested", "required"]
 
-_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; those of 1.3 are all right
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; all of TLS 1.3 are secure
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _SERVER_NAME: Final = "sluice_server_name"
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -25,9 +25,9 @@ class CredentialsError(ValueError):
     """A file that cannot be used.
 
     Attributes:
-        key: the setting that names the file.
+        key: the setting with the file's name.
         problem: what is wrong.
-        remedy: what to do.
+        remedy: what to change.
     """
 
     def __init__(self, key: str, problem: str, remedy: str) -> None:
@@ -41,7 +41,7 @@ _READABLE: Final = "name a file that Sluice may read"
 
 
 class TlsFiles(NamedTuple):
-    """Where things lie; each name is that of its setting."""
+    """The files of a context; each name is that of its setting."""
 
     certificate: Path | None = None
     key: Path | None = None
@@ -49,7 +49,7 @@ class TlsFiles(NamedTuple):
     ca: Path | None = None
 
     def digest(self) -> bytes:
-        """Return a value that changes with the contents of the files; what cannot be read counts as empty."""
+        """Return a digest of the contents of the files; an unreadable file counts as empty."""
         digest = hashlib.sha256()
         for path in filter(None, self):
             try:
@@ -61,14 +61,14 @@ class TlsFiles(NamedTuple):
 
 
 def server_context(files: TlsFiles, client_auth: ClientAuth, now_s: float) -> ssl.SSLContext:
-    """Make the context of a listener; `now_s` is the wall time.
+    """Return the context of a listener; `now_s` is the wall-clock time.
 
     Raises:
-        CredentialsError: a file is missing, unreadable, open to others, expired or does not fit the others.
+        CredentialsError: a file is missing, unreadable, readable by others, expired or inconsistent with the others.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _harden(context)
-    context.num_tickets = 0  # who never reads them and closes would send RST instead of FIN, and lose what is on its way
+    context.num_tickets = 0  # a client that never reads them and closes would send RST instead of FIN, and lose data in flight
     context.sni_callback = _note_server_name
     _load_own(context, files, now_s)
     context.verify_mode = _VERIFY[client_auth]
@@ -78,7 +78,7 @@ def server_context(files: TlsFiles, client_auth: ClientAuth, now_s: float) -> ss
 
 
 def client_context(files: TlsFiles, *, verify: bool, now_s: float, kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
-    """Make the context towards brokers, one of `kind`: without `ca`, the system's authorities are trusted.
+    """Return the context for brokers, of class `kind`; without `ca` the system's authorities are trusted.
 
     Raises:
         CredentialsError: as for a listener.
@@ -98,31 +98,31 @@ def client_context(files: TlsFiles, *, verify: bool, now_s: float, kind: type[ss
 
 
 def server_name_of(tls: ssl.SSLObject) -> str | None:
-    """Return the host name that a client of a listener asked for (SNI)."""
+    """Return the host name that a listener's client requested (SNI)."""
     return getattr(tls, _SERVER_NAME, None)
 
 
 def _note_server_name(tls: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
-    """OpenSSL tells it once, in the handshake, and keeps it to itself afterwards."""
+    """Store the name: OpenSSL reports it once, in the handshake."""
     setattr(tls, _SERVER_NAME, name)
 
 
 def expires_at_s(certificate: Path) -> float:
-    """Return when the first certificate of a file ends, in seconds of wall time.
+    """Return when the first certificate of a file expires, in seconds of wall-clock time.
 
     Raises:
-        CredentialsError: there is none to be read.
+        CredentialsError: the file has no readable certificate.
     """
     return _read_certificate(certificate).not_valid_after_utc.timestamp()
 
 
 def host_names_of(certificate: Path) -> list[str]:
-    """Return the host names that the first certificate of a file is for, in lower case.
+    """Return the host names of the first certificate of a file, in lower case.
 
     Raises:
-        CredentialsError: there is none to be read.
+        CredentialsError: the file has no readable certificate.
     """
-    from cryptography import x509  # only here and below: who has no certificate loads no cryptography
+    from cryptography import x509  # imported here and below, since only certificates need it
 
     try:
         names = _read_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -150,7 +150,7 @@ def _load_own(context: ssl.SSLContext, files: TlsFiles, now_s: float) -> None:
         _check_secret("key", files.key)
     password = None if files.key_password_file is None else read_secret("key_password_file", files.key_password_file)
     try:
-        # a function, so that no prompt appears at the terminal for the password of a key
+        # a function, so that OpenSSL does not ask at the terminal for the password of a key
         context.load_cert_chain(files.certificate, files.key, lambda: password or b"")
     except ssl.SSLError as error:
         raise CredentialsError("key", *_key_problem(files, error)) from error
@@ -190,7 +190,7 @@ def _read_certificate(path: Path) -> Certificate:
 
 
 def _check_secret(key: str, path: Path) -> None:
-    """Only its owner may read a secret."""
+    """Refuse a secret that others than its owner may read."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -202,10 +202,10 @@ def _check_secret(key: str, path: Path) -> None:
 
 
 def read_secret(key: str, path: Path) -> bytes:
-    """Return what a file holds that only its owner may read, without the end of its line; `key` is the setting that names it.
+    """Return the content of a file that only its owner may read, without the line end; `key` is the setting with its name.
 
     Raises:
-        CredentialsError: it is missing, unreadable or open to others.
+        CredentialsError: it is missing, unreadable or readable by others.
     """
     _check_secret(key, path)
     try:

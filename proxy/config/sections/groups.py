@@ -1,4 +1,4 @@
-"""`[[group]]`: groups that the operator declares, and what may be wrong with them together."""
+"""`[[group]]`: the operator's declared groups, and the checks of all of them together."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from quota.groups.pattern import Pattern
 
 GROUPS_MAX: Final = 1_000
 PATTERNS_MAX: Final = 100
-"""Of one condition."""
+"""Maximum for one condition."""
 DEPTH_MAX: Final = 8
-"""Of a group below its topmost parent: each costs every request of its members another record."""
+"""Maximum depth of a group below its topmost parent: each level costs every request of its members another record."""
 NAME_REMEDY: Final = "1 to 64 letters, digits, dots, dashes or underscores"
 PATTERNS_REMEDY: Final = 'a pattern such as "etl-*", or a list of them; * is any run of characters, ? is one'
 
 
 def _listed(read: Callable[[object], Any], value: object, what: str) -> tuple[Any, ...]:
-    """Return one value, or those of a list, each once."""
+    """Return one value, or those of a list, without duplicates."""
     values = value if isinstance(value, list) else [value]
     if not values:
         raise ValueError(f"names no {what}")
@@ -70,7 +70,7 @@ _Number = Annotated[float | None, Reader(_read_number, "a number above 0, such a
 
 
 class GroupMatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is in a group: all that is written has to hold."""
+    """Conditions of membership; all given ones have to hold."""
 
     user: _Patterns = None
     client_id: _Patterns = None
@@ -79,7 +79,7 @@ class GroupMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """What its members may together."""
+    """The common limits of the members."""
 
     producer_byte_rate: _Rate = None
     consumer_byte_rate: _Rate = None
@@ -88,7 +88,7 @@ class GroupBudget(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> dict[ClientQuotaType, float]:
-        """Units per second, by type, as far as they are limited."""
+        """Return the limits in units per second, by type."""
         bounds = {
             ClientQuotaType.PRODUCE: self.producer_byte_rate,
             ClientQuotaType.FETCH: self.consumer_byte_rate,
@@ -103,18 +103,18 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Reader(read_name, NAME_REMEDY)]
     match: GroupMatch | None = None
-    """None: it has no members of its own and is only a parent."""
+    """None: a group without members of its own, which is only a parent."""
     budget: GroupBudget | None = None
     parent: Annotated[str | None, Reader(read_name, "the name of another [[group]]")] = None
 
 
 def declared_groups(groups: Sequence[Group]) -> DeclaredGroups:
-    """Return the groups of a configuration that was checked."""
+    """Return the groups of a validated configuration."""
     return DeclaredGroups([DeclaredGroup(group.name, _conditions(group.match), _bounds(group), group.parent) for group in groups])
 
 
 def check_groups(groups: Iterable[tuple[str, Group]], listeners: Sequence[str], place: Place) -> None:
-    """Report what does not fit together: names, parents, listeners, budgets. `groups` come with where they stand."""
+    """Report contradictions in names, parents, listeners and budgets. `groups` are given with their keys."""
     found = list(groups)
     if len(found) > GROUPS_MAX:
         place.add("group", f"there are {len(found)} groups, at most {GROUPS_MAX} are taken", "write patterns that take in more clients")
@@ -142,7 +142,7 @@ def _check_parent(key: str, group: Group, by_name: dict[str, Group], place: Plac
     while above.parent is not None:
         if above.parent not in by_name:
             if above is group:
-                import difflib  # only here: a file as it should be needs no guess
+                import difflib  # imported here, since a valid file needs no suggestion
 
                 near = difflib.get_close_matches(above.parent, by_name, n=1)
                 remedy = f"did you mean {near[0]}?" if near else "write the name of another [[group]]"

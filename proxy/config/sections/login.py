@@ -1,4 +1,4 @@
-"""`[upstream.credentials]` and `[canary]`: how Sluice itself logs in at brokers, if it does. Secrets stand in files or the environment."""
+"""`[upstream.credentials]` and `[canary]`: Sluice's own logins at brokers. Secrets are in files or the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxy.config.toml_reader import Place, Reader
 from proxy.config.values import read_path
 
 SECRET_BYTES_MAX: Final = 64 * 1024
-"""Tokens of some identity providers are long; longer than this is another file."""
+"""Tokens of some identity providers are long; a longer file is not a token."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
@@ -39,24 +39,24 @@ _File = Annotated[Path | None, Reader(read_path, "the path of a file that only i
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """One account of Sluice's own. Files are read anew for every login, so a new password or token needs no reload."""
+    """One account of Sluice's own. Files are read for every login, so a new password or token needs no reload."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     username: Annotated[str | None, Reader(_read_username, "the name of a user")] = None
-    """None with OAUTHBEARER, where the token names the user."""
+    """None with OAUTHBEARER, where the token contains the user."""
     password_file: _File = None
     password_env: Annotated[str | None, Reader(_read_variable, "the name of an environment variable")] = None
-    """Instead of a file: the environment variable that holds the password."""
+    """The environment variable with the password, in place of a file."""
     token_file: _File = None
     """With OAUTHBEARER."""
     insecure_plain: bool = False
     """Whether a password or token may cross a network without TLS."""
 
     def secret(self) -> Secret:
-        """Return the password or token as it is now.
+        """Return the current password or token.
 
         Raises:
-            CredentialsError: it cannot be had; nothing of it is in the text.
+            CredentialsError: it cannot be read; the text contains nothing of it.
         """
         if self.password_env is not None:
             return Secret(_from_environment(self.password_env))
@@ -88,7 +88,7 @@ def _text_of(key: str, where: str, secret: bytes) -> str:
 
 
 def check_credentials(upstreams: Sequence[tuple[str, Any]], canary: Credentials | None, place: Place) -> None:
-    """Report what does not fit together in Sluice's own logins; the first upstream is the one that the canary is used at."""
+    """Report contradictions in Sluice's own logins; the canary is used at the first upstream."""
     for key, upstream in upstreams:
         if upstream.credentials is not None:
             _check_parts(f"{key}.credentials", upstream.credentials, place)
@@ -138,7 +138,7 @@ def _check_exposed(key: str, one: Credentials, upstream: Any, place: Place) -> N
 
 
 def check_secrets(logins: Iterable[tuple[str, Credentials | None]], place: Place) -> None:
-    """Report secrets that cannot be had."""
+    """Report secrets that cannot be read."""
     for key, one in logins:
         if one is None:
             continue

@@ -1,7 +1,7 @@
-"""`ssl.principal.mapping.rules`: a distinguished name becomes a principal's name, in Kafka's syntax.
+"""`ssl.principal.mapping.rules`: maps a distinguished name to a principal's name, in Kafka's syntax.
 
-Rules stand behind one another, parted by commas: `RULE:pattern/replacement/`, with `L` or `U` behind it for the case, or
-`DEFAULT`. The first whose pattern fits the whole name counts.
+Rules are separated by commas: `RULE:pattern/replacement/`, followed by `L` or `U` for lower or upper case, or
+`DEFAULT`. The first rule whose pattern matches the whole name applies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SYNTAX: Final = "DEFAULT or RULE:pattern/replacement/ with L or U behind it, par
 
 
 class MappingRuleError(ValueError):
-    """A rule that does not parse; the text says which; `SYNTAX` says how rules look."""
+    """A rule with a syntax error; the text says which; `SYNTAX` is the syntax."""
 
 
 class _Rule(NamedTuple):
@@ -34,7 +34,7 @@ class PrincipalMapping:
         """Parse rules.
 
         Raises:
-            MappingRuleError: one of them is wrong.
+            MappingRuleError: one of them is invalid.
         """
         self._rules = [_parse(rule) for rule in _split(text)]
 
@@ -54,7 +54,7 @@ class PrincipalMapping:
 
 def _split(text: str) -> list[str]:
     rules = (match.group(1) for match in _SPLITTER.finditer(text.strip()))
-    return [rule for rule in rules if rule]  # Kafka passes over empty ones, too
+    return [rule for rule in rules if rule]  # Kafka skips empty ones, too
 
 
 def _parse(rule: str) -> _Rule:
@@ -81,7 +81,7 @@ def _check_references(rule: str, replacement: str, pattern: re.Pattern[str]) -> 
 
 
 def _expand(match: re.Match[str], replacement: str) -> str:
-    """Java's way to write groups, $1 and ${name}, with as many digits as there are groups for; a backslash takes what follows as it is."""
+    """Expand Java's group references, $1 and ${name}; a number has as many digits as there are groups for. A backslash escapes."""
     return _REFERENCE.sub(lambda reference: _referred(match, reference), replacement)
 
 
@@ -94,4 +94,4 @@ def _referred(match: re.Match[str], reference: re.Match[str]) -> str:
     for digits in range(len(number), 0, -1):
         if int(number[:digits]) <= match.re.groups:
             return (match.group(int(number[:digits])) or "") + number[digits:]
-    return reference.group()  # Kafka lets a number that no group has stand
+    return reference.group()  # Kafka keeps the number of a group that does not exist

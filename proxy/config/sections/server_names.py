@@ -1,4 +1,4 @@
-"""Which broker a host name stands for, where all of them share one port: templates such as `broker-{node_id}.kafka.example.org`."""
+"""Host names of brokers that share one port: templates such as `broker-{node_id}.kafka.example.org`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ NAME_REMEDY: Final = "a host name; addresses are not sent in SNI"
 
 
 class UnknownServerNameError(Exception):
-    """A client asked for a name that stands for nothing here, or for none; the text says which."""
+    """A client requested an unknown host name, or none; the text says which."""
 
 
 class ServerNames:
-    """The names of one listener.
+    """The host names of one listener.
 
     Args:
-        bootstrap: the name that leads to whichever broker answers.
-        broker: the template of a broker's own name.
-        others_bootstrap: whether other names, and none, lead where `bootstrap` does; otherwise nowhere.
+        bootstrap: the name that stands for any broker.
+        broker: the template of the brokers' names.
+        others_bootstrap: whether unknown names, and a missing name, stand for any broker; otherwise they are refused.
     """
 
     __slots__ = ("_bootstrap", "_broker", "_node_id", "_others_bootstrap")
@@ -36,14 +36,14 @@ class ServerNames:
         self._others_bootstrap = others_bootstrap
 
     def name_of(self, node_id: int) -> str:
-        """The name that leads to a broker."""
+        """Return the host name of a broker."""
         return self._broker.replace(NODE_ID, str(node_id))
 
     def node_of(self, name: str | None) -> int | None:
-        """Return which broker a client wants that named `name`; None: whichever answers.
+        """Return the broker of a host name; None: any broker.
 
         Raises:
-            UnknownServerNameError: the name leads nowhere.
+            UnknownServerNameError: the name is unknown.
         """
         plain = None if name is None else _plain(name)
         if plain is not None:
@@ -58,10 +58,10 @@ class ServerNames:
 
 
 def read_bootstrap_name(value: object) -> str:
-    """Return a name that clients can send.
+    """Return a host name that clients can send.
 
     Raises:
-        ValueError: it is an address, or no name.
+        ValueError: it is an IP address, or not a host name.
     """
     name = read_host(value)
     if ip_of(name) is not None:
@@ -73,7 +73,7 @@ def read_broker_name(value: object) -> str:
     """Return the template of brokers' names.
 
     Raises:
-        ValueError: it does not name each broker differently, or some of its names are none.
+        ValueError: the names of two brokers could be equal, or are not host names.
     """
     if not isinstance(value, str) or value.count(NODE_ID) != 1:
         raise ValueError(f"does not have {NODE_ID} in it once")
@@ -85,5 +85,5 @@ def read_broker_name(value: object) -> str:
 
 
 def _plain(name: str) -> str:
-    """As it is compared: case does not count, nor does a dot at the end."""
+    """Return a name in the form used for comparison: lower case, without a trailing dot."""
     return name.lower().removesuffix(".")

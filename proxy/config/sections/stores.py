@@ -1,4 +1,4 @@
-"""Which settings of `[quotas]` belong to which store, and what is wrong with them."""
+"""The settings of `[quotas]` that belong to each store, and their validation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHROOT: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 
 def read_connect(value: object) -> str:
-    """Return where ZooKeeper is: HOST:PORT[,HOST:PORT...][/CHROOT], as brokers have it in zookeeper.connect."""
+    """Return the address of ZooKeeper: HOST:PORT[,HOST:PORT...][/CHROOT], as in the brokers' zookeeper.connect."""
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not a text")
     hosts, slash, chroot = value.partition("/")
@@ -31,7 +31,7 @@ def read_zookeeper_auth(path: Path) -> str:
     """Return `user:password` of ZooKeeper's digest scheme, from a file that only its owner may read.
 
     Raises:
-        CredentialsError: it cannot be had; nothing of it is in the text.
+        CredentialsError: the file cannot be used; the text contains nothing of it.
     """
     secret = read_secret("auth_file", path)
     try:

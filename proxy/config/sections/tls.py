@@ -1,4 +1,4 @@
-"""`[listener.tls]` and `[upstream.tls]`: the files, and what they are good for."""
+"""`[listener.tls]` and `[upstream.tls]`: the files and their use."""
 
 from __future__ import annotations
 
@@ -29,63 +29,63 @@ _Certificate = Annotated[Path, Reader(read_path, "the path of a file in PEM")]
 
 
 class ListenerTls(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS towards the clients of a listener. Files are read again when they change."""
+    """TLS with the clients of a listener. Files are read again when they change."""
 
     certificate: _Certificate
-    """With those between it and its root behind it."""
+    """Followed by the intermediate certificates."""
     key: _Certificate
     key_password_file: _File = None
     client_auth: ClientAuth = "none"
-    """Whether clients show a certificate: never, when they have one, always."""
+    """Whether clients present a certificate: never, optionally, always."""
     client_ca: _File = None
-    """The authorities that sign those."""
+    """The authorities of client certificates."""
     principal_mapping_rules: Annotated[str, Reader(_read_rules, SYNTAX)] = "DEFAULT"
     """Kafka's ssl.principal.mapping.rules."""
 
     def files(self) -> TlsFiles:
-        """The files behind the context."""
+        """The files of the context."""
         return TlsFiles(self.certificate, self.key, self.key_password_file, self.client_ca)
 
     def context_of(self, files: TlsFiles) -> Any:
-        """Make the context; raises `CredentialsError`."""
+        """Return the context; raises `CredentialsError`."""
         return server_context(files, self.client_auth, wall_time_s())
 
 
 class ListenerSni(msgspec.Struct, frozen=True, kw_only=True):
-    """One port for all brokers: clients say by the host name in their first message of TLS which one they want."""
+    """One port for all brokers: clients select the broker by the host name in their TLS ClientHello."""
 
     bootstrap: Annotated[str, Reader(read_bootstrap_name, NAME_REMEDY)]
-    """The name at which clients begin."""
+    """The host name for bootstrapping."""
     broker: Annotated[str, Reader(read_broker_name, BROKER_REMEDY)]
-    """The name of each broker, with its number in place of {node_id}."""
+    """The host name of each broker, with its node id in place of {node_id}."""
     others: Literal["close", "bootstrap"] = "close"
-    """What becomes of clients that ask for another name, or for none."""
+    """How clients are treated that request another name, or none."""
     advertised_port: Annotated[int, msgspec.Meta(ge=1, le=65_535, description="a port from 1 to 65535")] | None = None
-    """The advertised port, where a load balancer stands in front. None: that of the listener."""
+    """The advertised port, behind a load balancer. None: that of the listener."""
 
     def names(self) -> ServerNames:
-        """Which broker a name stands for."""
+        """Return the mapping from host names to brokers."""
         return ServerNames(self.bootstrap, self.broker, others_bootstrap=self.others == "bootstrap")
 
 
 class UpstreamTls(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS towards brokers."""
+    """TLS with brokers."""
 
     ca: _File = None
-    """The authorities that sign the brokers' certificates. None: those of the system."""
+    """The authorities of the brokers' certificates. None: those of the system."""
     certificate: _File = None
-    """Sluice's own, for brokers that ask for one."""
+    """Sluice's own certificate, for brokers that request one."""
     key: _File = None
     key_password_file: _File = None
     server_name: Annotated[str | None, Reader(read_reachable_host, HOST_REMEDY)] = None
     """The name in the brokers' certificates. None: the host that is connected to."""
     insecure_skip_verify: bool = False
-    """Take any certificate: who can reach the network between can be the broker."""
+    """Accept any certificate: a host in the network between can then pose as the broker."""
 
     def files(self) -> TlsFiles:
-        """The files behind the context."""
+        """The files of the context."""
         return TlsFiles(self.certificate, self.key, self.key_password_file, self.ca)
 
     def context_of(self, files: TlsFiles) -> Any:
-        """Make the context; raises `CredentialsError`."""
+        """Return the context; raises `CredentialsError`."""
         return client_context(files, verify=not self.insecure_skip_verify, now_s=wall_time_s())

@@ -1,4 +1,4 @@
-"""`[upstream]`, and `[listener.upstream]` for a listener whose clients reach another listener of the brokers."""
+"""`[upstream]`, and `[listener.upstream]` for a listener whose clients use another listener of the brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.config.values import read_bootstrap, read_protocol
 UpstreamProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 
 MAIN: Final = "upstream"
-"""Where the brokers are met unless a listener says otherwise."""
+"""The name of the upstream for listeners without their own."""
 
 
 def _read_upstream_protocol(value: object) -> str:
@@ -27,24 +27,24 @@ def _read_upstream_protocol(value: object) -> str:
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster behind, by one of its listeners: where it is first met."""
+    """The cluster, by the bootstrap addresses of one of its listeners."""
 
     bootstrap: Annotated[tuple[HostPort, ...], Reader(read_bootstrap, 'a list such as ["kafka-1:9092", "kafka-2:9092"]')]
     protocol: Annotated[UpstreamProtocol | None, Reader(_read_upstream_protocol, '"PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"')] = (
         None
     )
-    """What the brokers speak there. None: TLS where `tls` is given, and a login where they ask for one."""
+    """The protocol of that listener. None: TLS when `tls` is given, and a login when the brokers require one."""
     tls: UpstreamTls | None = None
-    """None: plain connections to brokers."""
+    """None: connections to brokers without TLS."""
     credentials: Credentials | None = None
-    """Sluice's own login, for its own questions; clients log in themselves. None: it does without."""
+    """Sluice's own login, for its own requests; clients log in themselves. None: without a login."""
 
     @property
     def uses_tls(self) -> bool:
-        """Whether brokers are met by TLS."""
+        """Whether connections to brokers use TLS."""
         return self.tls is not None or (self.protocol or "").endswith("SSL")
 
     @property
     def wants_login(self) -> bool | None:
-        """Whether brokers ask for a login there; None: not declared."""
+        """Whether the brokers require a login there; None: not configured."""
         return None if self.protocol is None else self.protocol.startswith("SASL")

@@ -10,7 +10,7 @@ from proxy.config.sections.upstream import MAIN, Upstream
 
 
 def upstreams_in(listeners: Iterable[tuple[str, Any]], upstream: Upstream | None) -> list[tuple[str, Upstream]]:
-    """Return every upstream that is written down, with its key."""
+    """Return every configured upstream with its key."""
     own = [(f"{key}.{MAIN}", listener.upstream) for key, listener in listeners if listener.upstream is not None]
     return own if upstream is None else [(MAIN, upstream), *own]
 

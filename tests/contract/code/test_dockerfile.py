@@ -99,7 +99,7 @@ def test_every_package_from_an_index_has_its_hash() -> None:
         assert "--hash=sha256:" in (ROOT / name).read_text()
 
 
-def test_it_runs_as_somebody_and_ends_by_sigterm() -> None:
+def test_it_runs_as_an_unprivileged_user_and_ends_by_sigterm() -> None:
     """The user is a number other than 0, so that an orchestrator can check it; the signal is the one that drains."""
     (user,) = FINAL.all("USER")
     assert all(part.isdecimal() and int(part) > 0 for part in user.split(":"))

@@ -130,8 +130,8 @@ async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaClust
     assert opened.content.quotas == {BOB: {PRODUCE: 1.0}}
 
 
-async def test_brokers_that_say_nothing_hold_up_nobody(kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last good quotas hold, the state says why, a change is refused in the end; then everything goes on."""
+async def test_silent_brokers_delay_no_client(kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last good quotas apply, the state says why, and a change is refused in the end; afterwards everything works again."""
     monkeypatch.setattr("proxy.quota_store.topic.log.REQUEST_MS", 500)
     monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 0.2)
     monkeypatch.setattr("proxy.quota_store.topic.worker.COMMIT_S", 1.0)

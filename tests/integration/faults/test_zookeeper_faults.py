@@ -138,8 +138,8 @@ async def until(good: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def test_b2_a_zookeeper_that_says_nothing_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes the connection and is silent: a change ends without knowing whether it was made; the loop is free meanwhile."""
+async def test_b2_a_silent_zookeeper_delays_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZooKeeper accepts the connection and never answers: a change ends with an unknown result, and the event loop is free meanwhile."""
     monkeypatch.setattr("proxy.quota_store.zookeeper.client.CALL_S", 0.5)
     with ZookeeperServer("zookeeper-frozen") as server:
         async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:

@@ -77,7 +77,7 @@ def test_without_credentials_it_says_what_they_would_bring(sasl_kafka: KafkaClus
     assert said["enables"] == ["early topology", "topic store", "forward mode", "metering topic"]
 
 
-def test_a_wrong_password_hurts_nobody(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_wrong_password_affects_no_client(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
     """One line in the log and a state in /readyz; clients log in and produce as ever. The right password works at once."""
     password = write_secret(tmp_path / "password", sasl.PASSWORD + "-wrong")
     topic = new_topic(sasl_kafka.bootstrap, "own-login")
@@ -111,8 +111,8 @@ def accounts(directory: Path) -> dict[str, Credentials]:
 
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
-async def test_one_question_as_somebody(mechanism: str, sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """By each mechanism a question is asked on a connection of its own, and its whole answer comes back; a wrong password asks nothing."""
+async def test_one_request_as_another_user(mechanism: str, sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
+    """With each mechanism a request is sent on a new connection, and its whole response is returned; with a wrong password none is sent."""
     where = sasl_address(sasl_kafka)
     account = accounts(tmp_path)[mechanism]
     question = metadata_request(9, 77, "canary", all_topics=False)

@@ -99,8 +99,8 @@ def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, c
         assert sent.metric("producer-metrics:produce-throttle-time-max") > 0
 
 
-def test_observe_holds_nobody(kraft: KafkaCluster) -> None:
-    """In `observe` the verdicts are there, and no client is notified or slowed."""
+def test_observe_delays_no_client(kraft: KafkaCluster) -> None:
+    """In `observe` there are verdicts, and no client is notified or delayed."""
     topic, reported = new_topic(kraft.bootstrap, "observed"), list[float]()
     with _sluice(kraft.bootstrap, {"client-id": "limited", "producer_byte_rate": 10_000}, mode="observe", name="observe") as sluice:
         settings = {"client.id": "limited", "throttle_cb": lambda event: reported.append(event.throttle_time)}

@@ -91,8 +91,8 @@ async def test_a_wrong_password(guarded: Guarded) -> None:
     assert "guessed" not in problem
 
 
-async def test_a_server_that_nobody_vouches_for(guarded: Guarded) -> None:
-    """Is not spoken to: authorities of the system count for nothing beside those that were named."""
+async def test_a_server_with_an_untrusted_certificate(guarded: Guarded) -> None:
+    """Sluice does not use it: when authorities are configured, those of the system are not trusted."""
     access = guarded.access(authority=guarded.other)
     problem = await problem_of(zookeeper_place(f"{guarded.server.secure_address}/one", access=access), "TLS: ")
     assert "check quotas.tls" in problem

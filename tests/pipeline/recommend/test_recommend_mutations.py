@@ -222,8 +222,8 @@ def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.data())
-def test_with_the_maximum_as_base_nobody_waits(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Whatever was let through in whatever file sets: under what is proposed from the maximum the replay finds no wait."""
+def test_with_the_maximum_as_base_no_client_waits(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """For any decisions in any file sets, the replay of the quotas proposed from the maximum has no wait."""
     reported = data.draw(st.lists(asked, min_size=1, max_size=3))
     source = write_buckets(tmp_path_factory.mktemp("any"), Buckets([AMPLE]), [batch([(0, CHARGED, 1), *steps]) for steps in reported])
     [proposal], [expected] = proposals("--in", source, "--percentile", 100, "--headroom", 1)

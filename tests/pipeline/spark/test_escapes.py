@@ -105,8 +105,8 @@ def test_hours_that_the_series_lacks_do_not_lower_the_goodput() -> None:
     assert (pressed.goodput, pressed.offered, pressed.drains_ms, pressed.is_listed) == (100.0, 100.0, [], False)
 
 
-def test_waits_that_nobody_had_to_sit_out_keep_nothing_back() -> None:
-    """In `observe` waits are decided and not applied: the load offered is what went through, and what would have been stands apart."""
+def test_waits_that_were_not_applied_keep_nothing_back() -> None:
+    """In `observe` waits are decided and not applied: the offered load is what passed, and the possible waits are reported separately."""
     series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
     would = {"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2, "applied": False}
     pressed = pressure_of(series, [would], 1.0)

@@ -68,8 +68,8 @@ def test_who_waits_while_another_is_loud_is_reported_where_one_quota_holds_both(
     assert [(pair["neighbour"], pair["victim"]) for pair in json.loads(reported.stdout)["pairs"]] == [("team/backfill", "team/web")]
 
 
-def test_who_has_no_name_is_nobodys_neighbour(tmp_path: Path) -> None:
-    """Without names all clients look like one: that is said, rather than that no client made another wait."""
+def test_a_client_without_a_name_has_no_neighbours(tmp_path: Path) -> None:
+    """Without names all clients look like one: the report says so, and not that no client delayed another."""
     source = write_scene(tmp_path, 120, clients=CAST, mutate=slow_when_loud)
     for path in (source / "manifests").rglob("*.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"names": "none"}))
@@ -89,7 +89,7 @@ def test_without_time_together_nothing_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["neighbours", "whatif", "recommend"])
-def test_every_page_is_whole_and_asks_nobody(scene: Path, tmp_path: Path, command: str) -> None:
+def test_every_page_is_complete_and_loads_nothing(scene: Path, tmp_path: Path, command: str) -> None:
     """The page that --out (or --report) writes is the one of --format html: balanced, without a script, a link or an address in it."""
     quotas = tmp_path / "quotas.toml"
     quotas.write_text('[[quota]]\nclient-id = "victim"\nproducer_byte_rate = 20000\n')

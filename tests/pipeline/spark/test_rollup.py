@@ -480,8 +480,8 @@ def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decima
     return amounts
 
 
-def test_a_price_that_holds_for_nobody_is_reported(tmp_path: Path) -> None:
-    """A tenant of the price file that is in no line of the tenants file is named on stderr, and the run goes on."""
+def test_a_price_that_applies_to_no_client_is_reported(tmp_path: Path) -> None:
+    """A tenant of the price file that is not in the tenants file is named on stderr, and the run continues."""
     source, out = write_scene(tmp_path / "in", 3, clients=CAST), tmp_path / "out"
     (tmp_path / "prices.toml").write_text(PRICES.replace('tenant = "shop"', 'tenant = "shpo"'))
     (tmp_path / "tenants.csv").write_text("user,client_id,tenant\norders,,shop\n")

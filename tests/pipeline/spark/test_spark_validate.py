@@ -45,8 +45,8 @@ def test_python_workers_keep_their_memory(spark: Any) -> None:
     assert reported == ["-1"]
 
 
-def test_a_worker_that_nobody_listens_to_ends_without_a_word(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark closes its socket after a minute of nothing to do; workers of this machine come from a daemon that knows."""
+def test_a_worker_whose_reader_is_gone_ends_silently(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark closes the socket of an idle worker after a minute; local workers belong to a daemon that handles this."""
 
     def gone(_sock: object, _authenticated: bool) -> int:
         raise BrokenPipeError

@@ -131,8 +131,8 @@ def test_nothing_to_compare_is_one_line(tmp_path: Path) -> None:
     assert 'quotas.store = "forward"' in text
 
 
-def test_nobody_throttled(tmp_path: Path) -> None:
-    """A quiet day in forward mode is no error."""
+def test_no_client_is_throttled(tmp_path: Path) -> None:
+    """A day without throttling in forward mode is not an error."""
     code, text = validated(directory(tmp_path, []))
     assert (code, "0 answers of 0 groups" in text) == (0, True)
 

@@ -95,8 +95,8 @@ def test_connections(table: dict[str, str], mode: Mode) -> None:
         assert switched.possible(group(quota_type="Connection", scope="ip", tag_ip=address)) == done
 
 
-def test_without_switches_the_mode_holds_for_everybody() -> None:
-    """Then there is nothing to look up group by group."""
+def test_without_switches_the_mode_applies_to_all_clients() -> None:
+    """Then no group has to be looked up."""
     assert Switched("mute", None).is_plain
     assert Switched("observe", None).modes == {OBSERVE}
     assert Switched("delay", '[{"mode":"off"}]').modes == {OFF}

@@ -347,8 +347,8 @@ def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
         *(("window_ms", 999), ("produce_enabled", False), ("request_enabled", False), ("switches", '[{"mode": "off"}]')),
     ],
 )
-def test_settings_that_nobody_changed_are_the_same(tmp_path: Path, column: str, value: object) -> None:
-    """What a file set begins with is what the one before it ended with: a state that was rewritten is found, whatever it is about."""
+def test_unchanged_settings_stay_the_same(tmp_path: Path, column: str, value: object) -> None:
+    """A file set begins with the state that the one before it ended with: any changed column of it is found."""
 
     def otherwise(rows: list[dict[str, Any]]) -> None:
         rows[0][column] = value

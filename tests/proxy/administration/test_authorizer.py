@@ -17,8 +17,8 @@ def asker(principal: str | None, way: Way = "kafka", right: Right | None = None)
 
 @pytest.mark.parametrize("principal", [ALICE, ADMIN, ANONYMOUS, UNKNOWN, None])
 @pytest.mark.parametrize("broker_allows", [None, False, True])
-def test_by_default_nobody_may(principal: str | None, broker_allows: bool | None) -> None:
-    """Whatever their user is, and whatever a broker says."""
+def test_by_default_no_client_may(principal: str | None, broker_allows: bool | None) -> None:
+    """For any principal, and whatever a broker allows."""
     authorizer = Authorizer()
     assert not authorizer.may_alter(asker(principal), broker_allows)
     assert not authorizer.may_describe(asker(principal), broker_allows)
@@ -103,8 +103,8 @@ def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
         (None, {"user": None}, False),
     ],
 )
-def test_nobody_changes_what_names_them(principal: str | None, parts: dict[str, str | None], denied: bool) -> None:
-    """Alone or with a client-id, unless they are super; who is unknown could be any user."""
+def test_no_client_changes_quotas_of_its_own_name(principal: str | None, parts: dict[str, str | None], denied: bool) -> None:
+    """A principal cannot change its own user's quota, alone or with a client-id, unless it is super; an unknown one could be any user."""
     entity = tuple(sorted(parts.items()))
     assert Authorizer(LISTED).is_denied_self(asker(principal), entity) == denied
     assert not Authorizer(LISTED._replace(deny_self=False)).is_denied_self(asker(principal), entity)
@@ -148,8 +148,8 @@ def denies_default(
         ({"user": "alice"}, [], False),
     ],
 )
-def test_nobody_changes_a_default_that_holds_for_them(parts: Parts, kept: list[Parts], denied: bool) -> None:
-    """It does unless a level above it is theirs, or hides it, for all clients that it is for."""
+def test_no_client_changes_a_default_that_applies_to_it(parts: Parts, kept: list[Parts], denied: bool) -> None:
+    """A default applies to a principal unless a more specific level of its own hides it for all of its clients."""
     assert denies_default(ADMIN, parts, kept) == denied
 
 

@@ -43,7 +43,7 @@ def token(tmp_path: Path) -> Path:
     return path
 
 
-def test_by_default_nobody_may(tmp_path: Path) -> None:
+def test_by_default_no_client_may(tmp_path: Path) -> None:
     """Nothing is listed, nothing is written to a file, no token works."""
     config = load(tmp_path, LOCAL)
     assert (config.quota_admin.authority, config.quota_admin.principals) == ("nobody", ())
@@ -97,7 +97,7 @@ def test_anonymous_may_not_change_quotas_from_a_network_in_the_clear(tmp_path: P
     )
 
 
-def test_anonymous_may_where_nobody_else_comes(tmp_path: Path) -> None:
+def test_anonymous_may_where_no_other_client_connects(tmp_path: Path) -> None:
     """On loopback, and where a login is required there is no ANONYMOUS."""
     load(tmp_path, anonymous("").replace("0.0.0.0", "127.0.0.1"))
     load(tmp_path, anonymous('protocol = "SASL_PLAINTEXT"\nsasl_mechanisms = ["SCRAM-SHA-256"]'))

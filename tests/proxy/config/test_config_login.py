@@ -125,8 +125,8 @@ def test_passwords_may_cross_loopback(folder: Path) -> None:
     assert config.upstream.credentials
 
 
-def test_the_canary_is_somebody_else(folder: Path) -> None:
-    """An account that has rights would show nothing."""
+def test_the_canary_is_another_account(folder: Path) -> None:
+    """An account with rights would prove nothing."""
     assert complaints(folder, text_of(SCRAM + FILE, SCRAM + FILE)) == [
         "canary.username: is the account of upstream.credentials too; name one that has no rights at all"
     ]

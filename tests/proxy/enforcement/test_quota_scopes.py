@@ -96,8 +96,8 @@ def test_a_broker_that_moved_keeps_its_sensors() -> None:
     assert [proxy.of(X).label, proxy.of(Y).label] == ["2", "1"]
 
 
-def test_a_broker_that_moved_where_somebody_was_counted(made: list[Noted]) -> None:
-    """Connections that met its new address before its id was known ask again, and count in its sensors."""
+def test_a_broker_that_moved_to_the_address_of_a_counted_client(made: list[Noted]) -> None:
+    """Connections to its new address from before its id was known look up their scope again, and count in its sensors."""
     proxy = scopes(choice=CallbackChoice(Noted))
     asked: list[str] = []
     proxy.on_moved = lambda: asked.append("again")
@@ -127,7 +127,7 @@ def test_a_broker_that_two_routes_lead_to() -> None:
     assert proxy.of(X) is not sensors
 
 
-def test_a_route_to_a_broker_that_nobody_was_led_to_yet() -> None:
+def test_a_route_to_a_broker_that_no_client_was_connected_to() -> None:
     """Its scope is that of the broker from the first connection on."""
     proxy = scopes()
     proxy.learn(1, X)

@@ -54,8 +54,8 @@ def test_handing_over_takes_no_more_than_half() -> None:
     assert line.ask_often(500, took_ns=40 * US) == pytest.approx(20 * US * ALONE, rel=STEP)
 
 
-def test_the_way_to_the_broker_is_nobodys_work() -> None:
-    """What the kernel has seen as the smallest round trip is taken off first."""
+def test_the_network_time_to_the_broker_is_not_charged() -> None:
+    """The smallest round-trip time that the kernel measured is subtracted first."""
     line = Line()
     line.times.set_rtt(2 * MS)
     assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * ALONE, rel=STEP)
@@ -81,7 +81,7 @@ def test_a_request_that_only_waits_is_charged_as_a_few_small_ones() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([PRODUCE, METADATA, FETCH, COMMIT, PRODUCE_ALL]), st.integers(0, 10 * SECOND)), max_size=60))
-def test_nobody_is_charged_more_than_passed_and_no_waiting_beyond_its_cap(asked: Sequence[tuple[Work, int]]) -> None:
+def test_no_client_is_charged_more_than_the_elapsed_time_and_no_waiting_beyond_its_cap(asked: Sequence[tuple[Work, int]]) -> None:
     """Whatever came before."""
     line = Line()
     for kind, took_ns in asked:
@@ -189,8 +189,8 @@ def test_waiting_is_no_load() -> None:
 
 
 @pytest.mark.parametrize("pause_ns", [100 * MS, 3_600 * SECOND])
-def test_a_rush_is_over_for_whoever_asks_next(pause_ns: int) -> None:
-    """Nothing is left of the load when others than those that made it ask, be it at once or after an hour."""
+def test_a_rush_is_over_for_the_next_request(pause_ns: int) -> None:
+    """The load of some clients does not count for the next request of others, at once or after an hour."""
     broker = BrokerHandlerTime()
     rush, line = [Line(broker) for _ in range(4)], Line(broker)
     for _ in range(500):

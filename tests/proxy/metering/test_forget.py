@@ -163,8 +163,8 @@ def test_what_retention_removes_meanwhile_stays_away(tmp_path: Path, monkeypatch
     assert len([*tmp_path.rglob("*.parquet")]) == 3
 
 
-def test_nobody_has_no_name(tmp_path: Path) -> None:
-    """The empty name stands for groups without a user: nothing of these is anybody's."""
+def test_the_empty_name_cannot_be_forgotten(tmp_path: Path) -> None:
+    """The empty name stands for groups without a user, which belong to no user."""
     done = forgets(written(tmp_path, "alice"), "")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert rows(tmp_path, "dim_group")[0]["tag_user"] == "alice"
@@ -225,7 +225,7 @@ def test_what_is_not_there_is_said(tmp_path: Path, spoil: Callable[[Path], objec
     assert message in done.stderr
 
 
-def test_bytes_that_are_no_text_are_nobody(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_no_user(tmp_path: Path) -> None:
     """No file can hold such a name."""
     done = forgets(written(tmp_path, "alice"), os.fsdecode(b"al\xff"))
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output

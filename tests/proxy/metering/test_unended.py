@@ -197,8 +197,8 @@ def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> No
         path.unlink()
 
 
-def test_what_nobody_may_lose_is_kept_through_an_idle_rotation(tmp_path: Path) -> None:
-    """A segment that holds nothing but how brokers throttled beside us is kept; one that holds nothing at all begins anew in its place."""
+def test_required_state_is_kept_through_an_idle_rotation(tmp_path: Path) -> None:
+    """A segment that holds only comparisons with the brokers is kept; an empty one is begun again in its place."""
     proxy = MeteringWriterFixture(tmp_path, rotate_ms=1_000)
     proxy.writer.start()
     while not proxy.writer.counts.segments:

@@ -106,8 +106,8 @@ async def test_overrides_may_name_hosts(monkeypatch: pytest.MonkeyPatch) -> None
     assert [limited.quotas.ips.max_of(f"192.0.2.{last}") for last in (7, 8)] == [1, 2]
 
 
-async def test_a_resolver_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start goes on without the name after a while, and the end does not wait for it."""
+async def test_a_resolver_that_hangs_delays_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start continues without the name after a time limit, and the end does not wait for it."""
     release = threading.Event()
 
     def hang(*_: Any, **__: Any) -> None:

@@ -233,8 +233,8 @@ def test_an_upload_that_its_broker_does_not_take_is_not_the_clients_fault() -> N
     assert (upload.closed, upload.reads) == ([], (False, True))
 
 
-def test_frames_give_way_before_answers_that_nobody_takes_use_up_their_room() -> None:
-    """What was unsent at the last look leaves less for frames, but never less than 40 % of the limit."""
+def test_frames_give_way_before_unread_answers_use_up_their_room() -> None:
+    """Bytes unsent at the last measurement reduce the limit for frames, but never below 40 % of the whole."""
     proxy = ProxyFixture()
     reader = proxy.connect(to_client=300 * KIB)
     proxy.look()

@@ -46,7 +46,7 @@ def test_the_last_deadline_counts(settings: list[tuple[int, int]]) -> None:
     assert len(timers) == 0
 
 
-def test_who_sleeps_again_delays_nobody() -> None:
+def test_a_waiter_that_sleeps_again_delays_no_other() -> None:
     """A waiter that sets a far deadline while it is woken does not push back those that are due before."""
     timers, loop = channels()
     again = Sleeper(lambda self, now: timers.schedule(self, now + 1_000) if len(self.woken_ms) == 1 else None)
@@ -59,7 +59,7 @@ def test_who_sleeps_again_delays_nobody() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.lists(st.integers(1, 30), max_size=4)), min_size=1, max_size=12))
-def test_everybody_wakes_on_time_whatever_the_others_do(plans: list[tuple[int, list[int]]]) -> None:
+def test_each_waiter_wakes_on_time_whatever_the_others_do(plans: list[tuple[int, list[int]]]) -> None:
     """Each waiter sleeps through its own sequence of times, exactly."""
     timers, loop = channels()
     sleepers = []
@@ -84,8 +84,8 @@ def test_a_herd_is_woken_in_portions() -> None:
     assert all(sleeper.woken_ms == [5] for sleeper in herd)
 
 
-def test_closed_nobody_is_woken() -> None:
-    """The end of the process takes all deadlines with it."""
+def test_after_close_no_waiter_is_woken() -> None:
+    """`close` removes all deadlines."""
     timers, loop = channels()
     sleeper = Sleeper()
     timers.schedule(sleeper, START_MS + 5)

@@ -64,8 +64,8 @@ async def test_where_there_are_tokens_they_say_who_may(port: Port, token: str | 
     assert bool(port.store.content.quotas) == (token == WRITER)
 
 
-async def test_without_tokens_this_machine_may_look_and_nobody_may_change(tmp_path: Path) -> None:
-    """A user with an account here is not an administrator."""
+async def test_without_tokens_this_host_may_read_and_no_client_may_change(tmp_path: Path) -> None:
+    """A local user is not an administrator."""
     async with Port(tmp_path, tokens=False) as port:
         assert await statuses(port, None) == ({200}, {200}, {403})
         assert await statuses(port, WRITER) == ({200}, {200}, {403})

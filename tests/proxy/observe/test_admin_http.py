@@ -265,8 +265,8 @@ async def test_other_pages_and_methods(client: Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/quotas", "/connections"])
-async def test_a_rebound_name_sees_nobody(client: Client, path: str) -> None:
-    """A browser that was lured here by a name of a stranger gets no names of clients; metrics are open."""
+async def test_a_rebound_name_sees_no_clients(client: Client, path: str) -> None:
+    """A browser that reaches the port through a foreign host name gets no client names; metrics are open."""
     assert (await client.get(path, Host="evil.example.org"))[0] == 403
     assert (await client.get(path, Host="localhost:1"))[0] == 200
     assert (await client.get(path, Host="[::1]:1"))[0] == 200

@@ -109,8 +109,8 @@ def test_windows_line_ends_stay() -> None:
         '[[switch]]\ntarget = "all"\nmode = "off"\n[["quota"]]\n"user" = "bob"\nconsumer_byte_rate = 2\n',
     ],
 )
-def test_what_toml_allows_and_nobody_writes_can_be_altered_too(text: str) -> None:
-    """tomlkit does what cannot be done line by line."""
+def test_unusual_but_valid_toml_can_be_altered_too(text: str) -> None:
+    """tomlkit edits what cannot be edited line by line."""
     before = read_quota_text(text.encode(), "q")
     assert cut(text, before) is None
     for changes in (

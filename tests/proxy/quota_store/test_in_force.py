@@ -56,8 +56,8 @@ def test_an_address_may_have_none() -> None:
     assert held.connection_rates == {"10.0.0.1": 0, "10.0.0.2": 1}
 
 
-def test_what_is_infinite_limits_nobody() -> None:
-    """No bound in force is beyond what Kafka calls unlimited."""
+def test_an_infinite_value_limits_no_client() -> None:
+    """No bound in force is above Kafka's value for unlimited."""
     assert in_force(content((ALICE, PERCENT, float("inf")))).table[ClientQuotaType.REQUEST] == {OF_ALICE: UNLIMITED}
 
 

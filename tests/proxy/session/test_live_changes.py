@@ -89,8 +89,8 @@ def test_from_mute_to_delay(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("verdict_ms", [3_000, 100_000])
 @pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
-def test_to_observe_everybody_is_released(proxy: ProxyFixture, before: Mode, verdict_ms: int) -> None:
-    """Held responses leave, paused clients are read, and throttles end: at once, for all connections."""
+def test_a_change_to_observe_releases_all_clients(proxy: ProxyFixture, before: Mode, verdict_ms: int) -> None:
+    """Held responses are sent, paused clients are read, and throttles end, at once and for all connections."""
     proxy.enforcement.mode = before
     peer, other = proxy.connect(), proxy.connect()
     for one in (peer, other):

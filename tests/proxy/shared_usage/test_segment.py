@@ -54,8 +54,8 @@ def test_another_version_is_refused_by_its_number() -> None:
         Segment(segment.descriptor)
 
 
-def test_nobody_else_reads_it_and_nobody_shortens_it() -> None:
-    """The memory file is its owner's alone, and no process can take memory away under another one."""
+def test_no_other_user_reads_it_and_no_process_shortens_it() -> None:
+    """Only its owner can open the memory file, and no process can shrink it while another one uses it."""
     segment = new_segment(2)
     assert os.fstat(segment.descriptor).st_mode & 0o777 == 0o600
     with pytest.raises(PermissionError):

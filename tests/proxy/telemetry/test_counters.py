@@ -16,8 +16,8 @@ def test_one_maker_fills_no_more_than_half_of_the_table() -> None:
     assert len(usages) == 16
 
 
-def test_a_full_table_is_full_for_everybody() -> None:
-    """There is no more than its bound; and names that are in it stay."""
+def test_a_full_table_is_full_for_all_threads() -> None:
+    """The table has at most its bound of names, and names that are in it stay."""
     usages = UsageTable(usages_max=2)
     known = [usages.get("alice", "a"), usages.get("bob", "b")]
     assert usages.get("carol", "c") is usages.other

@@ -150,8 +150,8 @@ def test_what_the_limit_swallowed_last_is_reported_at_the_end() -> None:
     assert shown < 400
 
 
-def test_a_stream_that_nobody_reads_holds_up_nobody() -> None:
-    """While stderr is stuck, lines are dropped and counted; the next one that goes through says how many."""
+def test_an_unread_stream_delays_no_thread() -> None:
+    """While stderr is blocked, lines are dropped and counted; the next line that is written says how many."""
     stuck, release, drained = threading.Event(), threading.Event(), threading.Event()
 
     class Stuck(io.StringIO):

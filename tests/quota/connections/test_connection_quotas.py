@@ -52,8 +52,8 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ["external", "internal"])
-def test_a_rate_of_zero_lets_nobody_in(name: str) -> None:
-    """Closed after one window, nothing is counted; a protected listener is no exception."""
+def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
+    """A connection is closed after one window and not counted; this includes a protected listener."""
     quotas = proxy("external", "internal", protected="internal")
     update_rate(quotas.ips, None, 0)
     assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
@@ -148,8 +148,8 @@ def test_the_table_of_rates_is_bounded() -> None:
     assert (ips.forgotten, len(ips.counts)) == (1, 3)
 
 
-def test_nobody_leaves_who_has_not_come() -> None:
-    """Un-counting an address that has no connection is a bug, not a number below zero."""
+def test_a_connection_that_was_not_counted_cannot_leave() -> None:
+    """Removing a connection of an address that has none raises an error."""
     quotas = proxy()
     with pytest.raises(QuotaError, match=r"192\.0\.2\.1"):
         quotas.leave(listener_of(quotas), ALICE)

@@ -69,8 +69,8 @@ async def test_a06_over_sockets(given: list[int], delivered: list[int], reason: 
         await (await broker.connection()).until_ended()
 
 
-async def test_a06_an_answer_that_nobody_asked_for() -> None:
-    """Before any request, too."""
+async def test_a06_an_answer_without_a_request() -> None:
+    """The connection ends, also before any request."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await (await broker.connection()).send(produce_answer(7, 1))

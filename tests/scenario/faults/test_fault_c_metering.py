@@ -57,8 +57,8 @@ def filled(directory: Path, kind: str, *within: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_c2_a_sink_that_stands_still_holds_nobody_up(tmp_path: Path) -> None:
-    """C2: while the writer is stuck, decisions go on being noted, up to a bound and then counted as lost; what follows is proved again."""
+def test_c2_a_sink_that_hangs_delays_no_client(tmp_path: Path) -> None:
+    """C2: while the writer hangs, decisions are recorded up to a bound and then counted as lost; later ones are validated again."""
     stuck, entered = threading.Event(), threading.Event()
 
     def also(_batch: object) -> None:

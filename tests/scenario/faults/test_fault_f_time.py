@@ -102,8 +102,8 @@ async def test_a_refused_login_is_a_request_like_any_other(asked: bytes) -> None
         assert sluice.counters.throttles["Request"].sum_ms == 2 * WINDOW_MS
 
 
-async def test_a_refused_login_frees_nobody_else() -> None:
-    """ApiVersions of others are charged as before a client asked a broker without SASL for a login."""
+async def test_a_refused_login_releases_no_other_client() -> None:
+    """ApiVersions of other clients are charged as before when one client requests a login at a broker without SASL."""
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         attacker, other = await sluice.client(), await sluice.client()
         await attacker.ask(sasl_frames.handshake("PLAIN"))

@@ -73,8 +73,8 @@ async def test_the_client_is_who_the_header_names(header: bytes, peer: tuple[str
         pytest.param(v2_local(), "local", id="v2-local"),
     ],
 )
-async def test_a_header_that_names_nobody(header: bytes, outcome: str) -> None:
-    """Then the client is who the socket says, and it is served."""
+async def test_a_header_without_an_address(header: bytes, outcome: str) -> None:
+    """The client then has the address of the socket, and is served."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client(source=BALANCER)
         await client.send(header + api_versions_request(5))

@@ -162,8 +162,8 @@ async def test_what_says_nothing_or_something_else(proxy: ProxyFixture) -> None:
         assert sluice.counters.upstream_connects == 0
 
 
-async def test_too_many_silent_clients_keep_nobody_out(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of those that have not said anything is bounded: who waited longest leaves."""
+async def test_too_many_silent_clients_keep_no_client_out(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of clients that have sent nothing is limited: the one that has waited longest is closed."""
     monkeypatch.setattr(first_bytes, "WAITING_MAX", 3)
     async with in_front_of_two(proxy) as (sluice, _, _):
         silent = [await sluice.client() for _ in range(3)]

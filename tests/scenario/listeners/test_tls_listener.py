@@ -275,8 +275,8 @@ async def stall(sluice: RunningGateway, proxy: ProxyFixture, how: str) -> Script
 
 
 @pytest.mark.parametrize("how", ["silent", "half a hello", "hello"])
-async def test_e12_stalled_handshakes_keep_nobody_out(proxy: ProxyFixture, how: str) -> None:
-    """While they stall a good client is served; each is closed by the deadline, has the reason in the log, and gives its slot back."""
+async def test_e12_stalled_handshakes_keep_no_client_out(proxy: ProxyFixture, how: str) -> None:
+    """While they stall another client is served; each is closed at its deadline, with its reason in the log, and frees its slot."""
     count = 3 * UNDER_WAY_MAX // 2
     async with (
         ScriptedBroker() as broker,

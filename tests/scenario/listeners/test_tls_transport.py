@@ -252,8 +252,8 @@ async def test_what_is_no_tls_fails_the_handshake(side: Side, first: bytes) -> N
     await running
 
 
-async def test_e12_stalled_handshakes_delay_nobody_and_end(side: Side) -> None:
-    """Who says nothing costs no TLS state and is gone at its deadline; a good client gets through meanwhile."""
+async def test_e12_stalled_handshakes_delay_no_client_and_end(side: Side) -> None:
+    """A client that sends nothing has no TLS state and is closed at its deadline; another client is served meanwhile."""
     stalled = [socket.create_connection(("127.0.0.1", side.port)) for _ in range(100)]
     waiting = [await side.accept() for _ in stalled]
     tasks = [asyncio.create_task(tls.handshake(1_500)) for tls in waiting]

@@ -286,8 +286,8 @@ async def test_the_waiting_and_the_held_end_with_the_process() -> None:
         assert sum(sluice.counters.connections_accepted.values()) == sum(sluice.closes.values())
 
 
-async def test_only_observing_turns_nobody_away() -> None:
-    """Rates and counts of addresses are worked out and shown; every client is served."""
+async def test_only_observing_refuses_no_connection() -> None:
+    """Rates and counts of addresses are computed and shown; every client is served."""
     limits = Connections(max_connections_per_ip=2, max_connection_creation_rate=3)
     async with ScriptedBroker() as broker, open_gateway(broker, mode="observe", quotas=SHORT, connections=limits) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: 1})

@@ -72,8 +72,8 @@ async def test_api_versions_offer_them() -> None:
         assert [one for one in read_api_keys(3, ours) if one[0] in (48, 49)] == [(49, 0, 1), (48, 0, 1)]
 
 
-async def test_nobody_may_unless_somebody_says_so() -> None:
-    """Without a word about who may, changes and descriptions are refused as brokers refuse them."""
+async def test_no_client_may_change_quotas_by_default() -> None:
+    """Without configured principals, changes and descriptions are refused with the errors of a broker."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())
         client = await sluice.client()

@@ -82,8 +82,8 @@ async def test_connections_that_come_one_by_one_take_turns(tmp_path: Path) -> No
         assert Counter(one["worker"] for one in sluice.events("connection_closed")) == {0: 3, 1: 3}
 
 
-async def test_silent_connections_keep_nobody_out_and_leave_nothing(tmp_path: Path) -> None:
-    """Beside many clients that never send a byte another one is served; when they have left no socket of theirs is open."""
+async def test_silent_connections_keep_no_client_out_and_leave_nothing(tmp_path: Path) -> None:
+    """Another client is served beside many that never send a byte; after they have left none of their sockets is open."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         await served(sluice)
         pids = [sluice.pid, *workers_of(sluice)]

@@ -155,8 +155,8 @@ async def test_a_new_worker_obeys_the_configuration_in_force(tmp_path: Path) -> 
             await asyncio.to_thread(sluice.__exit__, None, None, None)
 
 
-async def test_a_stopped_worker_stops_nobody(tmp_path: Path) -> None:
-    """While one worker stands still, clients of the other are served, new ones go there, and a change of quotas is in force there."""
+async def test_a_stopped_worker_stops_no_other_client(tmp_path: Path) -> None:
+    """While one worker is stopped, the other serves its clients and new ones, and a change of quotas applies there."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         _, second = clients = await connected(sluice, 2)
         stopped, _ = workers_of(sluice)

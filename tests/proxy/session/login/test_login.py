@@ -175,7 +175,7 @@ def test_any_cut_gives_the_same_login(proxy: ProxyFixture, mechanism: str, versi
         pytest.param("SCRAM-SHA-256", SCRAM_STEPS[0][0], frames.authenticate_answer(2), id="empty-scram"),
     ],
 )
-def test_what_is_no_success_names_nobody(proxy: ProxyFixture, mechanism: str, token: bytes, answer: bytes) -> None:
+def test_a_response_without_success_names_no_user(proxy: ProxyFixture, mechanism: str, token: bytes, answer: bytes) -> None:
     """An answer without the mechanism's mark of success passes on and changes nothing."""
     peer = proxy.connect(rules=DECLARED)
     exchange(peer, mechanism, [])
@@ -215,8 +215,8 @@ def test_a_doubt_is_a_bucket_or_the_end(proxy: ProxyFixture, mechanism: str, ste
     assert [reason for reason, _ in proxy.closed] == [CloseReason.PRINCIPAL_UNKNOWN]
 
 
-def test_tokens_of_nobody_pass(proxy: ProxyFixture) -> None:
-    """On an open listener a token without a handshake is the broker's business, and so is one after a refused handshake."""
+def test_tokens_without_a_user_pass(proxy: ProxyFixture) -> None:
+    """On a listener without required login a token without a handshake, or after a refused one, goes to the broker."""
     peer = proxy.connect()
     peer.client.arrive(frames.authenticate(PLAIN_TOKEN))
     peer.broker.arrive(frames.authenticate_answer(2, error_code=34))
@@ -387,8 +387,8 @@ def test_e01_a_session_is_renewed(proxy: ProxyFixture) -> None:
         ("PLAIN", [(b"\0\xff\0p", b"")]),
     ],
 )
-def test_e05_nobody_becomes_somebody_else(proxy: ProxyFixture, mechanism: str, steps: list[tuple[bytes, bytes]]) -> None:
-    """Should a broker allow another user or mechanism on a live connection, Sluice does not."""
+def test_e05_no_client_becomes_another_user(proxy: ProxyFixture, mechanism: str, steps: list[tuple[bytes, bytes]]) -> None:
+    """Sluice does not allow another user or mechanism on an open connection, even when a broker does."""
     peer = proxy.connect()
     exchange(peer, "PLAIN", EXCHANGES["PLAIN"])
     exchange(peer, mechanism, steps, first_id=10)

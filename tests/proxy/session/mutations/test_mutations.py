@@ -293,8 +293,8 @@ def test_observe_refuses_nothing() -> None:
         assert proxy.counters.throttles["ControllerMutation"].sum_ms == 4_000
 
 
-def test_nobody_else_pays(talk: Talk) -> None:
-    """A client without a quota is not held up: its request passes in pieces as it comes."""
+def test_no_other_client_is_charged(talk: Talk) -> None:
+    """A client without a quota is not delayed: its request passes in pieces as it arrives."""
     request = create(1, {"a": 500}, client_id="other")
     talk.peer.client.arrive(request[:30])
     assert talk.peer.broker.take() == request[:30]

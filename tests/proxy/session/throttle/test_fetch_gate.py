@@ -269,8 +269,8 @@ def test_small_fetches_go_behind_each_other_as_far_as_the_window_holds_them(prox
 
 
 @pytest.mark.parametrize("version", [4, 12, 14, 15, 17])
-def test_a_replica_id_exempts_nobody(proxy: ProxyFixture, version: int) -> None:
-    """A client that claims to be a replica is judged, lowered and held as any other."""
+def test_a_replica_id_exempts_no_client(proxy: ProxyFixture, version: int) -> None:
+    """A client that claims to be a replica is recorded, limited and delayed like any other."""
     first, second = proxy.connect(), proxy.connect()
     request = fetch(1, version=version, replica_id=3)
     first.client.arrive(request)

@@ -53,8 +53,8 @@ def full_proxy(proxy: ProxyFixture, waiting: int) -> list[Peer]:
         pytest.param(Mode.MUTE, 150, 0, id="very-many"),
     ],
 )
-def test_nobody_starves_and_the_rate_holds(mode: Mode, connections: int, batch_bytes: int) -> None:
-    """Fetches of a second's quota each, without end: every one goes before it is 25 s old, and the rate stays at the quota."""
+def test_no_connection_starves_and_the_rate_holds(mode: Mode, connections: int, batch_bytes: int) -> None:
+    """With endless fetches of one second's quota each, every fetch is forwarded before it is 25 s old, and the rate stays at the quota."""
     with ProxyFixture(fetch=float(BOUND), mode=mode) as proxy:
         load = FetchLoad(proxy, connections, BOUND, batch_bytes=batch_bytes)
         load.run(60)

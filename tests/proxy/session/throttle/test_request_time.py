@@ -189,7 +189,7 @@ def asks_versions(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> int:
     return throttle_in(works(proxy, peer, asked, answer), ApiKey.API_VERSIONS, 1)
 
 
-def test_logging_in_is_nobodys_time(timed: ProxyFixture) -> None:
+def test_the_time_of_a_login_is_not_charged(timed: ProxyFixture) -> None:
     """Neither SaslHandshake nor SaslAuthenticate is recorded or throttled, nor ApiVersions before them where brokers want a login."""
     first = timed.connect()
     logs_in(timed, first)
@@ -202,8 +202,8 @@ def test_logging_in_is_nobodys_time(timed: ProxyFixture) -> None:
     assert asks_versions(timed, second, 5) == WINDOW_MS
 
 
-def test_a_renewal_is_nobodys_time(timed: ProxyFixture) -> None:
-    """A client that logs in again pays for that no more than for the first login, and stays as it was."""
+def test_the_time_of_a_renewal_is_not_charged(timed: ProxyFixture) -> None:
+    """A renewed login is not charged, like the first one, and the client's throttle stays."""
     peer = timed.connect()
     for number in range(1, 9, 2):
         logs_in(timed, peer, number)
@@ -224,8 +224,8 @@ def test_a_refused_handshake_is_charged(timed: ProxyFixture) -> None:
     assert timed.counters.throttles.keys() == {"Request"}
 
 
-def test_a_refused_handshake_frees_nobody(timed: ProxyFixture) -> None:
-    """Whether a broker lets clients log in is for the broker to say: ApiVersions stay what they were after a handshake that it refused."""
+def test_a_refused_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
+    """ApiVersions are charged as before after a handshake that the broker refused."""
     attacker, other = timed.connect(), timed.connect()
     works(timed, attacker, handshake("PLAIN"), handshake_answer(1, error_code=ILLEGAL_SASL_STATE))
     assert asks_versions(timed, other, 1) == WINDOW_MS
@@ -233,8 +233,8 @@ def test_a_refused_handshake_frees_nobody(timed: ProxyFixture) -> None:
     assert asks_versions(timed, attacker, 2) == WINDOW_MS
 
 
-def test_an_unanswered_handshake_frees_nobody(timed: ProxyFixture) -> None:
-    """Nor does one that the broker has not answered."""
+def test_an_unanswered_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
+    """ApiVersions are charged as before while a handshake has no response."""
     attacker, other = timed.connect(), timed.connect()
     attacker.sends(handshake("PLAIN"))
     assert asks_versions(timed, other, 1) == WINDOW_MS
@@ -251,8 +251,8 @@ def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
     assert group_of(timed).throttle_count == 2
 
 
-def test_a_token_that_nobody_asked_for_is_charged(timed: ProxyFixture) -> None:
-    """Whatever the broker says of it: it belongs to no login."""
+def test_an_unexpected_token_is_charged(timed: ProxyFixture) -> None:
+    """It belongs to no login, whatever the broker's response is."""
     peer = timed.connect()
     works(timed, peer, authenticate(b"x", correlation_id=1), authenticate_answer(1))
     assert not peer.client.reading
