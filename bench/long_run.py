@@ -1,4 +1,4 @@
-"""Clients at a tenth of what they want, for two minutes: does anybody lose its connection, and what rate do they get in the long run?
+"""Clients at a tenth of what they want, for two minutes: does a client lose its connection, and what rate do they get in the long run?
 
 python -m bench.long_run [--seconds 120] [--quota bytes request] [--client NAME]... [--enforcer broker mute delay] [--no-write]
 

@@ -4,7 +4,7 @@ python -m bench.membership [--seconds 120] [--window 1 30]... [--client NAME]...
 
 Groups of two members of Java 4.3.1 (both group protocols), Java 3.9.1 and librdkafka, with a session timeout of 10 s and a heartbeat each
 3 s. When all have shared their topics, each group gets a quota of 0.01 % of a thread, by the broker itself, by Sluice in mute or by
-Sluice in delay: nearly every request is over it. From then on nobody comes or goes, so every rebalance and every member that the broker
+Sluice in delay: nearly every request is over it. Then no client joins or leaves, so every rebalance and every member that the broker
 gives up is the quota's doing; the goal for Sluice is none. Kafka throttles for one quota window at most, so the length of the window says
 for how long a member may be kept from its heartbeats: 1 s is the default. Needs a JDK and Maven.
 """

@@ -61,8 +61,8 @@ def prepared(
     if metered:
         proxy.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
     if parent:
-        bounds, everybody = {ClientQuotaType.PRODUCE: FREE, ClientQuotaType.FETCH: FREE}, Conditions(client_ids=(Pattern("*"),))
-        proxy.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", everybody, bounds, "above"))
+        bounds, all_clients = {ClientQuotaType.PRODUCE: FREE, ClientQuotaType.FETCH: FREE}, Conditions(client_ids=(Pattern("*"),))
+        proxy.declare(DeclaredGroup("above", None, bounds), DeclaredGroup("all", all_clients, bounds, "above"))
     proxy.set_quota(produce=FREE, fetch=FREE, request=FREE if request_time else None, client_id=CLIENT_ID)
     request, answer = load[0].whole(), bytearray(load[1].whole())
     answer[4:8] = request[8:12]  # the correlation id

@@ -47,7 +47,7 @@ class Attackers:
 
 
 async def main(port: str, name: str, connections: str) -> None:
-    """Attack until nobody wants it any more."""
+    """Attack until the process is stopped."""
     os.nice(NICENESS)
     attackers = Attackers(attack(name), int(port))
     tasks = [asyncio.create_task(attackers.run()) for _ in range(int(connections))]

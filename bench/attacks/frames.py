@@ -18,7 +18,7 @@ class Attack:
     Attributes:
         requests: sent in one piece, again and again; each when the answers to those before are there.
         answers: how many answers one piece gets; 0: the connection is expected to end.
-        answer: what the broker says to such a request; None: it never sees one, or answers as to anybody.
+        answer: the broker's response to such a request; None: it receives none, or responds as to any client.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""Clients whose SASL sessions last two seconds, far over their quotas: is anybody cut off, does a byte count for somebody else?
+"""Clients whose SASL sessions last two seconds, far over their quotas: is a connection cut off, does a byte count for another user?
 
 python -m bench.clients.sessions [--seconds 60] [--enforcement broker delay mute] [--no-write]
 
 Six clients, each a user of its own, offer more than their quota of 200,000 bytes per second to a real broker that wants a new login every
 two seconds: Java and @platformatic/kafka (PLAIN), confluent-kafka with five requests in flight and without a bound on them, aiokafka and
-kafka-python (SCRAM-SHA-256). "broker": the broker itself has these quotas, and nobody is in front of it. Else Sluice has them.
+kafka-python (SCRAM-SHA-256). "broker": the broker itself has these quotas, without Sluice in front. Otherwise Sluice has them.
 
 Connections that the broker ended because a session was over are counted by the broker; those of confluent-kafka by its own errors; all
 that ended through Sluice, other than by the client, by Sluice's log. aiokafka never renews a session (it knows no KIP-368): its
@@ -136,7 +136,7 @@ def has_node() -> bool:
 
 
 def threads(bootstrap: str, topics: Mapping[str, str], seconds: float, reported: Reported) -> list[threading.Thread]:
-    """Return everybody but the Java client, not started; `topics` by user."""
+    """Return all clients but the Java client, not started; `topics` by user."""
     offers: list[tuple[Callable[..., None], str, dict[str, int]]] = [
         (offer, "bounded", {"max.in.flight": 5}),
         (offer, "unbounded", {}),
@@ -223,7 +223,7 @@ def seen_by(sluice: SluiceProcess) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print and write; 1 when a byte counted for somebody else, a client gave up, or one that renews was cut off through Sluice."""
+    """Run, print and write; 1 when a byte counted for another user, a client gave up, or one that renews was cut off through Sluice."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.clients.sessions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "",
     )
     report.add(*HEAD, *("| " + " | ".join(str(value) for key, value in row.items() if key not in LEFT_OUT) + " |" for row in rows))
-    report.add("", *(f"- {row['enforcement']}: gave up: {', '.join(row['gave_up']) or 'nobody'}" for row in rows))
+    report.add("", *(f"- {row['enforcement']}: gave up: {', '.join(row['gave_up']) or 'none'}" for row in rows))
     report.data["rows"] = rows
     print(report.text())
     if not options.no_write:

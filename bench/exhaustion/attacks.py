@@ -48,7 +48,7 @@ async def unfinished_tokens(reader: asyncio.StreamReader, writer: asyncio.Stream
 
 
 async def unread_metadata(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """50 MB of Metadata that nobody reads."""
+    """50 MB of Metadata that the client does not read."""
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     writer.write(metadata_request(LARGE_METADATA_VERSION).whole())
     await writer.drain()

@@ -86,7 +86,7 @@ def a2_broker_hangs(folder: Path) -> list[Figure]:
 
 
 def _stuck_clients(bench: Bench, send: Callable[[Client], None] | None = None) -> list[Client]:
-    """Clients that send until nobody takes more."""
+    """Clients that send until no more bytes are accepted."""
     clients = []
     for _ in range(STUCK):
         clients.append(Client(bench.arm.port))
@@ -201,7 +201,7 @@ def _is_ready(arm: Arm) -> bool:
 
 
 def a6_wrong_correlation_id(folder: Path) -> list[Figure]:
-    """Answers that nobody asked for: how soon both sides close, and whether a byte of them got through."""
+    """Responses without a request: how soon both sides close, and whether a byte of them got through."""
 
     def script(connection: BrokerConnection, request: Request) -> None:
         connection.socket.sendall(connection.good_answer(Request(request.key, request.version, request.correlation_id + 1, request.frame)))

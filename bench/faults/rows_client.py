@@ -121,7 +121,7 @@ def d5_slow_readers(folder: Path) -> list[Figure]:
 
 
 def _round_trips(port: int) -> list[float]:
-    """Those of half of the rounds, with nobody beside."""
+    """Return the round-trip times of half of the rounds, without other load."""
     return [took for _ in range(ROUNDS // 2) for took in probe(port, PROBES)]
 
 
@@ -272,7 +272,7 @@ def d16_idle(folder: Path) -> list[Figure]:
 
 
 def d17_unknown_api(folder: Path) -> list[Figure]:
-    """A key that nobody knows, and an ApiVersions version from the future."""
+    """An unknown API key, and an ApiVersions version from the future."""
     with proxied(folder) as bench:
         times = _closing_times(bench, [_unknown_key()] * 30)
         with Client(bench.arm.port) as client:

@@ -112,7 +112,7 @@ def _press(arm: Arm) -> int:
 
 
 def _flood(client: Client, frame: bytes, over: threading.Event) -> None:
-    """Keep the socket full: nobody waits for an answer."""
+    """Keep the socket full, without waiting for responses."""
     client.socket.settimeout(1)
     while not over.is_set():
         try:

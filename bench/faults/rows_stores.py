@@ -301,7 +301,7 @@ async def _added(place: Place) -> tuple[int, int, float]:
                 made += 1
             except StoreUnavailable as error:
                 if not error.is_certain:
-                    raise RuntimeError(f"nobody knows whether a change was made: {error}") from error
+                    raise RuntimeError(f"it is unknown whether a change was made: {error}") from error
                 refused += 1
 
     async with opened_place(place):

@@ -74,7 +74,7 @@ class Stand:
 
     @contextmanager
     def sluice(self, bound: int | None = None, *, mode: str = "mute") -> Iterator[SluiceProcess]:
-        """Start a Sluice before Kafka 4.3.1, with a produce quota for everybody if asked for."""
+        """Start a Sluice before Kafka 4.3.1, with a produce quota for all clients if asked for."""
         with temporary_directory("gate") as directory:
             entries = [] if bound is None else [{"client-id": "<default>", "producer_byte_rate": bound}]
             quotas = write_quotas(directory / "quotas.toml", entries)

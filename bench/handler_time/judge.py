@@ -41,7 +41,7 @@ class HandlerRow:
 
     @property
     def verdict(self) -> str:
-        """ok, miss, or why nobody judges."""
+        """ok, miss, or why there is no verdict."""
         if self.saturated or self.per_second > REQUESTS_PER_SECOND_MAX:
             return "saturated: not judged"
         if self.busy:

@@ -1,6 +1,6 @@
 """The frames that the benches send and answer, written by hand so that nothing of the proxy judges itself.
 
-A request template carries its correlation id at offset 8, an answer template at offset 4; whoever sends it patches those four bytes.
+A request template carries its correlation id at offset 8, an answer template at offset 4; the sender patches those four bytes.
 One topic with one partition, one broker with node id 1.
 """
 
@@ -149,7 +149,7 @@ def find_coordinator_request(group: str, *, client_id: str = CLIENT_ID) -> Templ
 
 
 def offset_commit_request(group: str, topic: str, *, client_id: str = CLIENT_ID) -> Template:
-    """OffsetCommit v7 of one partition by nobody in particular: a group without members takes it."""
+    """OffsetCommit v7 of one partition without a member id: a group without members accepts it."""
     shape = Shape(OFFSET_COMMIT, 7)
     body = shape.string(group) + struct.pack(">i", -1) + shape.string("") + shape.string(None) + shape.count(1) + shape.string(topic)
     return request(OFFSET_COMMIT, 7, body + shape.count(1) + struct.pack(">iqi", 0, 1, -1) + shape.string(""), client_id=client_id)

@@ -108,7 +108,7 @@ class Soaked:
 
 
 def soak(seconds: float, *, name: str = "soak") -> Soaked:
-    """Run the load for so long, let everybody leave, settle all accounts."""
+    """Run the load for the given time, let all clients leave, check the totals."""
     with ExitStack() as stack:
         directory = stack.enter_context(temporary_directory(name))
         kafka = stack.enter_context(KafkaCluster(KRAFT, name=name))
@@ -143,14 +143,14 @@ def soak(seconds: float, *, name: str = "soak") -> Soaked:
 
 
 def _quiet(sluice: SluiceProcess) -> int:
-    """Return the descriptors of a Sluice that nobody is connected to."""
+    """Return the number of descriptors of a Sluice without connections."""
     sluice.get("/metrics")
     time.sleep(2)
     return descriptors(sluice)
 
 
 def _leave(traffic: Traffic, reader: Reader, visitors: list[Visitors]) -> int:
-    """Let everybody leave; return how many records have no good answer."""
+    """Let all clients leave; return how many records have no successful response."""
     deadline = time.monotonic() + 2 * GONE_S_MAX
     while traffic.in_flight and time.monotonic() < deadline:
         for producer in traffic.producers:

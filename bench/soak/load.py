@@ -79,7 +79,7 @@ class Visitors:
 
     Args:
         port: that of a broker at Sluice.
-        topic: where what they produce goes; nobody accounts for it.
+        topic: where what they produce goes; its records are not checked.
     """
 
     def __init__(self, port: int, topic: str, seed: int) -> None:

@@ -24,7 +24,7 @@ def source(number: int) -> str:
 
 
 def main(port: str, attempts_per_second: str, sources: str) -> None:
-    """Connect until nobody wants it any more."""
+    """Connect until the process is stopped."""
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
     kept: collections.deque[tuple[float, socket.socket]] = collections.deque()

@@ -44,7 +44,7 @@ class Slice:
         us: CPU microseconds of all processes for one request, or one connection.
         per_second: requests or connections.
         busy: share of one core that each process had; the supervisor is the first of its Sluice.
-        machine_busy: share of the machine's cores that anybody used.
+        machine_busy: share of the machine's cores that all processes used.
     """
 
     us: float

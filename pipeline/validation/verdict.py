@@ -1,4 +1,4 @@
-"""The verdict over all files: what was judged, what was found, and by which files anybody can work it out again."""
+"""The verdict over all files: what was judged, what was found, and the files from which it can be recomputed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

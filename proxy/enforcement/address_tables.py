@@ -1,12 +1,12 @@
-"""In which table the connections of an address are counted: for each broker, for the bootstrap port, or over all of them."""
+"""The tables in which connections are counted by address: per broker, for the bootstrap port, or over all of them."""
 
 from typing import Final
 
 BOOTSTRAP_TABLE: Final = -1
-"""Addresses are counted for each broker; the bootstrap port stands for none and counts by itself."""
+"""With one table per broker, connections to the bootstrap port have this table."""
 CLUSTER_TABLE: Final = -2
 
 
 def table_name(table: int) -> str:
-    """Return whose table it is: a node id as text, "bootstrap" or "cluster"."""
+    """Return the name of a table: a node id as text, "bootstrap" or "cluster"."""
     return {BOOTSTRAP_TABLE: "bootstrap", CLUSTER_TABLE: "cluster"}.get(table, str(table))

@@ -1,4 +1,4 @@
-"""How throttle times are applied: settings that all sessions of a process share."""
+"""How throttle times are enforced: settings that all sessions of a process share."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ IN_FLIGHT_MAX = 64
 
 
 class Mode(Enum):
-    """What happens to a client that is over its quota."""
+    """What happens to a client that exceeds its quota."""
 
-    DELAY = "delay"  # its answer waits, then reading goes on
-    MUTE = "mute"  # it is answered at once with its throttle time, then not read (KIP-219)
-    OBSERVE = "observe"  # nothing; arithmetic and metrics run as if
+    DELAY = "delay"  # the response is held, then reading continues
+    MUTE = "mute"  # the response is sent at once with its throttle time, then the client is not read (KIP-219)
+    OBSERVE = "observe"  # nothing; decisions and metrics are the same
 
 
 @dataclass(slots=True)
 class Enforcement:
-    """Shared and mutable: a reload changes it in place, the next verdict obeys."""
+    """Shared and mutable: a reload changes it in place, and the next verdict uses it."""
 
     mode: Mode = Mode.DELAY
     delay_max_ms: int = 5_000
 
     @property
     def only_observes(self) -> bool:
-        """Whether verdicts are worked out and not acted upon."""
+        """Whether verdicts are computed and not enforced."""
         return self.mode is Mode.OBSERVE

@@ -1,4 +1,4 @@
-"""Who is enforced, and how: the mode of the configuration, the switches over it, and who is exempt from all quotas."""
+"""Which clients are enforced, and how: the configured mode, the switches that override it, and the exempt principals."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from quota.groups.declared_groups import NO_GROUPS, DeclaredGroups, Explanation
 
 
 class Standing(NamedTuple):
-    """What is made of a client, and why."""
+    """The result for one client, and its reason."""
 
     switch: SwitchMode | None
-    """The one that holds for it; None: the configuration's mode does."""
+    """The switch that applies; None: the configured mode does."""
     is_exempt: bool
     groups: Explanation
 
 
 class Policy:
-    """Shared and mutable. What it says is asked once per client and generation, never per request.
+    """Shared and mutable. It is called once per client and generation, never per request.
 
     Attributes:
-        groups: those that the operator declares; who comes in asks them once where that is.
-        base: what the configuration says: the enforcement of clients without a switch.
-        generation: grows with each change; who remembers an answer asks again.
+        groups: the declared groups; evaluated once per client and origin.
+        base: the configured enforcement, for clients without a switch.
+        generation: increases with each change, so that cached results are looked up again.
     """
 
     __slots__ = ("_acting", "_exempt", "_observing", "_switches", "base", "generation", "groups")
@@ -34,7 +34,7 @@ class Policy:
     def __init__(self, base: Enforcement) -> None:
         self.base = base
         self.generation = 0
-        self._acting = Enforcement(Mode.DELAY)  # of who is enforced although the configuration only observes
+        self._acting = Enforcement(Mode.DELAY)  # for clients that are enforced by a switch although the configuration only observes
         self._observing = Enforcement(Mode.OBSERVE)
         self._switches = Switches()
         self._exempt: frozenset[str] = frozenset()
@@ -42,16 +42,16 @@ class Policy:
 
     @property
     def switches(self) -> Switches:
-        """Those in force."""
+        """The current switches."""
         return self._switches
 
     @property
     def exempt(self) -> Collection[str]:
-        """Principals that no quota applies to, such as `User:ops`."""
+        """Principals without quotas, such as `User:ops`."""
         return self._exempt
 
     def switch(self, switches: Switches) -> bool:
-        """Put switches in force; False: they were already."""
+        """Use these switches; False: they are equal to the current ones."""
         if switches == self._switches:
             return False
         self._switches = switches
@@ -59,31 +59,31 @@ class Policy:
         return True
 
     def configured(self, exempt: Collection[str], groups: DeclaredGroups = NO_GROUPS) -> None:
-        """The configuration was read: `base` may be another; these principals are exempt, and these groups are declared, and no others."""
+        """Apply a configuration: `base` may have changed; only these principals are exempt, and only these groups are declared."""
         self._exempt = frozenset(exempt)
         self.groups = groups
         self.generation += 1
 
     def is_exempt(self, principal: KafkaPrincipal) -> bool:
-        """Whether no quota applies to a principal, whatever the switches say."""
+        """Whether no quota applies to a principal, whatever the switches are."""
         return bool(self._exempt) and str(principal) in self._exempt
 
     def of_client(self, listener: str, principal: KafkaPrincipal, client_id: str) -> Enforcement | None:
-        """Return how verdicts on a client's bytes, time and mutations are carried out; None: nothing of it is recorded."""
+        """Return how verdicts on a client's bytes, time and mutations are enforced; None: they are not recorded."""
         if self.is_exempt(principal):
             return None
         return self._carried_out(self._switches.of_client(listener, principal.name, client_id))
 
     def of_listener(self, listener: str) -> Enforcement | None:
-        """Return how the rates of a listener, and of the process on its connections, are carried out; None: they count nothing."""
+        """Return how the rates of a listener, and of the process for its connections, are enforced; None: they are not counted."""
         return self._carried_out(self._switches.of_listener(listener))
 
     def of_address(self, listener: str, address: str) -> Enforcement | None:
-        """Return how rate and number of an address's connections are carried out; None: the rate counts nothing, no number is too high."""
+        """Return how rate and number of an address's connections are enforced; None: the rate is not counted, the number not limited."""
         return self._carried_out(self._switches.of_address(listener, address))
 
     def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
-        """Return what holds for a client that comes in at a listener, from an address: what operators ask for, not requests."""
+        """Return what applies to a client of a listener and address; for operators, not for requests."""
         switch = self._switches.of_client(listener, principal.name, client_id)
         return Standing(switch, self.is_exempt(principal), self.groups.explain(listener, address, principal.name, client_id))
 

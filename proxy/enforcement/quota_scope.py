@@ -1,4 +1,4 @@
-"""Where bytes, request time and mutations are counted: the managers of one scope, and the groups that a known head keeps at hand."""
+"""Where bytes, request time and mutations are counted: the managers of one scope, and the groups cached for a client."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EnforcedMutationManager = ControllerMutationQuotaManager[EnforcedMutationGroup]
 
 
 class QuotaScope:
-    """The managers of one scope: a broker (as Kafka) or all brokers behind this process.
+    """The managers of one scope: a broker (as in Kafka) or all brokers of this process.
 
     Attributes:
-        label: node id, address while the id is not known, or "cluster".
-        mutation: the one of the whole cluster, shared by all scopes, since in Kafka one controller holds the buckets.
-        produce_on, fetch_on, request_on, mutation_on: False: usage is counted and no quota of that type applies.
-        factory: what makes the groups of its own managers.
+        label: node id, address while the id is unknown, or "cluster".
+        mutation: the manager of the whole cluster, shared by all scopes, since in Kafka one controller has the buckets.
+        produce_on, fetch_on, request_on, mutation_on: False: usage is counted, and no quota of that type applies.
+        factory: creates the groups of its own managers.
     """
 
     __slots__ = ("factory", "fetch", "fetch_on", "label", "mutation", "mutation_on", "produce", "produce_on", "request", "request_on")
@@ -51,19 +51,19 @@ class QuotaScope:
 
     @property
     def own_managers(self) -> tuple[EnforcedManager, ...]:
-        """Those that belong to this scope alone."""
+        """The managers that belong only to this scope."""
         return (self.produce, self.fetch, self.request)
 
 
 class ClientQuota:
-    """One (principal, client-id) from one origin in one scope: its groups, and how verdicts on it are carried out.
+    """One (principal, client-id) of one origin in one scope: its groups, and how verdicts on it are enforced.
 
-    Both are resolved once per generation of the managers: a change of quotas, switches or settings makes a new one. `produce`, `fetch`,
-    `request` and `mutation` return None while no quota of that type was ever set (Kafka's "not enabled"), and where nothing of this client
-    is recorded: it is exempt, or a switch is off.
+    Both are resolved once per generation of the managers: a change of quotas, switches or settings causes a new look-up. `produce`,
+    `fetch`, `request` and `mutation` return None while no quota of that type was ever set (Kafka's "not enabled"), and when nothing of
+    this client is recorded: it is exempt, or a switch is off.
 
     Attributes:
-        enforcement: how a verdict is carried out; right once the group it is about was asked for.
+        enforcement: how a verdict is enforced; valid once its group was looked up.
         is_exempt: no quota applies to the principal, by name.
     """
 
@@ -110,7 +110,7 @@ class ClientQuota:
         self.principal = principal
         self._who = principal if origin.groups is None else Member(principal, origin.group_of(principal.name, client_id))
         kept = kept_name(client_id)
-        self.client_id = client_id if scope.produce.custom_callback else kept  # a callback of the operator's is asked by the whole name
+        self.client_id = client_id if scope.produce.custom_callback else kept  # an operator's callback receives the whole name
         self.usage = usage
         self._produce: EnforcedGroup | None = None
         self._produce_generation = -1
@@ -128,12 +128,12 @@ class ClientQuota:
         self._obey(client_id)
 
     def obey(self) -> None:
-        """Ask anew how verdicts on this client are carried out, if anything changed about that."""
+        """Look up again how verdicts on this client are enforced, if anything changed."""
         policy = self._policy
         if self._policy_generation == policy.generation:
             return
         self._policy_generation = policy.generation
-        if not isinstance(self.client_id, KeptName):  # a request with a long name obeys what held when that was at hand
+        if not isinstance(self.client_id, KeptName):  # a request with a long name uses the state of its first look-up
             self._obey(self.client_id)
 
     def _obey(self, client_id: str) -> None:
@@ -146,16 +146,16 @@ class ClientQuota:
 
     @property
     def is_enforced(self) -> bool:
-        """Whether this client is made to wait for verdicts, as things stand now."""
+        """Whether this client is delayed by verdicts at present."""
         self.obey()
         return self._is_recorded and not self.enforcement.only_observes
 
     def latencies(self, api_key: int, *, known: bool) -> list[int]:
-        """Where answers of an API are counted by how long they took; shared by all clients."""
+        """Return the latency histogram of an API's responses; shared by all clients."""
         return self._counters.latencies.of(api_key, known=known)
 
     def produce(self, now_ms: int) -> EnforcedGroup | None:
-        """The group that this client's produced bytes count for."""
+        """The group of this client's produced bytes."""
         manager = self._scope.produce
         if self._produce_generation != manager.generation:
             self._produce = self._group_in(manager, now_ms) if self._scope.produce_on else None
@@ -163,7 +163,7 @@ class ClientQuota:
         return self._produce
 
     def fetch(self, now_ms: int) -> EnforcedGroup | None:
-        """The group that this client's fetched bytes count for."""
+        """The group of this client's fetched bytes."""
         manager = self._scope.fetch
         if self._fetch_generation != manager.generation:
             self._fetch = self._group_in(manager, now_ms) if self._scope.fetch_on else None
@@ -171,7 +171,7 @@ class ClientQuota:
         return self._fetch
 
     def request(self, now_ms: int) -> EnforcedGroup | None:
-        """The group that the time of this client's requests counts for, in percent of one thread."""
+        """The group of this client's request time, in percent of one thread."""
         manager = self._scope.request
         if self._request_generation != manager.generation:
             self._request = self._group_in(manager, now_ms) if self._scope.request_on else None
@@ -179,7 +179,7 @@ class ClientQuota:
         return self._request
 
     def mutation(self, now_ms: int) -> EnforcedMutationGroup | None:
-        """The group that partitions which this client makes or deletes count for."""
+        """The group of this client's controller mutations."""
         manager = self._scope.mutation
         if self._mutation_generation != manager.generation:
             self._mutation = self._group_in(manager, now_ms) if self._scope.mutation_on else None
@@ -193,23 +193,23 @@ class ClientQuota:
         return manager.group(self._who, self.client_id, now_ms, self._maker)
 
     def exempt(self, elapsed_ns: int, now_ms: int) -> None:
-        """Count time that no quota applies to."""
+        """Count exempt time."""
         self._scope.request.record_exempt(elapsed_ns, now_ms)
 
     def produce_throttled(self, group: EnforcedGroup, throttle_ms: int, now_ms: int) -> None:
-        """Keep the books of a produce verdict above zero."""
+        """Count a produce verdict above zero."""
         self._throttled(self._scope.produce, "Produce", group, throttle_ms, now_ms)
 
     def fetch_throttled(self, group: EnforcedGroup, throttle_ms: int, now_ms: int) -> None:
-        """Keep the books of a fetch verdict above zero."""
+        """Count a fetch verdict above zero."""
         self._throttled(self._scope.fetch, "Fetch", group, throttle_ms, now_ms)
 
     def request_throttled(self, group: EnforcedGroup, throttle_ms: int, now_ms: int) -> None:
-        """Keep the books of a request-time verdict above zero."""
+        """Count a request-time verdict above zero."""
         self._throttled(self._scope.request, "Request", group, throttle_ms, now_ms)
 
     def mutation_throttled(self, group: EnforcedMutationGroup, throttle_ms: int, now_ms: int) -> None:
-        """Keep the books of a controller-mutation verdict above zero."""
+        """Count a controller-mutation verdict above zero."""
         self._throttled(self._scope.mutation, "ControllerMutation", group, throttle_ms, now_ms)
 
     def _throttled(
@@ -227,5 +227,5 @@ class ClientQuota:
 
 
 def _generation(manager: QuotaGroups[Group]) -> int:
-    """Up to which generation of groups an answer of `manager` holds; that of a callback of the operator's holds for one request."""
+    """Return the generation up to which a group of `manager` is valid; with an operator's callback it is valid for one request."""
     return -1 if manager.custom_callback else manager.generation

@@ -28,7 +28,7 @@ EMPTY_TABLE: QuotaTable = {}
 
 
 class CallbackChoice:
-    """Which class decides the groups, and its settings; None: Kafka's eight levels."""
+    """The class that decides the groups, and its settings; None: Kafka's eight levels."""
 
     __slots__ = ("callback_class", "settings")
 
@@ -38,7 +38,7 @@ class CallbackChoice:
 
 
 class QuotaWindows(NamedTuple):
-    """How rates are measured: so many samples of so many milliseconds; controller mutations have their own."""
+    """Number and length (ms) of samples; controller mutations have their own."""
 
     num_samples: int = 11
     window_ms: int = 1_000
@@ -47,16 +47,16 @@ class QuotaWindows(NamedTuple):
 
 
 class QuotaScopes:
-    """Scopes by upstream address; a scope learns its node id when an answer names it.
+    """Scopes by upstream address; a scope gets its node id when a response contains it.
 
     Attributes:
-        mutation: counts controller mutations of the whole cluster, whatever the scope of the others.
+        mutation: counts the controller mutations of the whole cluster, whatever the scope of the others.
 
     Args:
-        statics: bytes per second for who matches no quota, by type (Kafka's old `quota.producer.default`).
-        windows: of every manager; they stay as long as the process.
-        factories: what makes the groups of each scope.
-        make_mutation_group: makes the groups of controller mutations, as `enforced_bucket` does.
+        statics: bytes per second for clients without a quota, by type (Kafka's old `quota.producer.default`).
+        windows: of every manager; they do not change.
+        factories: create the groups of each scope.
+        make_mutation_group: creates the groups of controller mutations, as `enforced_bucket` does.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class QuotaScopes:
         self._scopes: dict[Address | str, QuotaScope] = {}
         self._callbacks: dict[QuotaScope | str, GuardedCallback] = {}
         self._node_ids: dict[Address, int] = {}
-        self._routes: dict[Address, int] = {}  # a broker may be met at one address by each route
+        self._routes: dict[Address, int] = {}  # a broker may have one address on several routes
         self._table: QuotaTable = EMPTY_TABLE
         self._cluster: Cluster | None = None
         self._on = (True, True, True, True)
         self._groups = NO_GROUPS
-        self.on_labelled: Callable[[], None] | None = None  # called when a broker's scope got its node id
-        self.on_moved: Callable[[], None] | None = None  # called when connections have to ask `of` again
+        self.on_labelled: Callable[[], None] | None = None  # called when a broker's scope gets its node id
+        self.on_moved: Callable[[], None] | None = None  # called when connections have to call `of` again
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
             make_mutation_group,
@@ -95,7 +95,7 @@ class QuotaScopes:
         self._enlist(CLUSTER, callback)
 
     def of(self, address: Address) -> QuotaScope:
-        """The scope that traffic to the broker at `address` counts in."""
+        """Return the scope of traffic to the broker at `address`."""
         key: Address | str = CLUSTER if self._per_cluster else address
         scope = self._scopes.get(key)
         if scope is None:
@@ -106,21 +106,21 @@ class QuotaScopes:
         return scope
 
     def _met_elsewhere(self, address: Address) -> QuotaScope | None:
-        """The scope of the broker at `address` where another route leads to it already."""
+        """The scope of the broker at `address`, if it has one on another route."""
         node_id = self._node_ids.get(address)
         others = (other for other, other_id in self._node_ids.items() if other_id == node_id and other != address)
         return None if node_id is None else next((self._scopes[other] for other in others if other in self._scopes), None)
 
     def all(self) -> list[QuotaScope]:
-        """Every scope once."""
+        """Return every scope once."""
         return list(dict.fromkeys(self._scopes.values()))
 
     def node_id(self, address: Address) -> int | None:
-        """Return the node id of the broker at `address`, as far as it is known."""
+        """Return the node id of the broker at `address`, or None while unknown."""
         return self._node_ids.get(address)
 
     def learn(self, node_id: int, address: Address, route: int = 0) -> None:
-        """The broker at `address` has this node id; one that moved keeps its sensors, and one that more routes lead to has them once."""
+        """Store the node id of the broker at `address`. A broker that moved keeps its sensors, and one on several routes has them once."""
         if self._node_ids.get(address) == node_id:
             return
         known = next((other for other, other_id in self._node_ids.items() if other_id == node_id and self._routes[other] == route), None)
@@ -131,7 +131,7 @@ class QuotaScopes:
         if self._per_cluster:
             return
         scope = self._scopes.get(address)
-        moved = None if known is None else self._scopes.pop(known, None)  # who is at its old address next is another broker
+        moved = None if known is None else self._scopes.pop(known, None)  # the next broker at its old address is another one
         moved = moved or self._met_elsewhere(address)
         if moved is not None:
             self._move(moved, address, scope)
@@ -157,7 +157,7 @@ class QuotaScopes:
             callback.close()
 
     def apply_table(self, table: QuotaTable) -> None:
-        """Put a quota table in place everywhere; who is not in it has no quota. A type with the very mapping of before is as it was."""
+        """Apply a quota table everywhere; entities that are not in it have no quota. A type with the same mapping object is unchanged."""
         before, self._table = self._table, table
         for scope in self.all():
             self._fill(scope, before)
@@ -165,14 +165,14 @@ class QuotaScopes:
             self.mutation.replace_quotas(table.get(ClientQuotaType.CONTROLLER_MUTATION, {}))
 
     def switch(self, *, produce: bool = True, fetch: bool = True, request: bool = True, mutation: bool = True) -> None:
-        """Let quotas of each type apply, or not."""
+        """Enable or disable the quotas of each type."""
         self._on = (produce, fetch, request, mutation)
         for scope in self.all():
             scope.produce_on, scope.fetch_on, scope.request_on, scope.mutation_on = self._on
         self.renew()
 
     def declare(self, groups: DeclaredGroups) -> None:
-        """Let these groups be declared from the next request on, and no others."""
+        """Use these declared groups from the next request on, and no others."""
         self._groups = groups
         for scope in self.all():
             for manager in scope.own_managers:
@@ -180,16 +180,16 @@ class QuotaScopes:
         self.mutation.declare(groups)
 
     def renew(self) -> None:
-        """Let every client ask for its groups again, and for how it is enforced, with its next request."""
+        """Let every client look up its groups and its enforcement again with its next request."""
         self.mutation.generation += 1
         for scope in self.all():
             for manager in scope.own_managers:
                 manager.generation += 1
 
     def change(self, *, per_cluster: bool, choice: CallbackChoice, statics: Mapping[ClientQuotaType, float]) -> None:
-        """Put another callback, static default or scope in place from the next request on.
+        """Use another callback, static default or scope from the next request on.
 
-        Groups with equal tags keep their history, unless the scope changes: then sensors are other sensors.
+        Groups with equal tags keep their history, unless the scope changes and with it the sensors.
         """
         rescoped = per_cluster != self._per_cluster
         self._per_cluster, self._choice, self._statics = per_cluster, choice, dict(statics)
@@ -217,7 +217,7 @@ class QuotaScopes:
         self._enlist(scope, callback)
 
     def update_cluster(self, cluster: Cluster) -> None:
-        """Tell every callback which partitions exist and who leads them."""
+        """Pass the cluster's partitions and leaders to every callback."""
         if cluster == self._cluster:
             return
         self._cluster = cluster
@@ -228,7 +228,7 @@ class QuotaScopes:
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether a quota callback asks for topics, partitions and leaders."""
+        """Whether a quota callback needs topics, partitions and leaders."""
         return self._choice.callback_class is not None
 
     @property
@@ -250,7 +250,7 @@ class QuotaScopes:
         self.mutation.expire(now_ms)
 
     def close(self) -> None:
-        """End the operator's callbacks."""
+        """Close the operator's callbacks."""
         for callback in self._callbacks.values():
             callback.close()
 
@@ -288,7 +288,7 @@ class QuotaScopes:
                 callback.update_cluster_metadata(self._cluster)
 
     def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None, factory: GroupFactory) -> EnforcedManager:
-        # a verdict of more than 24.8 days saturates: Kafka's wraps, and a negative one would delay no client
+        # a throttle time of more than 24.8 days saturates: Kafka's wraps, and a negative one would delay no client
         return ClientQuotaManager(
             quota_type,
             factory.maker(quota_type),
@@ -316,7 +316,7 @@ class QuotaScopes:
 
 
 def _release(scope: QuotaScope) -> None:
-    """No traffic counts in a scope any more."""
+    """Release a scope without traffic."""
     for manager in scope.own_managers:
         manager.release()
 

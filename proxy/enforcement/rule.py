@@ -1,6 +1,6 @@
-"""Which quota holds a group: the name that operators, metrics and logs use for it.
+"""The quota of a group: its name for operators, metrics and logs.
 
-Source: Kafka 3.8 `DefaultQuotaCallback.quotaLimit`, the order in which it asks.
+Source: Kafka 3.8 `DefaultQuotaCallback.quotaLimit`, its order of look-ups.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ def rule_of(tags: Mapping[str, str], rules: Mapping[RuleKey, Rule], *, custom_ca
     """Return the entity whose quota applies to the group of `tags`, such as `user=alice,client-id=<default>`, or the declared group.
 
     Args:
-        tags: of the group, as the callback gave them; the user in its encoded form.
+        tags: the group's tags, as the callback returned them; the user in its encoded form.
         rules: the quotas of this type.
-        custom_callback: the operator's class decides; only it knows why.
-        limited: whether the group has a bound at all; then a group that no entity matches is held by the static default.
+        custom_callback: whether the operator's class decides, so that the reason is unknown.
+        limited: whether the group has a bound; if so, a group without a matching entity has the static default.
     """
     declared = tags.get(GROUP_TAG)
     if declared is not None:
@@ -39,12 +39,12 @@ def rule_of(tags: Mapping[str, str], rules: Mapping[RuleKey, Rule], *, custom_ca
 
 
 def name_of(entity: ClientQuotaEntity) -> str:
-    """Return `user=U`, `client-id=C` or both, long names cut; what is a default entity is written as Kafka writes it."""
+    """Return `user=U`, `client-id=C` or both, long names cut; a default entity is written as in Kafka."""
     user = None if entity.user is None else f"user={kept_name(entity.user)}"
     client_id = None if entity.client_id is None else f"client-id={kept_name(entity.client_id)}"
     return ",".join(part for part in (user, client_id) if part is not None)
 
 
 def group_name(tags: Mapping[str, str]) -> str:
-    """Return what the members of a group have in common, such as `client-id=etl`; `everyone` when it is nothing."""
+    """Return the common tags of the group's members, such as `client-id=etl`; `everyone` when there are none."""
     return ",".join(f"{key}={value}" for key, value in tags.items() if value) or "everyone"

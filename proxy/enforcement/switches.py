@@ -1,8 +1,8 @@
-"""Switches of enforcement (KIP-13): for all, a listener or an entity; which one holds for whom.
+"""Switches of enforcement (KIP-13): for all, a listener or an entity, and their precedence.
 
 A target is written `all`, `listener:NAME` or `entity:` and Kafka's parts of an entity: `entity:user=alice`,
 `entity:user=alice,client-id=etl`, `entity:client-id=<default>`, `entity:ip=192.0.2.7`. Names are percent-encoded as in Kafka's metrics and
-znodes (`%2C` is a comma), so a client that is really called `<default>` is `%3Cdefault%3E`; what needs no encoding may be written as it is.
+znodes (`%2C` is a comma), so a client whose name is `<default>` is `%3Cdefault%3E`; characters that need no encoding may be unencoded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL: Final = "all"
 LISTENER: Final = "listener:"
 ENTITY: Final = "entity:"
 SWITCHES_MAX: Final = 1_000
-"""More are not kept: a client's switch is looked for among them once per change, never per request."""
+"""Maximum number of switches; a client's switch is searched once per change, never per request."""
 NAME_CHARS_MAX: Final = 4_096
 TARGET_REMEDY: Final = "write all, listener:NAME, entity:user=NAME, entity:client-id=NAME, both with a comma between, or entity:ip=ADDRESS"
 
@@ -35,19 +35,19 @@ _ORDER: Final = {USER: 0, CLIENT_ID: 1, IP: 2}
 
 
 class SwitchError(Exception):
-    """A target or mode that cannot be; the text says what is wrong and what to write instead."""
+    """An invalid target or mode; the text says what is wrong and what to write instead."""
 
 
 class SwitchMode(Enum):
-    """What becomes of quotas where a switch holds."""
+    """How quotas are treated where a switch applies."""
 
-    ENFORCE = "enforce"  # as the configuration says; where that only observes, answers are delayed
-    OBSERVE = "observe"  # measured and metered, no client waits
-    OFF = "off"  # nothing is recorded, as if there were no quota
+    ENFORCE = "enforce"  # as configured; where the configuration only observes, responses are delayed
+    OBSERVE = "observe"  # measured and metered, without delays
+    OFF = "off"  # not recorded, as without a quota
 
 
 class Target(NamedTuple):
-    """What a switch is for: a listener, an entity, or with neither everything. Prints in the one form that stores keep."""
+    """The target of a switch: a listener, an entity, or with neither of them everything. Its text is the form that stores keep."""
 
     listener: str | None = None
     entity: EntityKey | None = None
@@ -63,10 +63,10 @@ class Target(NamedTuple):
 
 
 def read_target(text: str) -> Target:
-    """Return the target that `text` names.
+    """Parse a target.
 
     Raises:
-        SwitchError: it names none.
+        SwitchError: the text is not a target.
     """
     if text == ALL:
         return Target()
@@ -81,10 +81,10 @@ def read_target(text: str) -> Target:
 
 
 def read_mode(text: str) -> SwitchMode:
-    """Return the mode that `text` names.
+    """Parse a mode.
 
     Raises:
-        SwitchError: it names none.
+        SwitchError: the text is not a mode.
     """
     try:
         return SwitchMode(text)
@@ -93,10 +93,10 @@ def read_mode(text: str) -> SwitchMode:
 
 
 def entity_target(entity: EntityKey) -> Target:
-    """Return the target of an entity that is at hand in parts.
+    """Return the target of an entity given by its parts.
 
     Raises:
-        SwitchError: no such entity has quotas.
+        SwitchError: quotas do not exist for such an entity.
     """
     kinds = {kind for kind, _ in entity}
     if not entity or not (kinds <= {USER, CLIENT_ID} or kinds == {IP}):
@@ -107,17 +107,17 @@ def entity_target(entity: EntityKey) -> Target:
 
 
 _Part = str | EllipsisType | None
-"""A name, None for the default entity, `...` where the entity has no such part."""
+"""A name, None for the default entity, `...` when the entity has no such part."""
 
 
 class Switches:
-    """All switches at once, ready to be asked. The most specific wins: an entity's, then the listener's, then that of all.
+    """All switches. The most specific applies: an entity's, then the listener's, then that of all.
 
-    Of a client's entities the first with a switch counts, in the order in which Kafka looks for a quota: user and client-id, user and
+    Of a client's entities the first with a switch applies, in Kafka's order of quotas: user and client-id, user and
     default client-id, user, default user and client-id, default user and default client-id, default user, client-id, default client-id.
 
     Attributes:
-        problems: what stood in the store and is no switch; it is left out.
+        problems: entries of the store that are not switches; they are ignored.
     """
 
     __slots__ = ("_entities", "_ips", "_listeners", "_of_all", "_table", "problems")
@@ -146,11 +146,11 @@ class Switches:
 
     @property
     def table(self) -> Mapping[str, SwitchMode]:
-        """Every switch by the written form of its target, the broadest first."""
+        """Every switch by the text of its target, the broadest first."""
         return self._table
 
     def of_client(self, listener: str, user: str, client_id: str) -> SwitchMode | None:
-        """Return what holds for a client's bytes, time and mutations; None: what the configuration says."""
+        """Return the mode for a client's bytes, time and mutations; None: as configured."""
         entities = self._entities
         if entities:
             for key in _keys(user, client_id):
@@ -160,7 +160,7 @@ class Switches:
         return self.of_listener(listener)
 
     def of_address(self, listener: str, address: str) -> SwitchMode | None:
-        """Return what holds for the connections of an address; None: what the configuration says."""
+        """Return the mode for the connections of an address; None: as configured."""
         if self._ips:
             mode = self._ips.get(address) or self._ips.get(None)
             if mode is not None:
@@ -168,12 +168,12 @@ class Switches:
         return self.of_listener(listener)
 
     def of_listener(self, listener: str) -> SwitchMode | None:
-        """Return what holds for a listener as a whole."""
+        """Return the mode for a listener as a whole."""
         return self._listeners.get(listener, self._of_all)
 
     @property
     def of_all(self) -> SwitchMode | None:
-        """What holds where nothing is more specific."""
+        """Return the mode where no more specific switch applies."""
         return self._of_all
 
     def _add(self, target: Target, mode: SwitchMode) -> None:

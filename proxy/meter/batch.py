@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 Fact = dict[str, Any]
-"""One line of a segment's facts: {"group": {...}}, and so on for bound, state, gap, usage, client, buckets, compared, run and end."""
+"""One fact of a segment: {"group": {...}}, and so on for bound, state, gap, usage, client, buckets, compared, run and end."""
 
 BATCH_WORDS: Final = 16_384
 FACT_BYTES: Final = 500
@@ -13,7 +13,7 @@ COMPARED_BYTES: Final = 200
 
 
 class Batch:
-    """Decisions `first_seq` to `first_seq + count - 1`; facts hold from their place on and are never lost with it."""
+    """Decisions `first_seq` to `first_seq + count - 1`; facts apply from their position on and are never lost separately."""
 
     __slots__ = ("count", "facts", "first_seq", "records", "words")
 
@@ -26,7 +26,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes while it waits."""
+        """The approximate size in bytes while it waits."""
         rows = sum(len(fact["usage"]["rows"]) for fact in self.facts if "usage" in fact)
         buckets = sum(len(fact["buckets"]) for fact in self.facts if "buckets" in fact)
         compared = sum(len(fact["compared"]["rows"]) for fact in self.facts if "compared" in fact)

@@ -1,6 +1,6 @@
-"""Buffers of decisions for the writer. In a mapped file they survive a process that is killed, so that its decisions can be counted.
+"""Buffers of decisions for the writer. A mapped file survives a killed process, so that its decisions can be counted.
 
-Usage is counted elsewhere; the file says how many rows of it there may be.
+Usage is counted elsewhere; the file contains the possible number of its rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ZEROS: Final = bytes(_WORDS_BYTES)
 
 
 class DecisionBuffer:
-    """Room for one batch, to be filled from its beginning.
+    """Space for one batch, filled from its beginning.
 
     Args:
-        path: of a file to map; None: memory of this process.
+        path: file to map; None: memory of this process.
 
     Attributes:
-        words: `BATCH_WORDS` signed numbers of 64 bits.
-        records: bytes for as many records.
+        words: `BATCH_WORDS` signed 64-bit numbers.
+        records: bytes of the records.
     """
 
     __slots__ = ("_memory", "_numbers", "_path", "records", "words")
@@ -42,23 +42,23 @@ class DecisionBuffer:
         self._memory = memoryview(bytearray(_FILE_BYTES) if path is None else _mapped(path))
         self.words = self._memory[:_WORDS_BYTES].cast("q")
         self.records = self._memory[_WORDS_BYTES:_RECORDS_END]
-        self._numbers = self._memory[_RECORDS_END:].cast("q")  # each is written at once or not at all, whenever we are killed
+        self._numbers = self._memory[_RECORDS_END:].cast("q")  # each is written atomically, whenever the process is killed
 
     def take(self, words: int, record_bytes: int, next_seq: int) -> tuple[bytes, bytes]:
-        """Return the first `words`, and what stands in the first bytes for records; the next decision will have the number `next_seq`."""
+        """Return the first `words`, and the first bytes of the records; the number of the next decision is `next_seq`."""
         taken = bytes(self.words[:words]), bytes(self.records[:record_bytes])
-        self._numbers[_FIRST_SEQ] = ~next_seq  # it counts the words in that still stand here
+        self._numbers[_FIRST_SEQ] = ~next_seq  # it counts the words that are still there
         size = words * WORD_BYTES
         self._memory[:size] = _ZEROS[:size]
         self._numbers[_FIRST_SEQ] = next_seq
         return taken
 
     def usage_rows(self, count: int) -> None:
-        """Say how many rows of usage a second can have by now."""
+        """Store the possible number of usage rows per second."""
         self._numbers[_USAGE_ROWS] = count
 
     def close(self) -> None:
-        """All was handed over."""
+        """Close after everything was handed over."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
@@ -66,15 +66,15 @@ class DecisionBuffer:
 def _mapped(path: Path) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
     try:
-        try_lock(descriptor)  # lasts as long as the map, so that others see that we live
-        os.posix_fallocate(descriptor, 0, _FILE_BYTES)  # a full disk says so here, and not by a signal later
+        try_lock(descriptor)  # held as long as the map, so that others see a live process
+        os.posix_fallocate(descriptor, 0, _FILE_BYTES)  # a full disk raises an error here, and not a signal later
         return mmap.mmap(descriptor, _FILE_BYTES)
     finally:
         os.close(descriptor)
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether the process lives that maps a buffer; where that is unknown, it does."""
+    """Whether the process that maps a buffer is alive; True when unknown."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -86,11 +86,11 @@ def is_in_use(path: Path) -> bool:
 
 
 class Left(NamedTuple):
-    """What the mapped buffer of a process that was killed says.
+    """The content of the mapped buffer of a killed process.
 
     Attributes:
-        decisions: how many it had taken.
-        usage_rows: how many rows of usage it may have been counting: one for each client, place and class that it had met.
+        decisions: number of decisions in it.
+        usage_rows: possible number of usage rows: one for each client, place and class so far.
     """
 
     decisions: int
@@ -98,7 +98,7 @@ class Left(NamedTuple):
 
 
 def left_behind(path: Path) -> Left | None:
-    """Return what a process left in its mapped buffer when it was killed; None: nothing is known."""
+    """Return what a killed process left in its mapped buffer; None: unknown."""
     try:
         kept = path.read_bytes()
     except OSError:

@@ -37,22 +37,22 @@ REQUEST: Final = "Request"
 NS_PER_PERCENT_SECOND: Final = 1e7
 NEVER_MS: Final = -1
 RUN_WORDS_END: Final = BATCH_WORDS - 1
-"""Below it there is room for two words."""
+"""Below it there is space for two words."""
 REPEATED_MAX: Final = 4 * BATCH_WORDS
-"""Decisions of a batch beyond one for each word: what its writer unfolds at once is bounded."""
+"""Most decisions of a batch beyond one per word, which bounds what its writer unfolds at once."""
 
 
 class Metered(Protocol):
-    """What decides: a group of clients, the rate of an address, a bucket of mutations."""
+    """An object that makes decisions: a group of clients, the rate of an address, a bucket of mutations."""
 
     meter_ref: int
     """Its number in this run; below 0: none yet."""
     metered_bound: float | None
-    """The very object that was its bound when it was last described."""
+    """The object that was its bound when it was last described."""
 
     @property
     def parent(self) -> Metered | None:
-        """The group that this one is a part of: whatever is recorded here was recorded there too."""
+        """The parent group: everything recorded in this group was recorded there too."""
 
     @property
     def bound(self) -> float:
@@ -60,13 +60,13 @@ class Metered(Protocol):
 
 
 class BucketStep(NamedTuple):
-    """One step of a token bucket.
+    """One operation on a token bucket.
 
     Attributes:
         kind: `CHARGED`, `REFUSED`, `OWED` or `SETTLED`.
-        permits: mutations asked for; negative ones are given back.
-        before, since_ms: the balance that the step found, and the time of that balance: what came in since is not in it.
-        after: the balance that it left.
+        permits: number of mutations; negative when given back.
+        before, since_ms: the balance before the operation, and the time of that balance, without the refill since.
+        after: the balance after the operation.
     """
 
     kind: int
@@ -77,24 +77,24 @@ class BucketStep(NamedTuple):
 
 
 class Describe(Protocol):
-    """Says what a group is: the columns of dim_group and dim_bound that only the tables of quotas know."""
+    """Describes a group: the columns of dim_group and dim_bound that only the tables of quotas know."""
 
     def __call__(self, group: Metered) -> tuple[Fact, Fact]:
         """Return (columns of dim_group, columns of dim_bound)."""
 
 
 class Meter:
-    """Notes decisions in order.
+    """Records decisions in order.
 
     Args:
-        hand_over: takes a batch; False when the queue is full, then its decisions are dropped and counted.
-        describe: asked once per group and bound.
+        hand_over: receives a batch; False when the queue is full, and its decisions are dropped and counted.
+        describe: called once per group and bound.
         wall_offset_ms: added to monotonic milliseconds; one number for the whole run.
-        described_groups: who may have been described; asked after a loss.
+        described_groups: returns the groups that may have been described; called after a loss.
 
     Attributes:
-        usage: what clients use, whatever quota they have.
-        dropped: decisions that no queue had room for.
+        usage: the usage of clients, with or without a quota.
+        dropped: number of decisions dropped because the queue was full.
     """
 
     __slots__ = (
@@ -135,10 +135,10 @@ class Meter:
         self._described = described_groups
         self._buffer = buffer or DecisionBuffer()
         self._words = self._buffer.words
-        self._at = 0  # where the next word goes
-        self._now_ms = NEVER_MS  # the time that it has
-        self._word = 0  # `meter_word` of the group that the last word with a tag named, which a word without one is of; 0: none
-        self._beside = 0  # decisions less words: a time is none, a run of equal ones is many
+        self._at = 0  # position of the next word
+        self._now_ms = NEVER_MS  # its time
+        self._word = 0  # `meter_word` of the group of the last word with a tag, to which words without a tag belong; 0: none
+        self._beside = 0  # decisions minus words: a time is no decision, a run of equal ones is many
         self._records = self._buffer.records
         self._records_at = 0
         self._first_seq = 0
@@ -146,7 +146,7 @@ class Meter:
         self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
         self._groups = 0
         self._comparisons = Comparisons()
-        self._renamed: set[int] = set()  # who is described anew before its next decision
+        self._renamed: set[int] = set()  # groups to describe again before their next decision
         self.usage = UsageCells(on_new=self._buffer.usage_rows)
         self.dropped = 0
 
@@ -156,17 +156,17 @@ class Meter:
         return self._first_seq + self._at + self._beside
 
     def record(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` (bytes, nanoseconds): what the group said, and what the client was sent or held for."""
+        """Record a checked record of `value` (bytes, nanoseconds), with the group's throttle time and the client's."""
         if group.parent is not None:
             throttle_ms = self._record_above(group, value, applied_ms, now_ms, conn_id, api_index)
         self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, RECORD)
 
     def passes(self, group: EnforcedGroup, value: int, now_ms: int) -> bool:
-        """Note what `passed` does in one word, as nearly always; `value` is above 0 and below 2^34. False: nothing was done."""
+        """Do what `passed` does with one word, as nearly always; `value` is above 0 and below 2^34. False: nothing was done."""
         word, at = group.meter_word, self._at
         if not word or now_ms != self._now_ms or at >= BATCH_WORDS:
             return False
-        if word is self._word:  # the group that the last word named: the value alone is enough
+        if word is self._word:  # the group of the last word: the value alone is enough
             self._words[at] = value
         else:
             self._words[at] = word + value
@@ -175,7 +175,7 @@ class Meter:
         return True
 
     def passed(self, group: EnforcedGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record of `value` that delayed no client."""
+        """Record a checked record of `value` without a delay."""
         if 0 < value < VALUE_END and self.passes(group, value, now_ms):
             return
         if group.parent is not None:
@@ -188,9 +188,9 @@ class Meter:
         self._at = at + 1
 
     def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note checked records of two `values` or more, all above 0 and below 2^31, that delayed no client.
+        """Record two or more checked records of `values`, all above 0 and below 2^31, without a delay.
 
-        They are not many, were recorded in one step, and are parts of one sample.
+        They are few, were recorded together, and belong to one sample.
         """
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
@@ -203,7 +203,7 @@ class Meter:
         self._at = at + count
 
     def passed_alike(self, group: EnforcedGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note the same as `passed_run` for two or more of one `value` below `RUN_VALUE_END`."""
+        """Do what `passed_run` does for `count` records of one `value` below `RUN_VALUE_END`."""
         word, at = group.meter_word, self._at
         if word and now_ms == self._now_ms and at < RUN_WORDS_END and self._beside <= REPEATED_MAX:
             more = count - 1
@@ -228,7 +228,7 @@ class Meter:
         self._beside += count - 2
 
     def _next_ms(self, now_ms: int) -> None:
-        """Let `now_ms` be the time of the words to come."""
+        """Set the time of the following words."""
         at = self._at
         if at == BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
@@ -239,19 +239,19 @@ class Meter:
         self._now_ms = now_ms
 
     def record_unchecked(self, group: Metered, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = UNCHECKED) -> None:
-        """Note what was recorded without a look at the bound, or taken back."""
+        """Record what was recorded without a check of the bound, or taken back."""
         if group.parent is not None:
             self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
         self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
 
     def remote(self, group: Metered, source: int, amount: int, source_total: int, now_ms: int, kind: int) -> None:
-        """Note usage that another process recorded in its part of a group; parents are noted for themselves.
+        """Record usage of another process in a group; parents have their own calls.
 
         Args:
-            source: number of that process.
+            source: number of the other process.
             amount: bytes, or nanoseconds.
-            source_total: all that it had used in the group by then.
-            kind: `REMOTE`, or `SKIPPED`: it was not recorded here.
+            source_total: its total for the group at that time.
+            kind: `REMOTE`, or `SKIPPED` when it was not recorded here.
         """
         if self._at + REMOTE_WORDS >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
@@ -267,7 +267,7 @@ class Meter:
         self._beside -= REMOTE_WORDS - 1
 
     def _begin_words(self, group: EnforcedGroup, value: int, now_ms: int, words: int) -> tuple[int, int]:
-        """Make room for so many words of a group that has just recorded `value` in all; return where they go, and the word of the group."""
+        """Reserve `words` words of a group that has just recorded `value` in all; return their position, and the word of the group."""
         if self._at + words >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
@@ -291,7 +291,7 @@ class Meter:
     def _note(
         self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int, kind: int
     ) -> None:
-        """Note a decision with all that is known of it."""
+        """Record a decision with all of its attributes."""
         if self._at == BATCH_WORDS:
             self.flush()
         if group.metered_bound is not group.bound:
@@ -303,34 +303,34 @@ class Meter:
         self._at += 1
 
     def _record_above(self, group: Metered, value: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> int:
-        """Note a checked record for the parents of a group, each with what it said itself; return what the group itself said."""
+        """Record a checked record for the parents of a group, each with its own throttle time; return the group's own."""
         assert isinstance(group, ChildGroup)
         self.record(group.parent, value, max(group.above_ms, 0), applied_ms, now_ms, conn_id, api_index)
         return max(group.own_ms, 0)
 
     def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note what no sensor recorded: a fetch that waits. Only a trace has room for it."""
+        """Record a decision without a sensor: a fetch that waits. Only a trace contains it."""
 
     def mutation(
         self, group: Metered, step: BucketStep, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int
     ) -> None:
-        """Note what a bucket decided about controller mutations: few, so that every level has room for them."""
+        """Record a decision of a token bucket on controller mutations; they are few, so all levels contain them."""
         if self._at == BATCH_WORDS:
             self.flush()
         self._steps.append((self.next_seq, step.before, step.since_ms + self._offset_ms, step.after))
         self._note(group, step.permits, throttle_ms, applied_ms, now_ms, conn_id, api_index, step.kind)
 
     def compared(self, quota_type: str, group: Metered | None, client_ref: int | None, broker_ms: int, sluice_ms: int, now_ms: int) -> None:
-        """Note what a broker that keeps the quotas announced in an answer, and Sluice's verdict on it; rare: one of them throttled."""
+        """Record the broker's throttle time in a response, and Sluice's; only when one of them is above 0."""
         group_ref = group.meter_ref if group is not None and group.meter_ref >= 0 else None
         self._comparisons.add((now_ms + self._offset_ms, quota_type, group_ref, client_ref, broker_ms, sluice_ms))
 
     def tell(self, fact: Fact) -> None:
-        """Let a fact hold from the next decision on."""
+        """Add a fact that applies from the next decision on."""
         self._facts.append(fact)
 
     def tell_anew(self) -> None:
-        """Describe the bound of every group again before its next decision: the table of quotas changed, or decisions were lost."""
+        """Describe the bound of every group again before its next decision, because quotas changed or decisions were lost."""
         for group in self._described():
             if group.metered_bound is not None:
                 group.metered_bound += 0.0  # an equal number, and another object
@@ -338,16 +338,16 @@ class Meter:
                     group.meter_word = 0
 
     def name_anew(self) -> None:
-        """Describe every group again, itself too: a broker's node id was learnt."""
+        """Describe every group again, because a broker's node id became known."""
         self._renamed = {group.meter_ref for group in self._described() if group.metered_bound is not None}
         self.tell_anew()
 
     def flush(self) -> None:
-        """Hand over what there is."""
+        """Hand over the current batch."""
         self._flush(self._hand_over)
 
     def finish(self, hand_over: Callable[[Batch], bool]) -> None:
-        """Hand over the last there is, with word of what was lost before, to who turns nothing away: no later batch would say so."""
+        """Hand over the last batch, with the number of losses before it, to a receiver that accepts every batch."""
         self._flush(hand_over)
 
     def _flush(self, hand_over: Callable[[Batch], bool]) -> None:
@@ -371,7 +371,7 @@ class Meter:
         self._now_ms = NEVER_MS
 
     def _lose(self, count: int) -> None:
-        """Let decisions go; the facts stay for the next batch, with word of the gap."""
+        """Drop decisions; the facts are kept for the next batch, with a gap."""
         self.dropped += count
         last = self._facts[-1].get("gap") if self._facts else None
         if last is not None and last["from_seq"] + last["n"] == self._first_seq:
@@ -404,9 +404,9 @@ class Meter:
         group.metered_bound = group.bound
 
     def _ring(self, group: SampleRing, value: int, units: float) -> list[tuple[int, int, int]]:
-        """What the sensor held before the decision of `value` that it has just taken: after a loss nothing else can tell.
+        """Return the samples of the sensor before the decision of `value` that it has just recorded; needed after a loss.
 
-        A sample that this decision opened stands there empty: the decision joins it.
+        A sample that this decision began is included as an empty one, which the decision then joins.
         """
         offset_ms = self._offset_ms
         samples = [(start_ms + offset_ms, last_ms + offset_ms, round(held * units)) for start_ms, last_ms, held in group.live_samples()]
@@ -416,24 +416,24 @@ class Meter:
 
 
 class TracingMeter(Meter):
-    """Notes who asked for what too, and what no sensor recorded (level `trace`)."""
+    """Also records connection and API, and decisions without a sensor (level `trace`)."""
 
     __slots__ = ()
 
     def passed(self, group: EnforcedGroup, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note a checked record with its connection and API."""
+        """Record a checked record with its connection and API."""
         self.record(group, value, 0, 0, now_ms, conn_id, api_index)
 
     def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note checked records, each with its connection and API."""
+        """Record checked records, each with its connection and API."""
         if group.parent is not None:
             self.passed_run(group.parent, values, now_ms, conn_id, api_index)
         self._note_run(group, values, now_ms, conn_id, api_index)
 
     def passed_alike(self, group: EnforcedGroup, value: int, count: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note checked records of one value, each with its connection and API."""
+        """Record checked records of one value, each with its connection and API."""
         self.passed_run(group, [value] * count, now_ms, conn_id, api_index)
 
     def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
-        """Note what no sensor recorded."""
+        """Record a decision without a sensor."""
         self._note(group, value, throttle_ms, applied_ms, now_ms, conn_id, api_index, NOTE)

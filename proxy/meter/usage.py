@@ -1,4 +1,4 @@
-"""Usage counters of each client at each broker, whatever its quota. The data path raises them; they are collected once a second."""
+"""Usage counters of each client at each broker, independent of its quota. The data path adds to them; they are collected every second."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from proxy.telemetry.counters import OTHER, Usage
 from quota.entity import KafkaPrincipal
 
 CELLS_MAX: Final = 50_000
-"""Beyond so many (client, broker, listener, class), new ones are counted under the client `__other__` ..."""
+"""With more (client, broker, listener, class), new ones are counted under the client `__other__` ..."""
 CELLS_PER_MAKER_MAX: Final = 5_000
-"""... and beyond half of them those of a user, or of an unknown client's address, that has so many."""
+"""... and with more than half as many, new ones of a user, or of an unknown client's address, that has this many."""
 
 PRODUCE: Final = "produce"
 FETCH: Final = "fetch"
@@ -34,23 +34,23 @@ _CLASS_OF: Final = {key: name for name, keys in _CLASSES.items() for key in keys
 
 
 def api_class(key: ApiKey | int) -> str:
-    """Return under which heading requests of an API are counted."""
+    """Return the class of an API."""
     return _CLASS_OF.get(int(key), OTHER_CLASS)
 
 
 class Place(NamedTuple):
-    """Where a client is served: its broker's address, and the listener that it came in by."""
+    """Where a client is served: its broker's address, and its listener."""
 
     address: tuple[str, int]
     listener: str
 
 
 class UsageCell:
-    """What one client did at one place with one class of APIs since it was last taken; a request counts when its answer comes.
+    """Usage of one client at one place with one class of APIs since the last collection; a request counts when its response arrives.
 
     Attributes:
-        request_bytes, fetch_bytes: since it was made; where a client is metered nothing else counts them.
-        taken_request_bytes, taken_fetch_bytes: those that were taken.
+        request_bytes, fetch_bytes: totals; for a metered client no other counters exist.
+        taken_request_bytes, taken_fetch_bytes: the totals at the last collection.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class UsageCell:
         self.clear()
 
     def clear(self) -> None:
-        """Begin to count anew; who is connected stays connected."""
+        """Begin to count again; open connections stay counted."""
         self.requests = 0
         self.taken_request_bytes = self.request_bytes
         self.response_bytes = 0
@@ -94,10 +94,10 @@ class UsageCell:
         self.waited_requests = 0
         self.waited_ms = 0
         self.connections_opened = 0
-        self.is_dirty = False  # something changed that no request tells
+        self.is_dirty = False  # a change without a request
 
     def throttled(self, throttle_ms: int, *, waits: bool) -> None:
-        """Count one verdict above zero; `waits`: the client waits, and is not only observed or excused."""
+        """Count one verdict above zero; `waits`: the client is delayed, and not only observed or excused."""
         self.throttled_requests += 1
         self.throttle_ms += throttle_ms
         if waits:
@@ -111,7 +111,7 @@ UsageRow = tuple[int, tuple[str, int], str, str, int, int, int, int, int, int, i
 
 
 class ClientOfUsage(NamedTuple):
-    """Whom usage rows mean by a number."""
+    """The client that a number in usage rows stands for."""
 
     client_ref: int
     principal_type: str
@@ -120,10 +120,10 @@ class ClientOfUsage(NamedTuple):
 
 
 class UsageCells:
-    """All cells; a bounded number, since clients choose their ids.
+    """All cells; a limited number, since clients choose their ids.
 
     Args:
-        on_new: called with how many there are whenever that changes.
+        on_new: called with the number of cells when it changes.
     """
 
     __slots__ = ("_cells", "_cells_max", "_cells_per_maker_max", "_clients", "_on_new", "new_clients")
@@ -140,13 +140,13 @@ class UsageCells:
         self._cells_max = cells_max
         self._clients: dict[tuple[Usage | None, str], int] = {}
         self.new_clients: list[ClientOfUsage] = []
-        """Not announced to the writer yet."""
+        """Clients that were not announced to the writer."""
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def cell(self, place: Place, usage: Usage, principal: KafkaPrincipal, api_class: str, others: Usage) -> UsageCell:
-        """Return where a client is counted: the same object at every call. Its bytes are of `usage`, or of `others` beyond the bound."""
+        """Return the cell of a client, the same object at every call. Its bytes are those of `usage`, or of `others` beyond the limit."""
         key = (self._client_ref(usage, principal.type, usage.user, usage.client_id), place, api_class)
         cell = self._cells.get(key)
         if cell is None and self._is_full_for(usage):
@@ -168,7 +168,7 @@ class UsageCells:
         return taken >= self._cells_max or (usage.share.cells >= self._cells_per_maker_max and taken >= self._cells_max // 2)
 
     def opened(self, place: Place, usage: Usage, principal: KafkaPrincipal, others: Usage) -> UsageCell:
-        """Count a connection with the client of its first request."""
+        """Count a connection for the client of its first request."""
         cell = self.cell(place, usage, principal, OTHER_CLASS, others)
         cell.connections_opened += 1
         cell.connections_open += 1
@@ -176,7 +176,7 @@ class UsageCells:
         return cell
 
     def take(self) -> list[UsageRow]:
-        """Return what changed since the last call, and begin anew."""
+        """Return what changed since the last call, and begin again."""
         changed = [cell for cell in self._cells.values() if cell.requests or cell.is_dirty or cell.handler_ns]
         rows = [_row(cell) for cell in changed]
         for cell in changed:

@@ -1,1 +1,1 @@
-"""Usage that worker processes of one machine share: one row of memory for each quota group."""
+"""Usage that the workers of one host share: one row of memory for each quota group."""

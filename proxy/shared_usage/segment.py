@@ -1,4 +1,4 @@
-"""The memory that worker processes share: a row of 64-bit words for each quota group, with cells that one worker each writes.
+"""The memory that workers share: a row of 64-bit words for each quota group, in which each worker writes its own cells.
 
 Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows; the
 rows of brokers (`broker_rows`); the throttles that departed connections left, for each row, which any worker writes under a lock of the
@@ -7,7 +7,7 @@ its last answer to a fetch, when each gave out its last throttle round, and for 
 take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row changes hands under a lock of
 the file that nobody waits for, and that the kernel frees when its holder dies.
 
-An odd generation: the row is a group's. An even one: it is nobody's, or its writer died while it changed it.
+An odd generation: the row belongs to a group. An even one: it is free, or its writer died while changing it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERSION: Final = 3
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
-"""A group's row is one of so many that follow each other; when others have them all, the segment counts as full for it."""
+"""A group's row is one of this many consecutive ones; when all of them are used by others, the segment counts as full for it."""
 CACHE_LINE_WORDS: Final = 8
 DEPARTED_WORDS: Final = 128
 DEPARTED_MAX: Final = DEPARTED_WORDS - 3
@@ -39,34 +39,34 @@ DEPARTED_MAX: Final = DEPARTED_WORDS - 3
 LOCK_TRIES: Final = 50
 """What is done under the lock of a row takes microseconds, unless its holder is interrupted."""
 NEVER_MS: Final = -(2**62)
-"""Of a throttle round: there was none."""
+"""Throttle round of a worker that has given out none."""
 
 ASLEEP_MS: Final = 1_000
-"""A worker that did not say for so long that it is alive, which it does every 100 ms, is stopped or overloaded."""
+"""A worker whose heartbeat, due every 100 ms, is older than this is stopped or overloaded."""
 
 LOCKED: Final = -1
 FULL: Final = -2
 TAKEN: Final = -3
-"""Instead of a row: another process changes rows at this moment; there is none left; another object of this worker has it."""
+"""Results in place of a row: LOCKED: another process is changing rows; FULL: none is free; TAKEN: another object of this worker has it."""
 
 _MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY, QUOTAS_AT = range(8)
 """At `QUOTAS_AT`: the generation of the quotas that the supervisor sent to all workers last."""
 _PER_WORKER: Final = 8
-"""Where the words begin that each worker has in the header: its heartbeat."""
+"""Offset of the workers' words in the header: their heartbeats."""
 
 
 class SegmentError(ProxyError):
-    """A memory file that is no segment of this version."""
+    """The memory file is not a segment of this version."""
 
 
 class Segment:
-    """One mapping of it.
+    """One mapping of the segment.
 
     Attributes:
-        descriptor: of the memory file; a child process that inherits it attaches by it.
-        words: all of it.
-        workers, rows_max: how many there can be.
-        slots, slot_ms: sums are kept for so many slots of so many ms: one more than a group has samples, since a writer may begin one
+        descriptor: the memory file; a child process that inherits it maps it too.
+        words: the whole memory.
+        workers, rows_max: maximum numbers of workers and rows.
+        slots, slot_ms: number and length of the slots of sums; one slot more than a group has samples, since a writer may begin one
             while a reader reads.
     """
 
@@ -90,7 +90,7 @@ class Segment:
         """Map the segment of a descriptor.
 
         Raises:
-            SegmentError: it is another version's, or no segment.
+            SegmentError: it has another version, or is not a segment.
         """
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, 0)
@@ -106,7 +106,7 @@ class Segment:
 
     @classmethod
     def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int) -> Segment:
-        """Return a new one, for groups with so many samples of `slot_ms` each; the kernel frees it with its last mapping and descriptor."""
+        """Return a new segment, for groups with `num_samples` samples of `slot_ms`; it is freed with its last mapping and descriptor."""
         slots = num_samples + 1
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
@@ -115,23 +115,23 @@ class Segment:
         os.pwrite(descriptor, struct.pack("7q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63)), 0)
         return cls(descriptor)
 
-    # The header
+    # Header
 
     @property
     def identity(self) -> str:
-        """What distinguishes it from every other segment that there was."""
+        """A number that differs from that of all other segments."""
         return f"{self.words[_IDENTITY]:016x}"
 
     def beat(self, worker: int, now_ms: int) -> None:
-        """A worker is alive at `now_ms`."""
+        """Store the heartbeat of a worker."""
         self.words[_PER_WORKER + worker] = now_ms
 
     def heartbeat_ms(self, worker: int) -> int:
-        """Return when a worker last was alive; 0: it never was, or it ended."""
+        """Return the last heartbeat of a worker; 0: there was none, or it has ended."""
         return self.words[_PER_WORKER + worker]
 
     def is_asleep(self, worker: int, now_ms: int) -> bool:
-        """Whether a worker is there and has not been alive for a second: no other one waits for what it does next."""
+        """Whether a worker exists and has had no heartbeat for a second; no other worker waits for it."""
         heartbeat_ms = self.words[_PER_WORKER + worker]
         return heartbeat_ms != 0 and now_ms - heartbeat_ms >= ASLEEP_MS
 
@@ -140,7 +140,7 @@ class Segment:
         self.words[QUOTAS_AT] = generation
 
     def enter(self, worker: int) -> None:
-        """A process begins as this worker: of its predecessor there is nothing but what it used: no rows, nothing under way, no waiting."""
+        """Begin as this worker: of its predecessor only the recorded usage is kept, not its rows, usage in flight or waiting fetches."""
         marks = self._in_use + worker * self.rows_max
         for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()):
             if mark:
@@ -149,14 +149,14 @@ class Segment:
         self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
 
     def exit(self, worker: int) -> None:
-        """A worker ends, or was found dead: its rows can be given to other groups."""
+        """Remove a worker that ends, or was found dead: its rows can be given to other groups."""
         self.enter(worker)
         self.words[_PER_WORKER + worker] = 0
 
     # Rows
 
     def claim(self, digest: bytes, worker: int, now_ms: int) -> int:
-        """Return the row of a group, which is made if need be, and mark it as used by `worker`; or `LOCKED`, `FULL` or `TAKEN`."""
+        """Return the row of a group, created if necessary, and mark it as used by `worker`; or `LOCKED`, `FULL` or `TAKEN`."""
         high, low = struct.unpack("2q", digest)
         with _lock(self.descriptor, 0) as is_locked:
             if not is_locked:
@@ -173,11 +173,11 @@ class Segment:
             return row
 
     def generation_at(self, row: int) -> int:
-        """Return the index of a number that changes when a row is given to another group."""
+        """Return the index of a number that changes when the row is given to another group."""
         return self._generations + row
 
     def release(self, row: int, worker: int) -> None:
-        """A worker uses a row no more; its group keeps it while others do, and until what was used is older than all slots."""
+        """Remove a worker's mark. The group keeps the row while other workers use it, and until its usage is older than all slots."""
         self.words[self._in_use + worker * self.rows_max + row] = 0
 
     def totals_at(self, row: int) -> int:
@@ -185,23 +185,23 @@ class Segment:
         return self._rows + row * self._row_words
 
     def under_way_at(self, row: int) -> int:
-        """Return the index of what the first worker has under way; that of the others follows."""
+        """Return the index of the first worker's usage in flight; those of the others follow."""
         return self.totals_at(row) + self.workers
 
     def waiting_at(self, row: int) -> int:
-        """Return the index of how many fetches wait in the first worker; those of the others follow."""
+        """Return the index of the first worker's number of waiting fetches; those of the others follow."""
         return self.totals_at(row) + 2 * self.workers
 
     def fronts_at(self, row: int) -> int:
-        """Return the index of the time of the fetch that waits longest in the first worker, 0: none waits; those of the others follow."""
+        """Return the index of the time of the first worker's oldest waiting fetch, 0: none; those of the others follow."""
         return self.totals_at(row) + 3 * self.workers
 
     def throttle_rounds_at(self, row: int) -> int:
         """Return the index of the first worker's last throttle round; those of the others follow."""
-        return self.totals_at(row) + 5 * self.workers  # the sizes of the last answers are before them
+        return self.totals_at(row) + 5 * self.workers  # the sizes of the last responses precede them
 
     def ring_at(self, row: int, worker: int) -> int:
-        """Return the index of a worker's slots: a number and a sum each."""
+        """Return the index of a worker's slots: each is a number and a sum."""
         return self.totals_at(row) + 6 * self.workers + 2 * self.slots * worker
 
     def claim_broker(self, digest: bytes) -> memoryview | None:
@@ -243,7 +243,7 @@ class Segment:
         words[at] = throttles.longest_until_ms(0)
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
-        """Return a group's row and True, else one that it may have and False. Called with the lock."""
+        """Return a group's row and True, else a free one and False. Called with the lock held."""
         words, vacant = self.words, FULL
         for step in range(min(PROBES_MAX, self.rows_max)):
             row = (high + step) % self.rows_max
@@ -256,7 +256,7 @@ class Segment:
                 continue
             if vacant == FULL:
                 vacant = row
-            if generation == 0:  # no row behind it was ever made by a group that began to look before it
+            if generation == 0:  # rows after this one were never used by a group that began its search before it
                 break
         return vacant, False
 
@@ -272,7 +272,7 @@ class Segment:
         return newest + self.slots < now_ms // self.slot_ms
 
     def _begin(self, row: int, high: int, low: int) -> None:
-        """Give a row to a group. Called with the lock."""
+        """Give a row to a group. Called with the lock held."""
         words = self.words
         generation = words[self._generations + row]
         generation += generation & 1
@@ -293,7 +293,7 @@ def _zeros(count: int) -> memoryview:
 
 
 def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
-    """Return where generations, digests, marks and rows begin."""
+    """Return the offsets of generations, digests, marks and rows."""
     generations = _whole_lines(_PER_WORKER + workers)
     digests = generations + rows_max
     in_use = digests + 2 * rows_max
@@ -315,7 +315,7 @@ def _departed_at(workers: int, rows_max: int, slots: int) -> int:
 
 
 def _whole_lines(words: int) -> int:
-    """Round up: two rows share no cache line."""
+    """Round up to cache lines, so that two rows share none."""
     return -(-words // CACHE_LINE_WORDS) * CACHE_LINE_WORDS
 
 

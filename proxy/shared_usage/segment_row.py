@@ -1,4 +1,4 @@
-"""The row of one group in the segment, as one worker sees it."""
+"""The row of one group in the segment, used by one worker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NO_SLOT = -1
 
 
 class SegmentRow:
-    """One of them, claimed.
+    """A claimed row.
 
     Attributes:
-        scope_key: the scope that it was claimed for.
+        scope_key: the scope for which it was claimed.
     """
 
     __slots__ = ("_generation", "_generation_at", "_ring_at", "_row", "_segment", "_used", "_words", "_worker", "scope_key")
@@ -32,7 +32,7 @@ class SegmentRow:
         self.scope_key = scope_key
 
     def is_held(self) -> bool:
-        """Whether no other group has it."""
+        """Whether the row still belongs to the group."""
         return self._words[self._generation_at] == self._generation
 
     def used(self) -> list[int]:
@@ -40,7 +40,7 @@ class SegmentRow:
         return self._used.tolist()
 
     def sums(self, worker: int) -> Iterator[tuple[int, int]]:
-        """Yield (start of the slot in ms, what a worker used in it), newest first."""
+        """Yield (start of the slot in ms, the worker's usage in it), newest first."""
         segment = self._segment
         first = segment.ring_at(self._row, worker)
         ring = segment.words[first : first + 2 * segment.slots].tolist()
@@ -49,51 +49,51 @@ class SegmentRow:
                 yield number * segment.slot_ms, amount
 
     def publish(self, total: int, amount: int, time_ms: int) -> None:
-        """Let this worker's total be `total`; `amount` of it was used at `time_ms`."""
+        """Set this worker's total; `amount` of it was used at `time_ms`."""
         segment, words = self._segment, self._words
         number = time_ms // segment.slot_ms
         at = self._ring_at + 2 * (number % segment.slots)
         if words[at] < number:
-            words[at] = NO_SLOT  # a reader does not take the old sum for the new slot's
+            words[at] = NO_SLOT  # a reader must not take the old sum for that of the new slot
             words[at + 1] = 0
             words[at] = number
         words[at + 1] += amount
-        self._used[self._worker] = total  # last: a reader finds all of it in slots
+        self._used[self._worker] = total  # last, so that a reader finds all of it in slots
 
     def publish_under_way(self, amount: int) -> None:
-        """Let this worker have so much under way."""
+        """Set this worker's usage in flight."""
         self._used[self._segment.workers + self._worker] = amount
 
     def publish_waiting(self, count: int, front: int) -> None:
-        """Let so many fetches wait in this worker; `front` is the time of the one that waits longest, 0: none waits."""
+        """Set this worker's number of waiting fetches; `front` is the time of the oldest, 0: none."""
         waiting_at = 2 * self._segment.workers + self._worker
         self._used[waiting_at] = count
         self._used[waiting_at + self._segment.workers] = front
 
     def is_front(self, now_ms: int) -> bool:
-        """Whether no fetch of another worker, unless that is asleep, waits longer than the first of this one; of equal ones the lower."""
+        """Whether no awake worker has an older waiting fetch than this one; of equal ones the worker with the lower number is first."""
         segment = self._segment
         fronts = self._used[3 * segment.workers : 4 * segment.workers].tolist()
         own = (fronts[self._worker], self._worker)
         return not any(front and (front, worker) < own and not segment.is_asleep(worker, now_ms) for worker, front in enumerate(fronts))
 
     def under_way(self) -> int:
-        """Return how much all workers have under way."""
+        """Return the usage in flight of all workers."""
         workers = self._segment.workers
         return sum(self._used[workers : 2 * workers].tolist())
 
     def publish_answer(self, size_bytes: int) -> None:
-        """Let the last answer to a fetch in this worker have had this size."""
+        """Set the size of this worker's last response to a fetch."""
         self._used[4 * self._segment.workers + self._worker] = size_bytes + 1
 
     def last_throttle_round_ms(self) -> int:
-        """Return when a worker last gave out a throttle round."""
+        """Return when any worker last gave out a throttle round."""
         segment = self._segment
         first = segment.throttle_rounds_at(self._row)
         return max(self._words[first : first + segment.workers].tolist())
 
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
-        """Let this worker's last throttle round have been then."""
+        """Set when this worker last gave out a throttle round."""
         self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
 
     def departed_until_ms(self) -> int:
@@ -105,7 +105,7 @@ class SegmentRow:
         return self._segment.departed(self._row)
 
     def release(self) -> None:
-        """This worker uses the row no more, and has nothing under way and nothing that waits there."""
+        """Stop using the row, with no usage in flight and no waiting fetches left."""
         if self.is_held():
             self.publish_under_way(0)
             self.publish_waiting(0, 0)

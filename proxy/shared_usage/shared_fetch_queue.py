@@ -1,4 +1,4 @@
-"""The fetches of one group that wait in this worker, in one queue with those that wait in others."""
+"""The waiting fetches of one group in this worker, ordered together with those of other workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from proxy.shared_usage.sharing import Sharing
 
 
 class SharedFetchQueue(FetchQueue):
-    """The part of it that stands here. The row names the first one of each worker, and only the first of these is judged.
+    """This worker's part of the queue. The row has the oldest fetch of each worker, and only the oldest of these is checked.
 
     Args:
-        sharing: of the group.
-        keep_looking: called while fetches wait here: within `SHARE_MS` `look` is due.
+        sharing: the sharing of the group.
+        keep_looking: called while fetches wait here, so that `look` is called within `SHARE_MS`.
     """
 
     __slots__ = ("_keep_looking", "_sharing", "_was_front")
@@ -28,26 +28,26 @@ class SharedFetchQueue(FetchQueue):
         return len(self._waiting) + self._sharing.waiting_elsewhere
 
     def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
-        """Add a fetch that was read at `read_ms`; `tell` is called when asking again is worth while."""
+        """Add a fetch that was read at `read_ms`; `tell` is called when checking again is worth while."""
         place = super().join(read_ms, tell, now_ms)
         self._publish()
         self._keep_looking()
         return place
 
     def leave(self, place: Place) -> None:
-        """Give a place back; when it was the first one, the next one is notified, if that is not here within `SHARE_MS`."""
+        """Remove a place. When it was the first one, the next one is notified, within `SHARE_MS` if that is in another worker."""
         super().leave(place)
         self._publish()
 
     def is_first(self, place: Place, now_ms: int) -> bool:
-        """Whether this one is first of all workers."""
+        """Whether a place is the first one of all workers."""
         if not super().is_first(place, now_ms):
             return False
         self._was_front = self._sharing.is_front(now_ms)
         return self._was_front
 
     def look(self, now_ms: int) -> None:
-        """Notify the first one here when it has become the first of all, or when it is and others have less under way than before."""
+        """Notify the first fetch here when it has become the first of all workers, or is and other workers have less usage in flight."""
         is_front = self._sharing.is_front(now_ms)
         if is_front and (self._sharing.made_room or not self._was_front):
             self.tell_first()
@@ -57,4 +57,4 @@ class SharedFetchQueue(FetchQueue):
 
     def _publish(self) -> None:
         waiting = self._waiting
-        self._sharing.note_waiting(len(waiting), waiting[0][0] + 1 if waiting else 0)  # 0 is for none
+        self._sharing.note_waiting(len(waiting), waiting[0][0] + 1 if waiting else 0)  # 0 means none

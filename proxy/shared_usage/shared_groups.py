@@ -1,13 +1,13 @@
-"""Groups whose usage several processes count: each records its own, and what the others recorded when that becomes known.
+"""Groups whose usage several processes share: each records its own usage, and that of the others when it becomes known.
 
-The ring of samples stays Kafka's. Usage from elsewhere is recorded in it without a check, so a plain `QuotaGroup` that is given the same
-records gives the same verdicts, to the last bit.
+The ring of samples is Kafka's. Usage of other processes is recorded in it without a check, so a plain `QuotaGroup` with the same
+records has the same verdicts, to the last bit.
 
 Why the hot path is the inherited one
-    A record that is within the bound for certain adds to the sample in use and nothing else. That stays so for `SHARE_MS`, and for no more
-    than this process's share of the room that was left: then the slow path is entered, which takes in what the others published, measures
-    with the whole room, publishes the own total, and sets both limits again. Limits that are lower than need be cost a measurement and no
-    truth. Who opens the short path puts the group on the list of those that may have something to publish.
+    A record that is certainly within the bound only adds to the sample in use. This holds for `SHARE_MS`, and for at most
+    this process's share of the room that was left. Then the slow path takes in the usage that others published, measures
+    with the whole room, publishes the own total, and sets both limits again. Limits that are lower than necessary cost a measurement and
+    do not change results. Code that opens the short path adds the group to the list of groups that may have usage to publish.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from quota.groups.group import Verdict
 from quota.sensor import NEVER_MS
 
 SHARE_MS: Final = 10
-"""After so long the short path ends."""
+"""Time after which the short path ends."""
 
 
 class Shared(EnforcedGroup):
-    """What a group does to count with other processes. Mixed into a group of either kind, which brings the attribute.
+    """The sharing of usage, mixed into a group of either kind, which has the attribute.
 
     Attributes:
-        _sharing: its row, `full`: what `_free` is without the limits of sharing, `due_ms`: when the short path ends, `is_noted`: it is on
-            the list of groups to publish.
+        _sharing: its row; `full`: the value of `_free` without the limits of sharing; `due_ms`: when the short path ends; `is_noted`:
+            whether it is on the list of groups to publish.
     """
 
     __slots__ = ()
 
     _sharing: Sharing
 
-    # What of a group is different when it is shared
+    # Overridden methods of the group
 
     def record_unchecked(self, amount: float, now_ms: int) -> None:
-        """Count `amount` without looking at the bound, here and in parents; published within `SHARE_MS`."""
+        """Record `amount` without checking the bound, here and in parents; it is published within `SHARE_MS`."""
         self._free = self._sharing.full
         super().record_unchecked(amount, now_ms)
         self._narrow()
 
     def certain_room(self, now_ms: int) -> float:
-        """Return how much can be recorded for certain; what others used is taken in when it is due, what they have under way always."""
+        """Return how much certainly fits the bound; usage of others is taken in when it is due, their usage in flight always."""
         if now_ms >= self._sharing.due_ms:
             self._refresh(now_ms)
         else:
@@ -63,11 +63,11 @@ class Shared(EnforcedGroup):
         self._end_ms = -NEVER_MS
 
     def leave(self) -> None:
-        """Publish what was recorded here and count alone from now on."""
+        """Publish the remaining usage and stop sharing."""
         self._sharing.leave(self)
 
     def copy_to(self, other: Self) -> None:
-        """Let another group go on where this one is; it takes the row."""
+        """Copy the state to another group, which continues this one and takes over the row."""
         super().copy_to(other)
         self._sharing.hand_over(other._sharing)
         other._narrow()
@@ -85,10 +85,10 @@ class Shared(EnforcedGroup):
             return Verdict(now_ms, extra, 0.0, self.bound, self.window_ms, 0)
         return super()._foretold(extra, now_ms)
 
-    # What is under way, and throttle rounds. A change is published with the totals
+    # Usage in flight and throttle rounds. A change is published with the totals
 
     def pending_at(self, now_ms: int) -> float:
-        """Return what is under way, here and elsewhere, as it is now: a fetch is judged by it."""
+        """Return the usage in flight of all processes at `now_ms`, with which a fetch is checked."""
         self._refresh(now_ms)
         return super().pending_at(now_ms)
 
@@ -99,17 +99,17 @@ class Shared(EnforcedGroup):
             self._note_unpublished()
 
     def new_fetch_queue(self) -> FetchQueue:
-        """Return the queue of its fetches, of which a part is here."""
+        """Return a queue for its fetches that is shared with other processes."""
         return SharedFetchQueue(self._sharing, self._note_unpublished)
 
     @property
     def measures_all(self) -> bool:
-        """Whether its rate is that of all processes; otherwise it counts alone."""
+        """Whether its rate is that of all processes; otherwise it is only this process's."""
         return self._sharing.row is not None
 
     @property
     def own_total(self) -> float:
-        """Units that were recorded by this process since the start, and not taken in from others."""
+        """Units recorded by this process since the start, without usage of others."""
         return self.recorded_total - self._sharing.remote
 
     # Throttles of departed connections are in the row; where there is none, and while another process changes them, here
@@ -166,7 +166,7 @@ class Shared(EnforcedGroup):
     # Called by who has the list of groups to publish
 
     def publish(self, now_ms: int) -> None:
-        """Publish what was recorded here; the next record takes the slow path. While fetches wait here, look at the other workers, too."""
+        """Publish what was recorded here; the next record takes the slow path. While fetches wait here, check the other workers, too."""
         sharing = self._sharing
         sharing.is_noted = False
         if sharing.waiting and sharing.row is not None and isinstance(self.fetch_queue, SharedFetchQueue):
@@ -182,7 +182,7 @@ class Shared(EnforcedGroup):
             self._share_throttles(sharing.row, now_ms)
         sharing.due_ms = self._end_ms = -NEVER_MS
 
-    # Inside
+    # Implementation
 
     def _refresh(self, now_ms: int) -> None:
         self._pull(now_ms)
@@ -190,14 +190,14 @@ class Shared(EnforcedGroup):
         self._narrow()
 
     def _pull(self, now_ms: int) -> None:
-        """Take in what others used, with the whole room."""
+        """Take in usage of others, with the whole room."""
         sharing = self._sharing
         self._free = sharing.full
         sharing.due_ms = now_ms + SHARE_MS
         sharing.pull(self, now_ms)
 
     def _narrow(self) -> None:
-        """End the short path when sharing is due, and at this process's share of the room."""
+        """End the short path at the next sharing, and at this process's share of the room."""
         sharing = self._sharing
         sharing.full = free = self._free
         value = self._value
@@ -224,7 +224,7 @@ class SharedGroup(Shared):
 
     @property
     def pending(self) -> float:
-        """Units that are under way and not recorded, here and elsewhere."""
+        """Usage in flight of all processes, not recorded yet, in units."""
         return self._sharing.pending
 
     @pending.setter
@@ -233,7 +233,7 @@ class SharedGroup(Shared):
 
     @property
     def last_throttle_round_ms(self) -> int:
-        """When the last throttle round was given out, here or elsewhere."""
+        """When any process last gave out a throttle round, in ms."""
         return self._sharing.last_throttle_round_ms
 
     @last_throttle_round_ms.setter
@@ -270,5 +270,5 @@ class SharedChildGroup(Shared, ChildGroup):
 def shared_group(
     tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedGroup | None = None, *, rows: UsageRows, **settings: Any
 ) -> Shared:
-    """Make a group, a part of `parent` where there is one."""
+    """Return a new group, with or without a parent."""
     return SharedGroup(tags, bound, rows, **settings) if parent is None else SharedChildGroup(tags, bound, parent, rows, **settings)

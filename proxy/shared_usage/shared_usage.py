@@ -1,4 +1,4 @@
-"""What one worker process has of the usage that all workers share: its groups' rows, and which of them may have something to publish."""
+"""One worker's part of the shared usage: the rows of its groups, and the groups that may have usage to publish."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from quota.groups.group import GroupKey
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 UNDER_WAY_PER_PERCENT_SECOND: Final = 2.0**24
-"""As whole as `RequestsAhead` notes it."""
+"""Precision of times, as in `RequestsAhead`."""
 NS_PER_PERCENT_SECOND: Final = 1e7
 FULL_RETRY_MS: Final = 1_000
-"""How long a group that there is no row for counts alone before it asks again."""
+"""How long a group without a row waits before it asks for one again."""
 
 
 class SharedUsage:
-    """The shared usage, as one worker takes part in it.
+    """The shared usage of one worker.
 
     Attributes:
         on_unpublished: called when something may have to be published and nothing had before: within `SHARE_MS` `publish_dirty` is due.
@@ -44,23 +44,23 @@ class SharedUsage:
         self.numbers = list(numbers or range(segment.workers))
         self.worker = worker
         self.on_remote = on_remote
-        self.on_unpublished: Callable[[], None] = _nobody
+        self.on_unpublished: Callable[[], None] = _ignore
         self.refused_full = 0
         self._dirty: list[Publisher] = []
         segment.enter(worker)
 
     def of_scope(self, scope_key: str) -> GroupFactory:
-        """Return what makes the groups of a scope."""
+        """Return the factory of a scope's groups."""
         return SharedScope(self, scope_key)
 
     def publish_dirty(self, now_ms: int) -> None:
-        """Publish what was recorded and is not published yet."""
+        """Publish everything that was recorded and is not published."""
         dirty, self._dirty = self._dirty, []
         for group in dirty:
             group.publish(now_ms)
 
     def note_unpublished(self, group: Publisher) -> None:
-        """Let `group` publish when `publish_dirty` is called."""
+        """Publish `group` in the next `publish_dirty`."""
         self._dirty.append(group)
         if len(self._dirty) == 1:
             self.on_unpublished()
@@ -91,20 +91,20 @@ class SharedScope:
         self._rows: list[ScopeRows] = []
 
     def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
-        """Return what makes the groups of one quota type."""
+        """Return the function that creates the groups of one quota type."""
         rows = ScopeRows(self._usage, self._scope_key, quota_type)
         self._rows.append(rows)
         return partial(shared_group, rows=rows)
 
     def rescope(self, scope_key: str) -> None:
-        """Let groups use rows of another name of the scope from their next records on."""
+        """Use rows of another name of the scope for the groups from their next records on."""
         self._scope_key = scope_key
         for rows in self._rows:
             rows.scope_key = scope_key
 
 
 class ScopeRows:
-    """Where the groups of one quota type in one scope have their rows. A total of request time counts nanoseconds, of others bytes."""
+    """The rows of the groups of one quota type in one scope. Totals are nanoseconds for request time, bytes for other types."""
 
     __slots__ = (
         "_quota_type",
@@ -132,7 +132,7 @@ class ScopeRows:
 
     @property
     def on_remote(self) -> OnRemote | None:
-        """Who is told of usage from elsewhere."""
+        """The callback for usage of other processes."""
         return self._usage.on_remote
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
@@ -141,9 +141,9 @@ class ScopeRows:
         return self._usage.claim(blake2b(named, digest_size=DIGEST_BYTES).digest(), self.scope_key, now_ms)
 
     def note_unpublished(self, group: Publisher) -> None:
-        """Let `group` publish within `SHARE_MS`."""
+        """Publish `group` within `SHARE_MS`."""
         self._usage.note_unpublished(group)
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """Do nothing until a worker listens."""

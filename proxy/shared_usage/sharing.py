@@ -1,7 +1,7 @@
-"""What a group needs to count with other processes: its row, what was taken in from it, and what was published in it.
+"""The sharing of one group: its row, the usage taken in from it, and the usage published in it.
 
-Totals are cumulative integers, so a total that is read late or twice changes nothing. Of a group that was not looked at for longer than a
-slot, or is new in this process, the difference belongs to the past: it is recorded by slots of the row, at their starts and in order.
+Totals are cumulative integers, so reading a total late or twice has no effect. When a group was not checked for longer than a
+slot, or is new in this process, the difference is recorded by the slots of the row, at their starts and in order.
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
 
 OnRemote = Callable[[EnforcedGroup, int, int, int, int, int], None]
-"""Told of usage from elsewhere: (group, worker, amount, that worker's total after it, ms, kind).
+"""Called with usage of another process: (group, worker, amount, that worker's total after it, ms, kind).
 
-The kind is `REMOTE`, recorded here at that time, or `SKIPPED`: it is older than all samples. A group that begins to use a row skips 0
-units of its own worker, with the total found there.
+The kind is `REMOTE` when it is recorded here at that time, or `SKIPPED` when it is older than all samples. A group that begins to use a
+row skips 0 units of its own worker, with the total in the row.
 """
 
 
 class UsageRow(Protocol):
-    """One group's row: for each worker a total, sums by slots of time, what is under way, what waits, and its last throttle round.
+    """One group's row: for each worker a total, sums by slots of time, usage in flight, waiting fetches, and its last throttle round.
 
-    By worker, one after the other, it has what each used since the row began; has under way; how many fetches wait there; the time of the
-    first of them, 0: none waits; the size of the last answer to a fetch and one, 0: there was none.
+    Its numbers, each for all workers: total usage since the row began; usage in flight; number of waiting fetches; time of the
+    oldest of them, 0: none; size of the last response to a fetch plus one, 0: none.
     """
 
     scope_key: str
-    """The scope that it was claimed for."""
+    """The scope for which it was claimed."""
 
     def is_held(self) -> bool:
-        """Whether no other group has it."""
+        """Whether the row still belongs to the group."""
 
     def used(self) -> list[int]:
         """Return these numbers."""
 
     def sums(self, worker: int) -> Iterator[tuple[int, int]]:
-        """Yield (start of the slot in ms, what the worker used in it), newest first."""
+        """Yield (start of the slot in ms, the worker's usage in it), newest first."""
 
     def publish(self, total: int, amount: int, time_ms: int) -> None:
-        """Let this worker's total be `total`; `amount` of it was used at `time_ms`."""
+        """Set this worker's total; `amount` of it was used at `time_ms`."""
 
     def publish_under_way(self, amount: int) -> None:
-        """Let this worker have so much under way."""
+        """Set this worker's usage in flight."""
 
     def publish_waiting(self, count: int, front: int) -> None:
-        """Let so many fetches wait in this worker; `front` is the time of the one that waits longest, 0: none waits."""
+        """Set this worker's number of waiting fetches; `front` is the time of the oldest, 0: none."""
 
     def is_front(self, now_ms: int) -> bool:
-        """Whether no fetch of another worker, unless that is asleep, waits longer than the first of this one."""
+        """Whether no awake worker has an older waiting fetch than this one."""
 
     def under_way(self) -> int:
-        """Return how much all workers have under way."""
+        """Return the usage in flight of all workers."""
 
     def publish_answer(self, size_bytes: int) -> None:
-        """Let the last answer to a fetch in this worker have had this size."""
+        """Set the size of this worker's last response to a fetch."""
 
     def last_throttle_round_ms(self) -> int:
-        """Return when a worker last gave out a throttle round."""
+        """Return when any worker last gave out a throttle round."""
 
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
-        """Let this worker's last throttle round have been then."""
+        """Set when this worker last gave out a throttle round."""
 
     def departed_until_ms(self) -> int:
         """Return when the longest throttle that departed connections left is over, or was; 0: none is left."""
@@ -75,42 +75,42 @@ class UsageRow(Protocol):
         """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
 
     def release(self) -> None:
-        """This worker uses the row no more."""
+        """Stop using the row."""
 
 
 class Publisher(Protocol):
-    """A group that may have something to publish."""
+    """A group that may have usage to publish."""
 
     def publish(self, now_ms: int) -> None:
         """Publish what was recorded here."""
 
 
 class UsageRows(Protocol):
-    """Where the groups of one quota type in one scope find their rows."""
+    """The rows of the groups of one quota type in one scope."""
 
     scope_key: str
     workers: int
     worker: int
     slot_ms: int
     units: float
-    """Of the quota, for one of a total."""
+    """Units of the quota for one unit of a total."""
     per_unit: float
     under_way_per_unit: float
-    """As `per_unit`, of what is under way: by a power of two, so that what is taken back leaves nothing."""
+    """As `per_unit`, for usage in flight: a power of two, so that subtraction leaves 0."""
 
     @property
     def on_remote(self) -> OnRemote | None:
-        """Who is told of usage from elsewhere."""
+        """The callback for usage of other processes."""
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or after how many ms to ask again."""
 
     def note_unpublished(self, group: Publisher) -> None:
-        """Let `publish` of this group be called soon."""
+        """Call `publish` of this group soon."""
 
 
 class Remote(NamedTuple):
-    """Usage from elsewhere, as it is to be recorded here."""
+    """Usage of another process, to be recorded here."""
 
     time_ms: int
     worker: int
@@ -119,20 +119,20 @@ class Remote(NamedTuple):
 
 
 class Sharing:
-    """That of one group.
+    """The sharing of one group.
 
     Attributes:
-        rows, row: where rows are, and the one of this group; without one it counts alone and asks again.
-        seen: what was read in the row last, or written there.
-        published: what this object published of what it recorded itself.
-        remote: units that were recorded here for others.
-        pending, elsewhere: units that are under way, and how many of them elsewhere.
-        waiting, front: how many fetches wait here, and the time of the first one, as a row has it.
-        waiting_elsewhere: how many wait in other workers.
-        made_room: whether less has come to be under way elsewhere since the queue was looked at.
-        answer_bytes: the size of the last answer to a fetch that was published.
-        throttle_round_ms: the last throttle round that this object gave out.
-        pulled_ms, claim_ms: when totals were last read, and from when on to ask for a row.
+        rows, row: the rows, and that of this group; None: the group does not share usage yet.
+        seen: the totals that were last read or written in the row.
+        published: the part of this object's own records that was published.
+        remote: units recorded here for other processes.
+        pending, elsewhere: units in flight of all processes, and of the others.
+        waiting, front: number of waiting fetches here, and the time of the oldest, as in a row.
+        waiting_elsewhere: number of waiting fetches in other workers.
+        made_room: whether other processes have had less usage in flight since the last check of the queue.
+        answer_bytes: the published size of the last response to a fetch.
+        throttle_round_ms: when this object last gave out a throttle round.
+        pulled_ms, claim_ms: when totals were last read, and when to ask for a row again.
         full, due_ms, is_noted: belong to the group; see `Shared`.
     """
 
@@ -173,7 +173,7 @@ class Sharing:
         self.is_noted = False
 
     def pull(self, group: EnforcedGroup, now_ms: int) -> None:
-        """Record in the ring of `group` what others published since the last time."""
+        """Record in the ring of `group` what others have published since the last call."""
         row = self.row
         if row is None or not row.is_held() or row.scope_key != self.rows.scope_key:
             row = self._change_row(group, row, now_ms)
@@ -185,7 +185,7 @@ class Sharing:
         self.pulled_ms = now_ms
 
     def publish(self, group: EnforcedGroup, now_ms: int) -> None:
-        """Let others know what was recorded in `group` for nobody else."""
+        """Publish the usage that was recorded in `group` for this process."""
         row = self.row
         if row is None:
             return
@@ -201,40 +201,40 @@ class Sharing:
             row.publish_answer(self.answer_bytes)
 
     def look_under_way(self) -> None:
-        """Let `pending` be what is under way now; what others used meanwhile is not looked at."""
+        """Update `pending`, without taking in other usage of other processes."""
         if self.row is not None:
             self._note_elsewhere(self.row.under_way() - self.seen[self.rows.workers + self.rows.worker])
 
     def note_pending(self, pending: float) -> None:
-        """Let so much be under way, here and elsewhere. Others know of more at once, and of less when they know what came of it."""
+        """Set the usage in flight of all processes. More of it is published at once, less of it together with the recorded usage."""
         is_more = pending > self.pending
         self.pending = pending
         if is_more and self.row is not None and self.row.is_held():
             self._publish_under_way(self.row)
 
     def note_waiting(self, waiting: int, front: int) -> None:
-        """Let so many fetches wait here; others know at once. `front` as in `UsageRow.publish_waiting`."""
+        """Set and publish the number of waiting fetches here; `front` as in `UsageRow.publish_waiting`."""
         self.waiting, self.front = waiting, front
         if self.row is not None and self.row.is_held():
             self._publish_waiting(self.row)
 
     def is_front(self, now_ms: int) -> bool:
-        """Whether the first fetch that waits here is the first of all workers."""
+        """Whether the oldest waiting fetch here is the first of all workers."""
         return self.row is None or not self.row.is_held() or self.row.is_front(now_ms)
 
     @property
     def last_throttle_round_ms(self) -> int:
-        """When the last throttle round of the group was given out, here or elsewhere."""
+        """When any process last gave out a throttle round of the group."""
         return self.throttle_round_ms if self.row is None else max(self.throttle_round_ms, self.row.last_throttle_round_ms())
 
     def take_throttle_round(self, throttle_round_ms: int) -> None:
-        """Give out a throttle round, or take back the last one by telling the one before."""
+        """Give out a throttle round, or take the last one back by setting the time of the one before."""
         self.throttle_round_ms = throttle_round_ms
         if self.row is not None and self.row.is_held():
             self.row.publish_throttle_round(throttle_round_ms)
 
     def leave(self, group: EnforcedGroup) -> None:
-        """Publish what is left and count alone from now on: the group is forgotten."""
+        """Publish the remaining usage and stop sharing, because the group is forgotten."""
         self.claim_ms = NEVER_MS
         if self.row is not None:
             if self.row.is_held():
@@ -242,7 +242,7 @@ class Sharing:
             self._release(self.row)
 
     def hand_over(self, other: Sharing) -> None:
-        """Let the group of `other` go on in this row, and this one count alone; what is under way here is no more known elsewhere."""
+        """Move the row to the group of `other`, and stop sharing here; usage in flight here is no longer known to others."""
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
         other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
         other.pending = other.elsewhere = self.elsewhere
@@ -262,7 +262,7 @@ class Sharing:
         self.row = None
 
     def _own_amount(self, group: EnforcedGroup) -> int:
-        """As totals count it. Rounding is monotone, so a total falls by un-records only."""
+        """Return the own usage in the unit of totals. Rounding is monotone, so a total decreases only by un-records."""
         return round((group._recorded_before + group._value - self.remote) * self.rows.per_unit)
 
     def _publish_part(self, row: UsageRow, amount: int, time_ms: int) -> None:
@@ -283,7 +283,7 @@ class Sharing:
     # Rows
 
     def _change_row(self, group: EnforcedGroup, left: UsageRow | None, now_ms: int) -> UsageRow | None:
-        """Claim the row of the scope's present key; what was published in another one stays there and is not published again."""
+        """Claim the row for the scope's current key; usage published in another row stays there and is not published again."""
         if left is not None:
             if left.is_held():
                 _take_throttles_along(group, left, now_ms)
@@ -309,7 +309,7 @@ class Sharing:
         return claimed
 
     def _unpublished(self, group: EnforcedGroup, now_ms: int) -> Sequence[tuple[int, int]]:
-        """Return (start of the sample in ms, amount) of what was used without a row and still counts, oldest first."""
+        """Return (start of the sample in ms, amount) of the usage without a row that still counts, oldest first."""
         left = self._own_amount(group) - self.published
         if left <= 0:
             return [(now_ms, left)] if left else []
@@ -322,10 +322,10 @@ class Sharing:
         found.reverse()
         return found
 
-    # Usage from elsewhere
+    # Usage of other processes
 
     def _take_in(self, group: EnforcedGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
-        """Record what the totals say beyond what was seen; what is under way, and what waits, replaces what was."""
+        """Record the difference of the totals to those seen; usage in flight and waiting fetches are replaced."""
         seen, self.seen = self.seen, used
         workers, worker = self.rows.workers, self.rows.worker
         self._note_elsewhere(sum(used[workers : 2 * workers]) - used[workers + worker])
@@ -350,7 +350,7 @@ class Sharing:
         self.elsewhere = elsewhere
 
     def _take_in_late(self, group: EnforcedGroup, row: UsageRow, before: list[int], now_ms: int) -> None:
-        """Record what was used since another look at the row, when it was used, in the order of time."""
+        """Record usage since an earlier read of the row at the times of its slots, in order."""
         oldest_ms = now_ms - group.num_samples * group.window_ms
         found: list[Remote] = []
         for worker in range(self.rows.workers):
@@ -368,7 +368,7 @@ class Sharing:
             self._record(group, min(remote.time_ms, now_ms), remote.worker, remote.amount, remote.source_total)
 
     def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> None:
-        """Record usage from elsewhere, not before what was recorded last."""
+        """Record usage of another process, not before the last record."""
         if time_ms < group._last_ms and group._values:
             time_ms = group._last_ms
         units = amount * self.rows.units
@@ -390,7 +390,7 @@ def _take_throttles_along(group: EnforcedGroup, left: UsageRow, now_ms: int) -> 
 
 
 def _by_slots(row: UsageRow, worker: int, seen: int, total: int, oldest_ms: int) -> list[Remote]:
-    """Distribute what a worker used since `seen`: the newest slots hold it, and what they do not hold is older than all samples."""
+    """Distribute a worker's usage since `seen` to the newest slots; the rest is older than all samples."""
     found: list[Remote] = []
     for start_ms, amount in row.sums(worker):
         part = min(amount, total - seen)

@@ -1,1 +1,1 @@
-"""Several processes that relay, under one that accepts: the supervisor and its workers."""
+"""Several processes that relay, below one that accepts: the workers and their supervisor."""

@@ -1,4 +1,4 @@
-"""What holds for all workers: each change is sent to those that run, and all of it to one that starts."""
+"""State that all workers share: each change is sent to the running workers, and the whole state to a new one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerMet, C
 
 
 class Announcements:
-    """Quotas and switches, ports, brokers, and whether a broker's consent means anything.
+    """Quotas and switches, ports, brokers, and whether a broker's authorizer can be trusted.
 
     Args:
         broadcast: sends a message to every worker that runs.
         on_quotas: called with the generation of quotas that were sent to all.
 
     Attributes:
-        generation: of the newest quotas.
-        wants_cluster: whether a callback of the workers asks for topics, partitions and leaders.
+        generation: number of the newest quotas.
+        wants_cluster: whether a callback of the workers needs topics, partitions and leaders.
     """
 
     def __init__(self, broadcast: Callable[[AnyMessage], None], on_quotas: Callable[[int], None]) -> None:
@@ -33,14 +33,14 @@ class Announcements:
         self.wants_cluster = False
 
     def all(self) -> list[AnyMessage]:
-        """Return everything that holds now."""
+        """Return messages with the whole state."""
         entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
         quotas = Quotas(self.generation, True, entities, dict(self._content.switches), None)
         cluster = [] if self._cluster is None else [self._cluster]
         return [*self._ports.values(), *self._brokers.values(), *cluster, self._authority, quotas]
 
     def content_arrived(self, content: StoreContent, who: str | None) -> None:
-        """Announce the quotas and switches that are kept now; `who` asked for the change, None: it came from elsewhere."""
+        """Send the current quotas and switches; `who` requested the change, None: it came from another source."""
         before, self._content = self._content, content
         self.generation += 1
         entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
@@ -48,7 +48,7 @@ class Announcements:
         self._on_quotas(self.generation)
 
     def learn_cluster(self, topology: Topology) -> None:
-        """Announce which brokers and partitions exist, where a callback wants to know."""
+        """Send the brokers and partitions, when a callback needs them."""
         cluster = Cluster(
             topology.cluster_id,
             [(broker.node_id, broker.host, broker.port) for broker in topology.brokers],
@@ -59,18 +59,18 @@ class Announcements:
             self._broadcast(cluster)
 
     def ports_bound(self, listener: str, bootstrap_port: int, brokers: Mapping[int, int]) -> None:
-        """Announce which ports a listener has."""
+        """Send the ports of a listener."""
         ports = self._ports[listener] = Ports(listener, bootstrap_port, dict(brokers))
         self._broadcast(ports)
 
     def broker_met(self, broker: BrokerMet) -> None:
-        """Announce where a broker is."""
+        """Send the address of a broker."""
         if self._brokers.get((broker.route, broker.node_id)) != broker:
             self._brokers[broker.route, broker.node_id] = broker
             self._broadcast(broker)
 
     def trust(self, is_trusted: bool) -> None:
-        """Announce whether a broker's consent to a change of quotas means anything."""
+        """Send whether the brokers' authorizer can be trusted with changes of quotas."""
         if is_trusted != self._authority.is_trusted:
             self._authority = Authority(is_trusted)
             self._broadcast(self._authority)

@@ -25,19 +25,19 @@ _BALANCES: Final[msgspec.msgpack.Decoder[list[Balance]]] = msgspec.msgpack.Decod
 
 
 class AskedGroup(EnforcedMutationGroup):
-    """A group whose bucket the supervisor holds. While it does not answer, the last balance is used here."""
+    """A group whose bucket is in the supervisor. While that does not answer, the last balance is used here."""
 
     __slots__ = ("questions",)
 
     questions: Questions
 
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
-        """Let the supervisor take a step; go on here from what it found."""
+        """Charge the supervisor's buckets, and use the balances that it returns."""
         _begin(self, self.questions, permits, now_ms, strict=strict)
 
 
 class AskedChildGroup(ChildMutationGroup):
-    """The same for a group that is a part of another one."""
+    """The same for a group with a parent."""
 
     __slots__ = ("questions",)
 
@@ -66,7 +66,7 @@ def _chain(group: EnforcedMutationGroup) -> Iterator[EnforcedMutationGroup]:
 def asked_bucket(
     questions: Questions, tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedMutationGroup | None = None, **settings: Any
 ) -> EnforcedMutationGroup:
-    """Make a group of controller mutations whose bucket the supervisor holds, a part of `parent` where there is one."""
+    """Return a new group of controller mutations whose bucket is in the supervisor, with or without a parent."""
     group = AskedGroup(tags, bound, **settings) if parent is None else AskedChildGroup(tags, bound, parent, **settings)
     group.questions = questions
     return group
@@ -118,6 +118,6 @@ class Buckets:
             self._buckets[state.key] = bucket
 
     def expire(self, now_ms: int) -> None:
-        """Forget the buckets that are full: a new one would be the same."""
+        """Forget full buckets, since new ones are full."""
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now_ms)]:
             del self._buckets[key]

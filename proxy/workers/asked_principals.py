@@ -1,4 +1,4 @@
-"""Connections of each principal over all workers: the supervisor counts them, and is asked at each login."""
+"""Connections of each principal over all workers: the supervisor counts them, and a worker asks it at each login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAY_STAY: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)
 
 
 class AskedPrincipals(PrincipalConnections):
-    """Counts here as well, for when the supervisor does not answer; without a limit only here."""
+    """Also counts in this worker, for when the supervisor does not answer; without a limit only here."""
 
     def __init__(self, questions: Questions, send: Callable[[AnyMessage], None]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class AskedPrincipals(PrincipalConnections):
         self._send = send
 
     def enter(self, principal: KafkaPrincipal, *, only_observes: bool) -> bool:
-        """Count a connection of `principal`; False when it has as many as it may, and then it does not count."""
+        """Count a connection of `principal`; False: it has reached its limit, and the connection is not counted."""
         if self.max_connections is not None or self.overrides:
             may_stay = self._questions.ask(EnterPrincipal(principal.type, principal.name, only_observes), _MAY_STAY)
             if may_stay is False:
@@ -34,6 +34,6 @@ class AskedPrincipals(PrincipalConnections):
         return super().enter(principal, only_observes=only_observes)
 
     def leave(self, principal: KafkaPrincipal) -> None:
-        """Count a connection no more."""
+        """Remove a connection."""
         super().leave(principal)
         self._send(PrincipalLeft(principal.type, principal.name))

@@ -1,4 +1,4 @@
-"""One worker as the supervisor sees it: its process, its sockets, what it was given and has not given back."""
+"""The supervisor's view of one worker: its process, its sockets and its connections."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion
 from quota.connections.ip_connections import IpKey
 
 Slot = tuple[str, IpKey]
-"""The listener that a connection came in at, and what it counts as."""
+"""The listener of a connection, and the key of its address."""
 
 
 class WorkerProcess:
-    """A worker that was started.
+    """A started worker.
 
     Attributes:
         number: its successor has the same.
@@ -57,15 +57,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The id of its process."""
         return self._process.pid
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Give it a connection; the socket here is closed.
+        """Pass it a connection; the socket is closed here.
 
         Raises:
-            BlockingIOError: it has not taken those before.
-            OSError: it is gone.
+            BlockingIOError: its queue is full.
+            OSError: it has ended.
         """
         arrival, name = admitted.arrival, admitted.listener.settings.name
         passed = PassedConnection(
@@ -96,7 +96,7 @@ class WorkerProcess:
         return True
 
     def left(self, listener: str, ip_key: IpKey) -> bool:
-        """One of its connections has ended; False: it had none like this."""
+        """Remove a connection that has ended; False: it had no such connection."""
         slot = (listener, ip_key)
         if not self.slots[slot]:
             return False
@@ -108,15 +108,15 @@ class WorkerProcess:
         return True
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """Kill the process, if it runs."""
         self._process.kill()
 
     def poll(self) -> int | None:
-        """Return the exit code; None: it lives."""
+        """Return the exit code; None: it runs."""
         return self._process.poll()
 
     def close(self) -> None:
-        """Let go of its sockets."""
+        """Close its sockets."""
         self.link.close()
         self._passing.close()
         self._questions.close()
@@ -133,13 +133,13 @@ async def start_worker(
     """Start a worker; it waits for its first message, `Start`.
 
     Args:
-        number: which one it is.
-        on_message, answers, on_lost: as `Link` wants them.
+        number: number of the worker.
+        on_message, answers, on_lost: as in `Link`.
         answer: answers its questions.
         segment: descriptor of the memory that all workers share.
 
     Raises:
-        OSError: there are no descriptors, or is no memory, for it.
+        OSError: not enough descriptors or memory.
     """
     with contextlib.ExitStack() as here, contextlib.ExitStack() as there:
         ours, theirs = [], []
@@ -165,7 +165,7 @@ def watch_end(process: WorkerProcess | subprocess.Popen[bytes], on_end: Callable
     """Call `on_end` once when a process has ended; return what stops the watch.
 
     Raises:
-        OSError: there is no descriptor for it.
+        OSError: no free descriptor.
     """
     loop = asyncio.get_running_loop()
     descriptor = os.pidfd_open(process.pid)

@@ -1,4 +1,4 @@
-"""How many workers "auto" means: one for each core that this process may use."""
+"""The number of workers for "auto": one for each core available to this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CGROUP_V1_PERIOD = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 
 
 def usable_cores() -> int:
-    """Return the cores of this process: by its affinity, and by the CPU quota of its cgroup, rounded up; at least 1."""
+    """Return the number of available cores: by affinity, and by the CPU quota of the cgroup, rounded up; at least 1."""
     cores = len(os.sched_getaffinity(0))
     quota = _quota_cores(CGROUP_V2, CGROUP_V1_QUOTA, CGROUP_V1_PERIOD)
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))

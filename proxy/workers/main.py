@@ -1,4 +1,4 @@
-"""The process of a worker: `python -m proxy.workers.main LINK PASSING QUESTIONS SEGMENT`, by the supervisor alone.
+"""The process of a worker: `python -m proxy.workers.main LINK PASSING QUESTIONS SEGMENT`, started only by the supervisor.
 
 The arguments are numbers of descriptors that the supervisor opened.
 """
@@ -29,7 +29,7 @@ from proxy.workers.worker import Worker, config_of_worker
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the supervisor says to end; return the exit code."""
+    """Serve until the supervisor ends this worker; return the exit code."""
     link, passing, questions = (socket.socket(fileno=int(number)) for number in arguments[:3])
     segment = Segment(int(arguments[3]))
     start = _first_message(link)
@@ -95,7 +95,7 @@ async def _serve(
         worker.start(link, passing)
         for message in early:
             worker.received(message)
-        if lost.is_set():  # while this process began
+        if lost.is_set():  # while this process started
             worker.supervisor_lost()
     except (ConfigProblems, StartError) as error:
         link.send(Failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)]))

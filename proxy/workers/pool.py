@@ -1,4 +1,4 @@
-"""All workers: who gets a connection, what each is told, and a new one for each that dies."""
+"""All workers: assigns connections, sends each the shared state, and replaces each that dies."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ from proxy.workers.messaging.passing import PassedMeeting, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion
 
 ANSWER_S: Final = 1.0
-"""How long an alteration, a reload and a page wait for one worker."""
+"""Time limit for one worker's response to an alteration, a reload and a page."""
 RETRY_S: Final = 0.01
 QUICK_DEATH_MS: Final = 1_000
-"""A worker that died within this is started again after as long."""
+"""A worker that died sooner than this after its start is restarted with a delay of as long."""
 END_S: Final = 5.0
-"""How long a worker may take to end after its connections have."""
+"""Time limit for a worker to end after its connections have."""
 WAITING_MAX: Final = 256
-"""So many connections wait for a worker that takes them; while there are any, none is accepted."""
+"""Maximum number of connections that wait for a worker; while any waits, none is accepted."""
 
 
 class WorkerPool:
-    """Starts workers, hands connections to the one that has the fewest, and keeps all of them of one mind.
+    """Starts workers, passes each connection to the one with the fewest, and keeps their state equal.
 
     Args:
         on_left: called with listener and address key of each connection that ended.
-        on_login_failed: called with the address of each client that a broker did not let in.
-        on_broker_met: called with each broker that a worker met.
+        on_login_failed: called with the address of each client whose login a broker refused.
+        on_broker_met: called with each broker whose address a worker learned.
         answers: answers requests of workers.
-        on_principal_left: called with kind and name of each principal of which a counted connection ended.
+        on_principal_left: called with type and name of the principal of each counted connection that ended.
         answer: answers questions of workers.
         numbers: of the workers.
         segment: descriptor of the memory that all workers share.
@@ -74,8 +74,8 @@ class WorkerPool:
         is_awake: whether a worker has been at work lately; one that is not is given connections last.
 
     Attributes:
-        workers: those that run, by number.
-        announcements: what holds for all of them.
+        workers: the running ones, by number.
+        announcements: the state that they share.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class WorkerPool:
         self._serves = False
         self._ending = False
 
-    # --- life of workers
+    # --- processes
 
     async def start(self) -> None:
-        """Start all; return when they serve.
+        """Start all workers; return when they serve.
 
         Raises:
-            ConfigProblems: one cannot start.
+            ConfigProblems: a worker cannot start.
         """
         for number in self._numbers:
             await self._start(number)
@@ -163,7 +163,7 @@ class WorkerPool:
         self._tell_all(worker)
 
     def _tell_all(self, worker: WorkerProcess) -> None:
-        """Tell a new worker what holds, and what is about to."""
+        """Send a new worker the shared state, and a reload that is in progress."""
         path = self._source.path
         text, flags = self._config_text, self._source.flags
         worker.link.send(Start(None if path is None else str(path), text, flags, worker.number, self._numbers))
@@ -187,7 +187,7 @@ class WorkerPool:
             self._try_soon()
 
     def _ended(self, worker: WorkerProcess) -> None:
-        """A worker's process is gone: its connections are, too."""
+        """Handle the end of a worker's process, and with it of its connections."""
         number = worker.number
         worker.close()
         self._give_back(worker)
@@ -213,12 +213,12 @@ class WorkerPool:
         try:
             if not self._ending:
                 await self._start(number)
-        except OSError as error:  # no process or descriptor is left
+        except OSError as error:  # no free process or descriptor
             log.error("worker_not_started", limit_key="worker_not_started", worker=number, problem=error.strerror or str(error))
             self._restart_later(number, QUICK_DEATH_MS)
 
     def _give_back(self, worker: WorkerProcess) -> None:
-        """Return the slots of a worker that is gone."""
+        """Free the slots of a worker that has ended."""
         count = worker.slots.total()
         if count and not self._ending:
             bump(self._counters.closes, CloseReason.WORKER_DIED.value, count)
@@ -235,7 +235,7 @@ class WorkerPool:
         return [worker for worker in self.workers.values() if worker.is_ready]
 
     async def drain(self, drain_ms: int) -> bool:
-        """Let every worker answer what is in flight and end; False when one took longer than it may."""
+        """Let every worker forward responses in flight and end; False when one exceeded the time limit."""
         self._ending = True
         self._broadcast(Drain())
         return await self._all_ended(drain_ms / 1_000 + END_S)
@@ -274,7 +274,7 @@ class WorkerPool:
     # --- connections
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Hand a connection to the worker that has the fewest; where none takes it, it waits."""
+        """Pass a connection to the worker with the fewest; when none accepts it, it waits."""
         if self._waiting or not self._serve(admitted):
             self._waiting.append(admitted)
             self._try_soon()
@@ -289,7 +289,7 @@ class WorkerPool:
         return False
 
     def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int, int]:
-        """Who has no memory for more, or stands still, is the last; those that come one by one take turns: else the first had them all."""
+        """Return the sort key of a worker: without memory, or unresponsive, last; equal ones in turn, so that the first gets not all."""
         return not (worker.may_accept and self._is_awake(worker.number)), worker.connections, worker.given
 
     def _try_soon(self) -> None:
@@ -305,19 +305,19 @@ class WorkerPool:
             self._try_soon()
 
     def may_accept(self) -> bool:
-        """Whether a worker takes connections and has memory for them."""
+        """Whether a worker accepts connections and has memory for them."""
         return len(self._waiting) < WAITING_MAX and any(worker.may_accept for worker in self._ready())
 
     def make_room(self, protected_listener: str) -> None:
-        """Let the worker with the most connections of other listeners end one of them."""
+        """Let the worker with the most connections of other listeners close one of them."""
         ready = self._ready()
         if ready:
             max(ready, key=lambda one: one.connections - one.of_listener[protected_listener]).link.send(MakeRoom(protected_listener))
 
-    # --- what holds
+    # --- shared state
 
     async def settled(self) -> None:
-        """Wait until every worker has the newest quotas in force, but not longer than 1 s: a worker that is stopped stops nobody."""
+        """Wait until every worker uses the newest quotas, at most 1 s, so that a stopped worker does not block the others."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
                 while any(worker.generation < self.announcements.generation for worker in self._ready()):
@@ -328,25 +328,25 @@ class WorkerPool:
                 log.warning("worker_stale", limit_key="worker_stale", worker=worker.number, waited_s=ANSWER_S)
 
     def apply_table(self, _table: QuotaTable, _who: str | None) -> None:
-        """Nothing: workers get what the store keeps, by `announcements`."""
+        """Do nothing: workers receive the content of the store by `announcements`."""
 
     def apply_switches(self, table: Mapping[str, str]) -> bool:
-        """Put switches in force for connections that come; workers have them from `announcements`."""
+        """Apply switches to new connections; workers receive them by `announcements`."""
         return self._policy.switch(Switches(table))
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether a callback of the workers asks for topics, partitions and leaders."""
+        """Whether a callback of the workers needs topics, partitions and leaders."""
         return self.announcements.wants_cluster
 
     def learn_cluster(self, topology: Topology) -> None:
-        """Tell every worker which brokers and partitions exist."""
+        """Send every worker the brokers and partitions."""
         self.announcements.learn_cluster(topology)
 
     async def reload(self, commit: Callable[[], None]) -> list[str]:
-        """Let every worker read the configuration again, then let all obey it, or none; return what is wrong.
+        """Let every worker read the configuration again, then let all apply it, or none; return the problems.
 
-        A worker that does not answer within 1 s obeys when it goes on.
+        A worker that does not answer within 1 s applies it when it continues.
         """
         self._reloads += 1
         number = self._reloads
@@ -379,7 +379,7 @@ class WorkerPool:
         except LinkLost:
             return None
 
-    # --- what workers say
+    # --- messages of workers
 
     def _received(self, number: int, message: AnyMessage) -> None:
         worker = self.workers.get(number)

@@ -1,4 +1,4 @@
-"""The administration of quotas as a worker has it: what the configuration says is known here, the rest is asked of the supervisor."""
+"""The administration of quotas in a worker: the configuration is known here, everything else is requested from the supervisor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from proxy.config.sections.admin import Authority
 
 ALTER_S: Final = 30.0
-"""A store may be slow; what was begun is finished whoever gives up."""
+"""A store may be slow; a change that was begun is completed, also after the time limit."""
 
 
 class RemoteAdministration:
-    """What a worker's `ClientQuotaApi` asks."""
+    """Used by a worker's `ClientQuotaApi`."""
 
     def __init__(self, link: Link, authorizer: Authorizer) -> None:
         self._link = link
@@ -28,21 +28,21 @@ class RemoteAdministration:
 
     @property
     def authority(self) -> Authority:
-        """Who says who may."""
+        """The configured authority."""
         return self.authorizer.rules.authority
 
     def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may change quotas."""
+        """Whether a requester may change quotas."""
         return self.authorizer.may_alter(asker, broker_allows)
 
     def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may see all quotas."""
+        """Whether a requester may read all quotas."""
         return self.authorizer.may_describe(asker, broker_allows)
 
     async def describe_many(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """Answer a filter, as `Administration.describe_many` does; without a supervisor with Kafka's error 41: ask again."""
+        """Answer a filter, as `Administration.describe_many` does; without a supervisor with Kafka's retriable error 41."""
         try:
             body = await self._link.ask(DescribeQuotas(asker, list(components), strict, broker_allows), ALTER_S)
         except LinkLost as error:
@@ -53,7 +53,7 @@ class RemoteAdministration:
     async def alter(
         self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
-        """Judge alterations and make those that may be, as `Administration.alter` does; without a supervisor with Kafka's error 41."""
+        """Validate and make alterations, as `Administration.alter` does; without a supervisor with Kafka's error 41."""
         try:
             body = await self._link.ask(AlterQuotas(asker, list(alterations), validate_only, broker_allows), ALTER_S)
         except LinkLost as error:

@@ -1,4 +1,4 @@
-"""Runs a Sluice as its configuration says: in one process, or as a supervisor with workers."""
+"""Runs Sluice as configured: in one process, or as a supervisor with workers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from proxy.workers.handover.predecessor import TAKES_OVER
 
 
 def run_sluice(source: ConfigSource) -> int:
-    """Run until a signal says stop; return the exit code.
+    """Run until a signal ends the process; return the exit code.
 
     Raises:
-        ConfigProblems: configuration or quotas are not right.
+        ConfigProblems: configuration or quotas are invalid.
         StartError: an address cannot be bound.
     """
     config = fit_open_files(source.load())

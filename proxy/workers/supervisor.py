@@ -59,7 +59,7 @@ SETTLE_S: Final = 1.0
 
 
 class Supervisor:
-    """One running proxy of several processes; what `App` is for one."""
+    """One Sluice with several processes; corresponds to `App`."""
 
     def __init__(
         self,
@@ -132,15 +132,15 @@ class Supervisor:
 
     @property
     def requests(self) -> int:
-        """Requests forwarded so far: none here."""
+        """Number of requests forwarded so far: none by this process."""
         return 0
 
     async def start(self) -> None:
         """Start the workers, read the quotas, bind every port.
 
         Raises:
-            ConfigProblems: the quotas are not right, or a worker cannot start.
-            StartError: an address cannot be bound, or the directory of the metering cannot be written.
+            ConfigProblems: the quotas are invalid, or a worker cannot start.
+            StartError: an address cannot be bound, or the metering directory cannot be written.
         """
         try:
             await self._start()
@@ -177,10 +177,10 @@ class Supervisor:
             log.info("took_over", pid=os.getpid(), ports=len(inherited.ports))
 
     def _meter(self) -> None:
-        """Note what is decided on connections, where the configuration says so: a run of its own, since no worker knows of it."""
+        """Meter the decisions on connections, if configured, in a run of their own, since workers do not make them."""
         if not self.config.metering.is_on:
             return
-        from proxy.metering.metering import Metering  # only here: who does not meter loads no Arrow
+        from proxy.metering.metering import Metering  # imported here: without metering no Arrow is loaded
 
         no_clients = QuotaScopes(per_cluster=True, choice=CallbackChoice(), statics={}, windows=quota_windows(self.config))
         config = named_run(self.config, self._first_number)
@@ -188,8 +188,8 @@ class Supervisor:
         self._metering.start(config)
 
     async def reload(self) -> bool:
-        """Read file and flags again in all processes; all obey, or none does. False: kept all."""
-        async with self._reloading:  # workers prepare for one at a time
+        """Read file and flags again in all processes; all apply them, or none does. False: nothing changed."""
+        async with self._reloading:  # workers prepare one configuration at a time
             return await self._reload()
 
     async def _reload(self) -> bool:
@@ -322,7 +322,7 @@ class Supervisor:
         self.pool.announcements.content_arrived(content, who)
         if self._metering is not None:
             self._metering.quotas_changed(who)
-            self._metering.settings_changed(self.config)  # a content has switches, too
+            self._metering.settings_changed(self.config)  # a content includes switches
 
     def _quotas_sent(self, generation: int) -> None:
         """Let no worker read requests before it has these quotas; the loop writes what it was given to send before it comes to this."""
@@ -338,12 +338,12 @@ class Supervisor:
         return lambda node_id, address: self.pool.announcements.broker_met(BrokerMet(route.number, node_id, *address))
 
     def _broker_met(self, met: BrokerMet) -> None:
-        """A worker heard where a broker is."""
+        """A worker learned the address of a broker."""
         for route in self._routes:
             if route.number == met.route:
                 route.book.learn(met.node_id, met.host, met.port)
 
-    # --- what workers ask
+    # --- requests of workers
 
     def _answer_question(self, worker: WorkerProcess, question: AnyQuestion) -> Any:
         if isinstance(question, BindBroker):

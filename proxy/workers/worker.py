@@ -1,4 +1,4 @@
-"""A worker: the data path of one process, told by the supervisor what holds and given the connections that it serves."""
+"""A worker: the data path of one process, which receives its state and its connections from the supervisor."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ _PORTS: Final[msgspec.msgpack.Decoder[dict[str, int]]] = msgspec.msgpack.Decoder
 QUOTAS_LATE_MS: Final = 1_000
 """How long a worker reads nothing else while quotas that were sent have not come."""
 ACCEPTING_S: Final = 0.1
-"""So often a worker looks whether it has memory for more connections."""
+"""How often a worker checks whether it has memory for more connections."""
 
 
 class NoAdmission:
-    """What decides on connections here: nothing, since the supervisor did."""
+    """Accepts every connection, since the supervisor has checked it."""
 
     only_observes = False
 
@@ -75,7 +75,7 @@ class NoAdmission:
 
 
 class Worker:
-    """Serves what it is given until the supervisor lets it end, or is gone and the last connection has ended."""
+    """Serves connections until the supervisor ends it, or until the supervisor is gone and the last connection has ended."""
 
     def __init__(self, config: Config, source: ConfigSource, questions: Questions, usage: SharedUsage) -> None:
         loop = asyncio.get_running_loop()
@@ -129,10 +129,10 @@ class Worker:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, link: Link, passing: socket.socket) -> None:
-        """Serve.
+        """Begin to serve.
 
         Raises:
-            StartError: the directory of the metering cannot be written.
+            StartError: the metering directory cannot be written.
         """
         self._link = link
         self.data_path.gateway.client_quota_api = ClientQuotaApi(RemoteAdministration(link, self._authorizer), self._authority)
@@ -176,7 +176,7 @@ class Worker:
         self.data_path.serve(AdmittedConnection(listener, passed.node_id, arrival, passed.ip_key))
 
     def _lost(self, passed: PassedConnection) -> None:
-        """This process has as many files open as it may."""
+        """A connection was lost, because this process has reached its limit of open files."""
         self.counters.accepts_exhausted += 1
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.data_path.gateway.connections))
         self.left(passed.listener, passed.ip_key)
@@ -200,7 +200,7 @@ class Worker:
             self._link.send(message)
 
     def _publish_soon(self) -> None:
-        """Publish what groups recorded, also when no request comes any more."""
+        """Publish usage of groups, also when no more requests arrive."""
         asyncio.get_running_loop().call_later(SHARE_MS / 1_000, self._publish)
 
     def _publish(self) -> None:
@@ -210,7 +210,7 @@ class Worker:
         self._usage.segment.beat(self._usage.worker, now_ms())
 
     async def _report_forever(self) -> None:
-        """Say that this worker is alive; say when there is no memory for more connections, and when there is again."""
+        """Send heartbeats, and report whether there is memory for more connections."""
         while True:
             await asyncio.sleep(ACCEPTING_S)
             self._beat()
@@ -222,7 +222,7 @@ class Worker:
     # --- ports and brokers
 
     def _bind(self, route: Route, node_id: int) -> bool:
-        """Have the ports of a broker bound before an answer that names it leaves."""
+        """Have the ports of a broker bound before a response with its address is sent."""
         host, port = route.book.upstream[node_id]
         ports = self._questions.ask(BindBroker(route.number, node_id, host, port), _PORTS)
         if ports is None:
@@ -239,10 +239,10 @@ class Worker:
     def _met(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
         self._send(messages.BrokerMet(route.number, node_id, *address))
 
-    # --- what the supervisor says
+    # --- messages of the supervisor
 
     def received(self, message: AnyMessage) -> None:
-        """Take in a message."""
+        """Handle a message."""
         handle: Callable[[Any], None] | None = self._handlers().get(type(message))
         if handle is not None:
             handle(message)
@@ -312,14 +312,14 @@ class Worker:
         self._authority.is_trusted = message.is_trusted
 
     async def answer(self, request: messages.Request) -> bytes:
-        """Return what a page of the admin port needs of this worker."""
+        """Return this worker's part of a page of the admin port."""
         assert isinstance(request.what, messages.Look)
         return await self._answers.answer(request.what.query)
 
     # --- reload
 
     def _prepare(self, message: messages.PrepareReload) -> None:
-        """Read the configuration that the supervisor read, and say whether it can be obeyed here."""
+        """Read the supervisor's configuration, and report whether it can be applied here."""
         self._prepared = None
         source = GivenConfig(self._source.path, self._source.flags, message.config_text)
         lines: list[str] = []
@@ -342,7 +342,7 @@ class Worker:
         self.config = config
         self._tasks.append(asyncio.ensure_future(self._tls.refresh()))
 
-    # --- the end
+    # --- shutdown
 
     def terminate(self) -> None:
         """Drain at the first signal; end now at the second. A service manager may send the first to all processes of a service."""
@@ -352,7 +352,7 @@ class Worker:
         self.drain()
 
     def drain(self) -> None:
-        """Answer what is in flight, then end."""
+        """Forward responses in flight, then end."""
         if not self._draining:
             self._draining = True
             self._tasks.append(asyncio.ensure_future(self._drain()))
@@ -365,7 +365,7 @@ class Worker:
         self.ended.set()
 
     def supervisor_lost(self) -> None:
-        """The supervisor is gone: serve what is here to its end."""
+        """The supervisor has ended: serve the open connections to their end."""
         log.error("supervisor_lost", connections=len(self.data_path.gateway.connections))
         self._link = None
         self._is_orphan = True
@@ -379,7 +379,7 @@ class Worker:
 
 
 def config_of_worker(config: Config, number: int, workers: int) -> Config:
-    """Return the configuration of one worker: its metering is a run with a name of its own, its byte budget a share of the whole."""
+    """Return the configuration of one worker: its metering is a run with a name of its own, its byte budget is a share of the whole."""
     name = f"{config.metering.proxy_id or socket.gethostname()}-{number}"
     limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=config.limits.process_buffer_bytes_max // workers)
     return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name), limits=limits)

@@ -47,7 +47,7 @@ class Switched:
 
     @property
     def modes(self) -> frozenset[str]:
-        """Every mode that holds for anybody."""
+        """Every mode that applies to a client."""
         named = [self._ips.values(), *(entities.values() for entities in self._entities.values())]
         held = {mode for modes in named for one in modes for mode in one}
         return frozenset({self._base, *self._listeners.values(), *held, *filter(None, [self._default_ip])})

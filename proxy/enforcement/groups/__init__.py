@@ -1,1 +1,1 @@
-"""The groups of `quota`, with what enforcement and the meter keep at each of them."""
+"""The groups of `quota`, with the state that enforcement and the meter keep for each of them."""

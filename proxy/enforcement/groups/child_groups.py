@@ -1,6 +1,6 @@
-"""Groups that are a part of another one: what counts for them counts for their parents too, and the longest throttle holds.
+"""Groups with a parent: usage of a group counts for its parents too, and the longest throttle applies.
 
-Each group of a chain has a sensor of its own, with Kafka's arithmetic and its own bound, so each of their verdicts can be worked out from
+Each group of a chain has its own sensor, with Kafka's arithmetic and its own bound, so each of its verdicts can be recomputed from
 its own records. A request is recorded in every group before the verdict; a mutation that one group refuses is recorded by none.
 """
 
@@ -16,10 +16,10 @@ from quota.groups.mutation_group import MutationGroup
 
 
 class ChildGroup(EnforcedGroup):
-    """A group with a parent, which may have a parent itself. Who records in it records in all of them.
+    """A group with a parent, which may have a parent itself. A record in it is a record in all of them.
 
     Attributes:
-        own_ms, above_ms: what the last checked record led to: here, and the longest of the parents.
+        own_ms, above_ms: the results of the last checked record: the group's own, and the longest of the parents.
     """
 
     __slots__ = ("_limiting", "_pending", "_throttle_round_ms", "above_ms", "own_ms")
@@ -37,11 +37,11 @@ class ChildGroup(EnforcedGroup):
 
     @property
     def limiting(self) -> EnforcedGroup:
-        """The group of the chain whose delay was the longest when there last was one: it gives out throttle rounds, and keeps the books."""
+        """The group with the longest delay at the last verdict above 0: it gives out throttle rounds, and counts the verdict."""
         return self if self._limiting is None else self._limiting.limiting
 
     def record(self, amount: float, now_ms: int) -> int:
-        """Count in the whole chain; return the longest throttle time in it."""
+        """Record in the whole chain; return its longest throttle time in ms."""
         own_ms = self.own_ms = QuotaGroup.record(self, amount, now_ms)
         above_ms = self.above_ms = self.parent.record(amount, now_ms)
         if own_ms > 0 or above_ms > 0:
@@ -49,24 +49,24 @@ class ChildGroup(EnforcedGroup):
         return max(own_ms, above_ms)
 
     def record_within(self, amount: float, now_ms: int) -> bool:
-        """Count in the whole chain if it is within every bound for certain; False: nothing was done anywhere."""
+        """Record in the whole chain if the amount is certainly within every bound; False: nothing was recorded."""
         if not self.has_room(amount, now_ms) or not self.parent.record_within(amount, now_ms):
             return False
         self.own_ms = self.above_ms = 0
         return QuotaGroup.record_within(self, amount, now_ms)
 
     def record_unchecked(self, amount: float, now_ms: int) -> None:
-        """Count in the whole chain without looking at bounds."""
+        """Record in the whole chain without checking bounds."""
         QuotaGroup.record_unchecked(self, amount, now_ms)
         self.parent.record_unchecked(amount, now_ms)
 
     def would_throttle_ms(self, extra: float, now_ms: int) -> int:
-        """Return what `record(extra, now_ms)` would; what is under way for others of a parent counts there too."""
+        """Return what `record(extra, now_ms)` would return; usage in flight for other groups of a parent is included."""
         own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
         return max(own_ms, self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms))
 
     def foretell(self, extra: float, now_ms: int) -> int:
-        """As `would_throttle_ms`; the group whose delay is the longest keeps the verdict."""
+        """Do what `would_throttle_ms` does; the group with the longest delay keeps the verdict."""
         own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
         if self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms) > own_ms:
             self._limiting = self.parent
@@ -75,44 +75,44 @@ class ChildGroup(EnforcedGroup):
         return QuotaGroup.foretell(self, extra, now_ms)
 
     def certain_room(self, now_ms: int) -> float:
-        """Return the least room of the chain."""
+        """Return the smallest room of the chain."""
         return min(QuotaGroup.certain_room(self, now_ms), self.parent.certain_room(now_ms) - self._pending_elsewhere)
 
     def next_expiry_ms(self) -> int:
-        """Return when less counts in one of the chain."""
+        """Return when the first sample of the chain becomes obsolete."""
         return min(QuotaGroup.next_expiry_ms(self), self.parent.next_expiry_ms())
 
     def max_value_in_window(self) -> float:
-        """The most that fits into every window of the chain."""
+        """Return the most that fits into every window of the chain."""
         return min(QuotaGroup.max_value_in_window(self), self.parent.max_value_in_window())
 
-    # What is under way is under way for the parents too; throttle rounds are those of the group that limits.
+    # Usage in flight counts for the parents too; throttle rounds are those of the limiting group.
 
     @property
     def _pending_elsewhere(self) -> float:
-        """What is under way for the parent and not for this group."""
+        """Usage in flight for the parent and not for this group."""
         return self.parent.pending - self._pending
 
     @property
     def pending(self) -> float:
-        """Units that are under way and not recorded."""
+        """Usage in flight, not recorded yet, in units."""
         return self._pending
 
     @pending.setter
     def pending(self, pending: float) -> None:
-        parent: EnforcedGroup | None = self.parent  # there is none yet while this group is made
+        parent: EnforcedGroup | None = self.parent  # unset while this group is being created
         if parent is not None:
             parent.pending += pending - self._pending
         self._pending = pending
 
     def pending_at(self, now_ms: int) -> float:
-        """Return what is under way as it is known at `now_ms`; that of the parents is then known, too."""
+        """Return the usage in flight at `now_ms`, after updating that of the parents."""
         self.parent.pending_at(now_ms)
         return self._pending
 
     @property
     def last_throttle_round_ms(self) -> int:
-        """When the last throttle round was given out."""
+        """When the last throttle round was given out, in ms."""
         limiting = self.limiting
         return self._throttle_round_ms if limiting is self else limiting.last_throttle_round_ms
 
@@ -126,7 +126,7 @@ class ChildGroup(EnforcedGroup):
 
 
 class ChildMutationGroup(EnforcedMutationGroup):
-    """The same for token buckets: a chain is empty when one of its buckets is."""
+    """A token bucket with a parent: a chain is exhausted when one of its buckets is."""
 
     __slots__ = ("_limiting",)
 
@@ -139,11 +139,11 @@ class ChildMutationGroup(EnforcedMutationGroup):
 
     @property
     def limiting(self) -> EnforcedMutationGroup:
-        """The group of the chain whose wait was the longest when there last was one."""
+        """The group of the chain with the longest wait at the last verdict above 0."""
         return self if self._limiting is None else self._limiting.limiting
 
     def record(self, permits: float, now_ms: int) -> int:
-        """Strict use: while one of the balances is below zero count nothing and return the longest wait, else count everywhere."""
+        """Strict mode: while one of the balances is below zero count nothing and return the longest wait, else count in all."""
         own_is_exhausted, above_is_exhausted = MutationGroup.is_exhausted(self, now_ms), self.parent.is_exhausted(now_ms)
         if not (own_is_exhausted or above_is_exhausted):
             self.record_unchecked(permits, now_ms)
@@ -158,35 +158,35 @@ class ChildMutationGroup(EnforcedMutationGroup):
         return MutationGroup.is_exhausted(self, now_ms) or self.parent.is_exhausted(now_ms)
 
     def record_permissive(self, permits: float, now_ms: int) -> int:
-        """Permissive use: count everywhere, then return the longest wait."""
+        """Permissive mode: count in all, then return the longest wait."""
         own_ms, above_ms = MutationGroup.record_permissive(self, permits, now_ms), self.parent.record_permissive(permits, now_ms)
         if own_ms > 0 or above_ms > 0:
             self._limiting = self.parent if above_ms > own_ms else None
         return max(own_ms, above_ms)
 
     def record_unchecked(self, permits: float, now_ms: int) -> None:
-        """Count everywhere; negative permits are given back."""
+        """Count in all; negative permits are given back."""
         MutationGroup.record_unchecked(self, permits, now_ms)
         self.parent.record_unchecked(permits, now_ms)
 
     def affordable(self, now_ms: int) -> float:
-        """Return the least balance."""
+        """Return the smallest balance."""
         return min(self.tokens(now_ms), self.parent.affordable(now_ms))
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return how long until no balance is below zero any more."""
+        """Return the time until no balance is below zero, in ms."""
         return max(MutationGroup.wait_ms(self, now_ms), self.parent.wait_ms(now_ms))
 
 
 def enforced_group(
     tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedGroup | None = None, **settings: Any
 ) -> EnforcedGroup:
-    """Make a group, a part of `parent` where there is one."""
+    """Return a new group, with or without a parent."""
     return EnforcedGroup(tags, bound, **settings) if parent is None else ChildGroup(tags, bound, parent, **settings)
 
 
 def enforced_bucket(
     tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedMutationGroup | None = None, **settings: Any
 ) -> EnforcedMutationGroup:
-    """The same for controller mutations."""
+    """Return a new bucket of controller mutations, with or without a parent."""
     return EnforcedMutationGroup(tags, bound, **settings) if parent is None else ChildMutationGroup(tags, bound, parent, **settings)

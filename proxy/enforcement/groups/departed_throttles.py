@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 THROTTLES_MAX: Final = 1_024
-"""Throttles that one group keeps. When more are left, the longest applies to every new connection until it is over."""
+"""Maximum number of throttles per group. When more are left, the longest applies to every new connection until it is over."""
 
 
 class DepartedThrottles:
@@ -32,9 +32,9 @@ class DepartedThrottles:
         """Add a throttle.
 
         Args:
-            until_ms: when it is over.
-            now_ms: monotonic milliseconds; what is over by then is dropped.
-            instead_of_ms: what the same connection left before; taken back if no other connection has taken it.
+            until_ms: end of the throttle.
+            now_ms: monotonic milliseconds; throttles that have ended are dropped.
+            instead_of_ms: the throttle that the same connection left before; removed if no other connection has taken it.
         """
         throttles = self.until_ms
         at = bisect_right(throttles, instead_of_ms) - 1

@@ -1,4 +1,4 @@
-"""Groups as the proxy makes them: the arithmetic of `quota`, and in slots of their own what enforcement and the meter keep at each."""
+"""The proxy's groups: the arithmetic of `quota`, with slots for the state of enforcement and the meter."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
     """A rate that is enforced and metered.
 
     Attributes:
-        pending: units that are under way and not recorded.
-        fetch_answer_bytes: the size of the last answer to a fetch; `UNKNOWN`: there was none.
-        fetch_queue: the fetches that wait; None: none ever had to.
+        pending: usage in flight, not recorded yet, in units.
+        fetch_answer_bytes: size of the last response to a fetch; `UNKNOWN`: there was none.
+        fetch_queue: the waiting fetches; None: no fetch has waited yet.
         last_throttle_round_ms: when the group last gave out a throttle round, which lets one throttled connection forward a request.
         meter_ref, meter_word, metered_bound: the meter's, see `proxy.meter.meter.Metered`; `meter_word` is the word that names this group,
             0 until its bound was described.
@@ -55,28 +55,28 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
 
     @property
     def limiting(self) -> EnforcedGroup:
-        """The group whose bound the last delay was for: this one, or a parent."""
+        """The group whose bound caused the last delay: this one, or a parent."""
         return self
 
     def update_bound(self, bound: float) -> None:
-        """Let the next evaluation use `bound`; the meter describes it before the next decision."""
+        """Use `bound` from the next evaluation on; the meter describes it before the next decision."""
         super().update_bound(bound)
         self.meter_word = 0
 
     def pending_at(self, now_ms: int) -> float:
-        """Return what is under way as it is known at `now_ms`: for a class of groups that count with other processes."""
+        """Return the usage in flight at `now_ms`. Overridden by groups that share usage with other processes."""
         return self.pending
 
     def new_fetch_queue(self) -> FetchQueue:
-        """Return a queue for its fetches: for a class of groups that count with other processes."""
+        """Return a queue for its fetches. Overridden by groups that share usage with other processes."""
         return FetchQueue()
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """Whether it has recorded nothing for so long, and no departed connection left a throttle to it."""
+        """Whether nothing was recorded for longer than this, and no throttle of a departed connection is left."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
 
     def copy_to(self, other: Self) -> None:
-        """Let another group go on where this one is; what is under way stays noted here."""
+        """Copy the state to another group, which continues this one; usage in flight stays counted here."""
         super().copy_to(other)
         other.fetch_answer_bytes = self.fetch_answer_bytes
         other.departed_throttles, other.departed_until_ms = self.departed_throttles, self.departed_until_ms
@@ -100,7 +100,7 @@ class EnforcedMutationGroup(HoldsThrottles, MutationGroup):
 
     @property
     def limiting(self) -> EnforcedMutationGroup:
-        """The group whose bound the last wait was for: this one, or a parent."""
+        """The group whose bound caused the last wait: this one, or a parent."""
         return self
 
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
@@ -112,11 +112,11 @@ class EnforcedMutationGroup(HoldsThrottles, MutationGroup):
         """
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """As that of `EnforcedGroup`."""
+        """Whether it is idle, as in `EnforcedGroup`."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
 
     def copy_to(self, other: Self) -> None:
-        """Let another group go on where this one is."""
+        """Copy the state to another group, which continues this one."""
         super().copy_to(other)
         other.departed_throttles, other.departed_until_ms = self.departed_throttles, self.departed_until_ms
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound

@@ -1,4 +1,4 @@
-"""The fetches of one group that wait to go to the broker: who is next, and how much each may bring."""
+"""The waiting fetches of one group: their order, and the most bytes that each may return."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from proxy.enforcement.mode import AGE_MAX_MS
 
-WINDOWS_PER_THROTTLE_ROUND = 2  # a window that was filled at once is empty again after 11 s: so often within 25 s
-GIVEN_OUT = 0.9  # of them; the rest is for answers that bring more than they were asked for
+WINDOWS_PER_THROTTLE_ROUND = 2  # a window that was filled at once is empty again after 11 s, so there are two in 25 s
+GIVEN_OUT = 0.9  # share of them to use; the rest is for responses larger than requested
 
 Place = tuple[int, int, Callable[[], None]]
-"""Time read, a number that no other place has, and how to tell who stands there."""
+"""Time of the read, a unique number, and the callback that notifies this fetch."""
 
 
 class FetchQueue:
-    """By the time when they were read; only the first is judged, and who goes tells the next one.
+    """Ordered by the time of the read. Only the first is checked, and when it leaves the queue the next one is notified.
 
-    Bounded by the number of connections: each has one place at most, and gives it back when it closes.
+    Bounded by the number of connections: each has at most one place, and gives it back when it closes.
     """
 
     __slots__ = ("_max_depth", "_max_depth_before", "_max_depth_since_ms", "_numbers", "_waiting")
@@ -33,7 +33,7 @@ class FetchQueue:
         return len(self._waiting)
 
     def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
-        """Stand in line with a fetch that was read at `read_ms`; `tell` is called when asking again is worth while."""
+        """Add a fetch that was read at `read_ms`; `tell` is called when checking again is worth while."""
         self._numbers += 1
         place = (read_ms, self._numbers, tell)
         insort(self._waiting, place)
@@ -42,25 +42,25 @@ class FetchQueue:
         return place
 
     def leave(self, place: Place) -> None:
-        """Give a place back; when it was the first one, the next one is notified."""
+        """Remove a place; when it was the first one, the next one is notified."""
         at = bisect_left(self._waiting, place)
         del self._waiting[at]
         if at == 0:
             self.tell_first()
 
     def is_first(self, place: Place, now_ms: int) -> bool:
-        """Whether this one is first."""
+        """Whether a place is the first one."""
         return self._waiting[0] is place
 
     def tell_first(self) -> None:
-        """There may be room for who waits longest."""
+        """Notify the first one, because there may be room."""
         if self._waiting:
             self._waiting[0][2]()
 
     def share_bytes(self, window_bytes: float, now_ms: int) -> float:
-        """What one fetch may bring so that all that stand here can go before they are 25 s old.
+        """Return the most bytes of one fetch with which all waiting ones can be forwarded before they are 25 s old.
 
-        Those that went of late count too, since they will be back.
+        Fetches that left the queue recently are included, since their clients will fetch again.
         """
         self._roll_max_depth(now_ms)
         return window_bytes * WINDOWS_PER_THROTTLE_ROUND * GIVEN_OUT / max(self._max_depth, self._max_depth_before, 1)

@@ -1,4 +1,4 @@
-"""Who makes the groups of a scope: plain ones, or ones whose usage other processes count too."""
+"""Creates the groups of a scope: plain ones, or ones that share usage with other processes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from quota.entity import ClientQuotaType
 
 MakeGroup = Callable[..., EnforcedGroup]
-"""As `enforced_group`."""
+"""Creates a group, as `enforced_group` does."""
 
 
 class GroupFactory(Protocol):
-    """Makes the groups of one scope."""
+    """Creates the groups of one scope."""
 
     def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
-        """Return what makes the groups of one quota type."""
+        """Return the function that creates the groups of one quota type."""
 
     def rescope(self, scope_key: str) -> None:
-        """Let groups count under another name of the scope from their next records on."""
+        """Use another name of the scope for the groups from their next records on."""
 
 
 class GroupFactories(Protocol):
-    """Makes such factories."""
+    """Creates group factories."""
 
     def of_scope(self, scope_key: str) -> GroupFactory:
-        """Return the factory of a scope, by a name that is the same in all processes."""
+        """Return the factory of a scope, whose name is the same in all processes."""
 
 
 class PlainGroups:
-    """Groups of a process that counts alone; one for all scopes."""
+    """Creates groups that do not share usage; one factory for all scopes."""
 
     __slots__ = ()
 
@@ -40,11 +40,11 @@ class PlainGroups:
         return self
 
     def maker(self, quota_type: ClientQuotaType) -> MakeGroup:
-        """Return what makes the groups of one quota type."""
+        """Return the function that creates the groups of one quota type."""
         return enforced_group
 
     def rescope(self, scope_key: str) -> None:
-        """No other process knows the name."""
+        """Do nothing, since no other process uses the name."""
 
 
 PLAIN: Final = PlainGroups()

@@ -1,1 +1,1 @@
-"""How the supervisor and its workers talk: messages, passed connections, and questions that a worker waits for."""
+"""Communication between supervisor and workers: messages, passed connections, and questions that a worker waits for."""

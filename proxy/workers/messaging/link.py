@@ -17,22 +17,22 @@ LENGTH: Final = Struct(">I")
 MESSAGE_BYTES_MAX: Final = 1 << 30
 READ_BYTES: Final = 256 * 1024
 UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
-"""More waits for a process that reads nothing any more."""
+"""With more unsent bytes the other process counts as gone."""
 
 Answers = Callable[[Request], Awaitable[bytes]]
 
 
 class LinkLost(Exception):
-    """The other process is gone, or did not answer in time."""
+    """The other process has ended, or did not answer in time."""
 
 
 class Link(asyncio.Protocol):
-    """Sends and receives messages; requests get their answers by number.
+    """Sends and receives messages; responses are matched to requests by number.
 
     Args:
-        on_message: called with every message that is no request and no answer.
-        answers: makes the body of an answer.
-        on_lost: called once when the other process is gone.
+        on_message: called with every message that is neither a request nor a response.
+        answers: returns the body of a response.
+        on_lost: called once when the other process has ended.
     """
 
     def __init__(self, on_message: Callable[[AnyMessage], None], answers: Answers, on_lost: Callable[[], None]) -> None:
@@ -56,11 +56,11 @@ class Link(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the other process is there, as far as anybody knows."""
+        """Whether the connection to the other process is open."""
         return self._transport is not None
 
     def send(self, message: AnyMessage) -> None:
-        """Send a message; nothing happens when the other process is gone."""
+        """Send a message; does nothing when the other process has ended."""
         transport = self._transport
         if transport is None:
             return
@@ -72,10 +72,10 @@ class Link(asyncio.Protocol):
         transport.write(LENGTH.pack(len(data)) + data)
 
     async def ask(self, what: Asked, timeout_s: float) -> bytes:
-        """Return the body of the answer.
+        """Send a request and return the body of the response.
 
         Raises:
-            LinkLost: there was none in time, or the request failed there.
+            LinkLost: no response in time, or the request failed.
         """
         if self._transport is None:
             raise LinkLost("the other process has ended")
@@ -110,11 +110,11 @@ class Link(asyncio.Protocol):
         return bool(data)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
-    # --- the event loop's calls
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""

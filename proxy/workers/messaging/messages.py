@@ -1,4 +1,4 @@
-"""What the supervisor and its workers say to each other. Both are of one version: the supervisor starts its workers."""
+"""The messages between supervisor and workers. Both have the same version, since the supervisor starts its workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Message(msgspec.Struct, tag=True, array_like=True):
     """One message; its class is its tag."""
 
 
-# --- by the supervisor
+# --- from the supervisor
 
 
 class Start(Message):
@@ -33,14 +33,14 @@ class Start(Message):
 
 
 class Quotas(Message):
-    """Quotas and switches that hold from now on.
+    """Quotas and switches that apply from now on.
 
     Attributes:
-        generation: counts these messages.
-        whole: nothing else holds; otherwise entities that are not named stay as they are.
-        entities: values by key; none: the entity has no quota any more.
+        generation: number of this message.
+        whole: whether these are all quotas; otherwise entities that are not named stay unchanged.
+        entities: values by key; empty: the entity has no quota any more.
         switches: all of them, by target.
-        who: the principal that asked for the change; None: it came from elsewhere.
+        who: the principal that requested the change; None: it came from another source.
     """
 
     generation: int
@@ -51,7 +51,7 @@ class Quotas(Message):
 
 
 class Ports(Message):
-    """The ports of a listener as they are bound: that of the bootstrap, and those of brokers by node id."""
+    """The bound ports of a listener: bootstrap port, and ports of brokers by node id."""
 
     listener: str
     bootstrap_port: int
@@ -59,13 +59,13 @@ class Ports(Message):
 
 
 class MakeRoom(Message):
-    """End a connection that is not of this listener."""
+    """Close a connection of another listener."""
 
     protected_listener: str
 
 
 class Cluster(Message):
-    """Which brokers and partitions exist: node ids; topic, partition and leader."""
+    """Brokers and partitions of the cluster: node ids; topic, partition and leader."""
 
     cluster_id: str | None
     brokers: list[tuple[int, str, int]]
@@ -73,91 +73,91 @@ class Cluster(Message):
 
 
 class Authority(Message):
-    """Whether a broker's consent to a change of quotas means anything."""
+    """Whether the brokers' authorizer can be trusted with changes of quotas."""
 
     is_trusted: bool
 
 
 class PrepareReload(Message):
-    """Say whether the configuration can be obeyed whose file says this."""
+    """Check whether this configuration can be applied."""
 
     number: int
     config_text: bytes | None
 
 
 class CommitReload(Message):
-    """Obey the configuration that was prepared, or, not `is_agreed`, forget it."""
+    """Apply the prepared configuration, or, not `is_agreed`, drop it."""
 
     number: int
     is_agreed: bool
 
 
 class Drain(Message):
-    """Answer what is in flight, then end."""
+    """Forward responses in flight, then end."""
 
 
 class Stop(Message):
     """End now."""
 
 
-# --- by a worker
+# --- from a worker
 
 
 class Ready(Message):
-    """The worker serves what it is given."""
+    """The worker serves connections."""
 
 
 class Failed(Message):
-    """The worker cannot start: one line for each problem."""
+    """The worker cannot start; one line for each problem."""
 
     lines: list[str]
 
 
 class InForce(Message):
-    """Quotas of this generation hold in the worker."""
+    """Quotas of this generation are in use in the worker."""
 
     generation: int
 
 
 class Prepared(Message):
-    """The configuration can be obeyed, or, with lines, cannot."""
+    """The configuration can be applied, or, with lines, cannot."""
 
     number: int
     lines: list[str]
 
 
 class Left(Message):
-    """A connection has ended: where it came in, and what it counted as."""
+    """A connection has ended: its listener, and the key of its address."""
 
     listener: str
     ip_key: tuple[int, str]
 
 
 class LoginFailed(Message):
-    """A broker did not let in a client of this address."""
+    """A broker refused the login of a client of this address."""
 
     host: str
     port: int
 
 
 class Accepting(Message):
-    """Whether there is memory for more connections."""
+    """Whether the worker has memory for more connections."""
 
     may_accept: bool
 
 
 class PrincipalLeft(Message):
-    """A connection of a principal, of which there is a limit, has ended."""
+    """A connection of a principal with a limit has ended."""
 
     kind: str
     name: str
 
 
-# --- by both
+# --- from both
 
 
 class BrokerMet(Message):
-    """Where a broker is, by the route of this number."""
+    """The address of a broker, with the number of its route."""
 
     route: int
     node_id: int
@@ -166,7 +166,7 @@ class BrokerMet(Message):
 
 
 class AlterQuotas(Message):
-    """Asks the supervisor to make changes; the answer is a list of results."""
+    """Request to the supervisor to make changes; the response is a list of results."""
 
     requester: Requester
     alterations: list[Alteration]
@@ -175,7 +175,7 @@ class AlterQuotas(Message):
 
 
 class DescribeQuotas(Message):
-    """Asks the supervisor for quotas; the answer is `Described`."""
+    """Request to the supervisor for quotas; the response is `Described`."""
 
     requester: Requester
     components: list[Component]
@@ -184,24 +184,24 @@ class DescribeQuotas(Message):
 
 
 class Look(Message):
-    """Asks a worker for what a page of the admin port needs; the answer is that page's own."""
+    """Request to a worker for its part of a page of the admin port."""
 
     query: bytes
 
 
 Asked = AlterQuotas | DescribeQuotas | Look
-"""What can be asked for."""
+"""All requests."""
 
 
 class Request(Message):
-    """Asks for an answer of the same number."""
+    """A request; its response has the same number."""
 
     number: int
     what: Asked
 
 
 class Answer(Message):
-    """The answer, encoded; None: it failed, for the reason in `problem`."""
+    """The encoded response; None: the request failed with `problem`."""
 
     number: int
     body: bytes | None
@@ -248,25 +248,25 @@ _DESCRIBED: Final = msgspec.msgpack.Decoder(Described)
 
 
 def encoded(value: Any) -> bytes:
-    """Return a message, or the body of an answer, as bytes."""
+    """Return the encoded message or body of a response."""
     return _ENCODER.encode(value)
 
 
 def decoded(data: bytes | memoryview) -> AnyMessage:
-    """Return the message in `data`.
+    """Return the decoded message.
 
     Raises:
-        msgspec.DecodeError: there is none; the other side is of another version.
+        msgspec.DecodeError: `data` is not a message of this version.
     """
     message: AnyMessage = _DECODER.decode(data)
     return message
 
 
 def results_in(body: bytes) -> list[Result]:
-    """Return what an answer to `AlterQuotas` says."""
+    """Return the results in the body of a response to `AlterQuotas`."""
     return _RESULTS.decode(body)
 
 
 def described_in(body: bytes) -> Described:
-    """Return what an answer to `DescribeQuotas` says."""
+    """Return the body of a response to `DescribeQuotas`."""
     return _DESCRIBED.decode(body)

@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 TURN: Final = 32
-"""So many are taken in one turn of the event loop."""
+"""Maximum number of connections taken in one turn of the event loop."""
 HEAD_BYTES_MAX: Final = 192 * 1024
-"""A hello of TLS that was read to find a host name is in it: up to 128 KiB with the heads of its records, and what was read behind it."""
+"""It may contain a ClientHello that was read for its host name: up to 128 KiB with record headers, and the bytes read after it."""
 DESCRIPTOR: Final = Struct("i")
 
 
@@ -21,13 +21,13 @@ class PassedConnection(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What is known of a connection beside its descriptor.
 
     Attributes:
-        listener: its name.
-        node_id: the broker whose port it came to; None: the bootstrap port.
-        peer: the client, as far as a load balancer named it.
-        since_ms: when it was accepted, monotonic; the clock is the same for all processes of a machine.
-        ip_key: what it counts as among the connections of its address.
+        listener: its listener's name.
+        node_id: the broker of its port; None: the bootstrap port.
+        peer: the client, as named by a load balancer if there is one.
+        since_ms: when it was accepted, monotonic; all processes of a host have the same clock.
+        ip_key: the key of its address.
         family: of the socket.
-        first: what was read from it already.
+        first: bytes that were read from it already.
     """
 
     listener: str
@@ -57,7 +57,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Passed)
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends; each message is one connection."""
+    """Return both ends of a socket on which each message is one connection."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
@@ -65,14 +65,14 @@ def pass_on(channel: socket.socket, passed: Passed, sock: socket.socket) -> None
     """Give a connection away, or a duplicate of what listens; the caller closes its own descriptor of a connection.
 
     Raises:
-        BlockingIOError: the worker has not taken those before it.
-        OSError: the worker is gone.
+        BlockingIOError: the worker's queue is full.
+        OSError: the worker has ended.
     """
     socket.send_fds(channel, [_ENCODER.encode(passed)], [sock.fileno()])
 
 
 class PassedConnections:
-    """Takes connections in a worker.
+    """Receives connections in a worker.
 
     Args:
         take: called with each connection and its socket.
@@ -97,7 +97,7 @@ class PassedConnections:
         self._loop.add_reader(channel.fileno(), self._readable)
 
     def close(self) -> None:
-        """Take no more; those that are on their way are closed by the kernel."""
+        """Receive no more; the kernel closes those in the queue."""
         if self._channel.fileno() >= 0:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
@@ -109,7 +109,7 @@ class PassedConnections:
             except (BlockingIOError, InterruptedError):
                 return
             if not size:
-                self.close()  # the supervisor is gone: no more connections come
+                self.close()  # the supervisor has ended: no more connections arrive
                 return
             self._received(_DECODER.decode(memoryview(self._head)[:size]), [DESCRIPTOR.unpack(data)[0] for _, _, data in passed])
 

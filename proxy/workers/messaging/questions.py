@@ -1,8 +1,8 @@
-"""Questions of a worker that cannot go on without an answer: few, and each is answered within a turn of the supervisor's loop.
+"""Questions for which a worker waits: they are few, and the supervisor answers each within a turn of its event loop.
 
-A worker waits for the answer with its loop stopped, so a question is asked only where a decision must be exact and is rare: a broker that
-was never met, a login of a principal whose connections are limited, a change of topics under a quota. A supervisor that does not
-answer in time is not asked again for a while; meanwhile the worker decides by itself.
+A worker blocks its event loop for the answer, so it asks only for rare decisions that have to be exact: a new
+broker, a login of a principal with a limit on connections, a change of topics under a quota. After a question without an
+answer in time none is sent for a while; meanwhile the worker decides by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.telemetry import log
 
 ANSWER_S: Final = 0.25
 SILENCE_MS: Final = 5_000
-"""So long a supervisor is not asked that did not answer."""
+"""After a missing answer no question is sent for this time."""
 QUESTION_BYTES_MAX: Final = 64 * 1024
 
 
@@ -37,7 +37,7 @@ class BindBroker(Question):
 
 
 class EnterPrincipal(Question):
-    """Count a connection of a principal; the answer says whether it may stay."""
+    """Count a connection of a principal; the answer says whether it is within the limit."""
 
     kind: str
     name: str
@@ -81,7 +81,7 @@ T = TypeVar("T")
 
 
 class Questions:
-    """Asks, in a worker."""
+    """Sends questions, in a worker."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -90,7 +90,7 @@ class Questions:
         self._silent_until_ms = 0
 
     def ask(self, question: AnyQuestion, answer: msgspec.msgpack.Decoder[T]) -> T | None:
-        """Return the answer, as `answer` reads it; None: the supervisor does not answer now."""
+        """Return the answer, converted by `answer`; None: the supervisor does not answer now."""
         if now_ms() < self._silent_until_ms:
             return None
         self._number += 1
@@ -98,7 +98,7 @@ class Questions:
             self._channel.send(_ENCODER.encode(_Numbered(self._number, msgspec.Raw(_ENCODER.encode(question)))))
             while True:
                 received = _NUMBERED.decode(self._channel.recv(QUESTION_BYTES_MAX))
-                if received.number == self._number:  # else it came too late for the question before
+                if received.number == self._number:  # else it is the late answer to an earlier question
                     return answer.decode(received.body)
         except (OSError, msgspec.DecodeError) as error:
             self._silent_until_ms = now_ms() + SILENCE_MS
@@ -107,7 +107,7 @@ class Questions:
 
 
 class AnsweredQuestions:
-    """Answers one worker, in the supervisor."""
+    """Answers the questions of one worker, in the supervisor."""
 
     def __init__(self, channel: socket.socket, answer: Callable[[AnyQuestion], Any]) -> None:
         self._channel = channel
@@ -117,7 +117,7 @@ class AnsweredQuestions:
         self._loop.add_reader(channel.fileno(), self._readable)
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self._channel.fileno() >= 0:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
