@@ -1,4 +1,4 @@
-"""`sluice meter forget`: what changes metering files belongs to who writes them."""
+"""`sluice meter forget`: commands that change metering files belong to their writer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ DIRECTORY: Final = click.Path(path_type=Path)
 @click.command("forget")
 @click.argument("directory", type=DIRECTORY)
 @click.option("--user", required=True, metavar="U", help="The name of the principal, without its type.")
-@click.option("--key-file", type=DIRECTORY, metavar="FILE", help="The key of keyed names, where they were keyed.")
+@click.option("--key-file", type=DIRECTORY, metavar="FILE", help="File with the key of keyed names, if names are keyed.")
 def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
-    """Take a user's name out of dimension tables and switches. Facts stay, without a name."""
+    """Remove a user's name from dimension tables and switches. Facts stay, without a name."""
     from proxy.metering.facts.names import Names, read_key
     from proxy.metering.forget import ForgetError, forget_user
     from proxy.metering.segment import left_over

@@ -1,4 +1,4 @@
-"""One Parquet file: how its columns are written, and that what was written can be read."""
+"""Writes one Parquet file: the encoding of its columns, and the check of what was written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 COMPRESSION_LEVEL: Final = 1
 LEVELS: Final = {"dt_ms.list.element": 4}
-"""Of single columns, where another level takes bytes off for hardly any time."""
+"""Compression levels of single columns, where a higher level saves bytes for hardly any time."""
 DELTA: Final = (
     "group_ref",
     "sample_index",
@@ -40,15 +40,15 @@ DELTA: Final = (
     "value",
     "window_sum",
 )
-"""Columns whose neighbours differ by little: deltas take half of what a dictionary does. Sums of waits take as much as with one, and are
+"""Columns with similar neighbours: deltas take half as much as a dictionary. Sums of waits take as much either way, and are
 read twice as fast."""
 
 
 PLAIN: Final = ("max_observed",)
-"""Columns of which hardly a value comes twice: a dictionary makes them larger. BYTE_STREAM_SPLIT is not known to every reader."""
+"""Columns with hardly any duplicates: a dictionary makes them larger. Not every reader supports BYTE_STREAM_SPLIT."""
 
 UNCOMPRESSED: Final = frozenset({"group_ref", "n", "prior_sum", "window_ms", "bound", "max_observed"})
-"""Columns of samples that are hardly larger as their encoding leaves them (0.08 bytes a decision, all of them together), and are read in
+"""Columns of samples that compression hardly reduces (0.08 bytes a decision, all of them together); uncompressed they are read in
 half of the time, the last one in a quarter."""
 
 
@@ -57,14 +57,14 @@ ROWS_WITH_AN_END: Final = 50_000
 
 
 def write_parquet(table: pa.Table, path: Path, *, live_ms: int = 0) -> None:
-    """Write a table, and look at its footer.
+    """Write a table, and check the file's footer.
 
     Args:
         live_ms: above 0, of a large table of samples: those whose last event came within so long of the last one of all stand in a row
             group of their own, behind the others. They are all that the judge of the file behind this one has to read.
 
     Raises:
-        OSError: the disk is full or gone; no file is left.
+        OSError: the disk is full or unavailable; no file is left.
     """
     try:
         _write(_with_an_end(table, live_ms), path)
@@ -103,12 +103,12 @@ def _write(parts: list[pa.Table], path: Path) -> None:
 
 
 def _codecs(schema: pa.Schema) -> dict[str, str]:
-    """How each column is compressed, by its place in the file."""
+    """Return the compression of each column, by its path in the file."""
     uncompressed = UNCOMPRESSED if "max_observed" in schema.names else frozenset()
     leaves = [f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name for field in schema]
     return {leaf: "none" if leaf in uncompressed else "zstd" for leaf in leaves}
 
 
 def hashed(path: Path) -> dict[str, Any]:
-    """Return what a manifest says of a file: its length and its SHA-256."""
+    """Return the manifest's entries of a file: its length and its SHA-256."""
     return {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}

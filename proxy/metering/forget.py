@@ -1,7 +1,7 @@
-"""Forget a user: the strings go from the dimension tables and the switches of `states`, the facts stay.
+"""Forgets a user: removes the name from the dimension tables and the switches of `states`; the facts stay.
 
-Such a file is written anew under another name, and the manifest, replaced at once, is what makes it the one that counts. The one before
-goes then; where a call was interrupted, with the next call.
+A changed file is written under another name, and the manifest, replaced atomically, makes it the current one. The old file is
+removed then, or by the next call after an interruption.
 """
 
 from __future__ import annotations
@@ -31,50 +31,50 @@ from quota.names import kept_name
 
 
 class ForgetError(Exception):
-    """No name can be forgotten: a file set is damaged, or of another version, or the name is none."""
+    """No name was forgotten: a file set is damaged or of another version, or the name is invalid."""
 
 
 FORGOTTEN: Final = "__forgotten__"
 NAMING: Final = ("dim_group", "dim_client", "dim_bound", "states")
-"""Tables with names: the dimensions, and the switches that were in force."""
+"""Tables with names: the dimensions, and the switches."""
 _MAY_LACK: Final = (("states", "switches"), ("dim_group", "tags"))
-"""What older ones had not."""
+"""Columns that older versions do not have."""
 
 
 @dataclass(slots=True)
 class Forgotten:
-    """How many rows lost a name, in how many file sets."""
+    """Number of rows that lost a name, and of their file sets."""
 
     rows: int = 0
     file_sets: int = 0
 
 
 class _Entry(msgspec.Struct):
-    """What has to stand in a manifest of each file."""
+    """The entry of each file in a manifest."""
 
     table: str
     path: str
 
 
 def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgotten:
-    """Take a user's name out of every finished file set.
+    """Remove a user's name from every finished file set.
 
     Args:
         user: the name of the principal, without its type.
-        keyed: turns it into what stands in files with keyed names.
+        keyed: converts it to the form of keyed names.
 
     Raises:
-        ForgetError: the name is none, or a manifest cannot be used: then nothing is changed; or a file of it.
-        OSError: a file cannot be read or written. File sets before that one are done, and it can be begun again.
+        ForgetError: the name is invalid, or a manifest cannot be used, and nothing was changed; or a file of it cannot be used.
+        OSError: a file cannot be read or written. File sets before it are done, and the call can be repeated.
     """
     _check_name(user)
     done = Forgotten()
-    names = {kept_name(user), user_tag(user)}  # groups and switches have it encoded, as metric tags do
+    names = {kept_name(user), user_tag(user)}  # groups and switches contain the encoded name, as in metric tags
     if keyed is not None:
         names |= {hashed for name in names if (hashed := keyed(name)) is not None}
     for path in _manifests(directory, has_key=keyed is not None):
         with changing(directory):
-            manifest = _manifest(path)  # again: retention may have removed it meanwhile
+            manifest = _manifest(path)  # checked again: retention may have removed it meanwhile
             rows = 0 if manifest is None else _forget_in(directory, path, manifest, names)
         done.rows += rows
         done.file_sets += rows > 0
@@ -82,7 +82,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
 
 
 def _check_name(user: str) -> None:
-    """The empty name stands for groups that have no user; bytes that are no text stand in no file."""
+    """Refuse the empty name, which stands for groups without a user, and bytes that are not UTF-8, which no file contains."""
     try:
         user.encode()
     except UnicodeEncodeError as error:
@@ -92,7 +92,7 @@ def _check_name(user: str) -> None:
 
 
 def _manifests(directory: Path, *, has_key: bool) -> list[Path]:
-    """Return all manifests; each can be used."""
+    """Return all manifests; each is valid."""
     check_readable(directory)
     found = []
     for path in sorted((directory / MANIFESTS).rglob("*.json")):
@@ -106,7 +106,7 @@ def _manifests(directory: Path, *, has_key: bool) -> list[Path]:
 
 
 def _manifest(path: Path) -> dict[str, Any] | None:
-    """Return what a manifest says; None: it is gone, or of another program."""
+    """Return the content of a manifest; None: it was removed, or belongs to another program."""
     try:
         manifest = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
 
 
 def _others(place: Path) -> list[Path]:
-    """The forms of a file that no manifest names: those before it, and one of a call that was interrupted."""
+    """Return the versions of a file that no manifest names: earlier ones, and one of an interrupted call."""
     file_set = _parted(place.name)[0]
     return [path for path in place.parent.glob("*.parquet") if path.name != place.name and _parted(path.name)[0] == file_set]
 
@@ -173,19 +173,19 @@ def _read(place: Path, name: str) -> pa.Table:
 
 
 def _next_name(name: str) -> str:
-    """`X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
+    """Return the next name: `X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
     file_set, number = _parted(name)
     return f"{file_set}.r{number + 1}.parquet"
 
 
 def _parted(name: str) -> tuple[str, int]:
-    """The name that a file's forms share, and which of them it is."""
+    """Return the common name of a file's versions, and the number of this one."""
     found = re.fullmatch(r"(.+?)(?:\.r(\d+))?\.parquet", name)
     return (name, 0) if found is None else (found[1], int(found[2] or 0))
 
 
 def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int]:
-    """Return the table without the names, and how many rows had one."""
+    """Return the table without the names, and the number of rows that had one."""
     hit = pa.array([False] * len(table))
     for column, form in _COLUMNS[name]:
         if column not in table.column_names:
@@ -204,7 +204,7 @@ def _without(table: pa.Table, name: str, names: set[str]) -> tuple[pa.Table, int
 
 
 def _rule_without(rule: str, names: set[str]) -> str:
-    for name in names - {DEFAULT}:  # in a rule that is the default quota
+    for name in names - {DEFAULT}:  # in a rule this is the default quota
         if rule == f"user={name}" or rule.startswith(f"user={name},client-id="):
             return f"user={FORGOTTEN}" + rule.removeprefix(f"user={name}")
     return rule

@@ -1,4 +1,4 @@
-"""Names and places of metering files."""
+"""Names and paths of metering files."""
 
 import hashlib
 import os
@@ -16,36 +16,36 @@ FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"
 PENDING_SUFFIX: Final = ".pending"
 UNPUBLISHED_SUFFIX: Final = ".unpublished"
-"""Of a mark that holds the path of a manifest: its file set is to be sent to the topic."""
+"""Suffix of a mark with the path of a manifest, whose file set has to be sent to the topic."""
 LOCK_PREFIX: Final = ".lock-"
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - files there have names that cannot be guessed, and are made for owner and group
 
 
 def new_run_id(wall_time_s: float) -> str:
-    """Return a name for this run: when it began, and eight random digits."""
+    """Return a name for this run: the time of its beginning, and eight random digits."""
     return f"{datetime.fromtimestamp(wall_time_s, UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
 def sanitized(proxy_id: str) -> str:
-    """Return a proxy id that can stand in a path."""
+    """Return a proxy id in a form that is valid in a path."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", proxy_id)[:64] or "sluice"
 
 
 def pending_path(directory: Path, run_id: str) -> Path:
-    """Return where a run keeps the decisions that it has not handed over yet: in memory that outlives the process, not the machine.
+    """Return the path of a run's buffer for decisions not handed over: in memory that survives the process, not the host.
 
-    Not on the disk: a page of a file can hold up who writes to it, and that would be the event loop.
+    It is not on the disk, since writing to a page of a file can block, which would block the event loop.
     """
     return SHARED_MEMORY / f"{pending_prefix(directory)}{run_id}{PENDING_SUFFIX}"
 
 
 def pending_prefix(directory: Path) -> str:
-    """Return how the names of those of a metering directory begin."""
+    """Return the common prefix of the buffers of a metering directory."""
     return f"sluice-{hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:8]}-"
 
 
 def check_readable(directory: Path) -> None:
-    """Look into every directory below one: to a search by name, what may not be read is not there.
+    """Check that every directory below one is readable; a search by name ignores those that are not.
 
     Raises:
         OSError: one cannot be read.
@@ -59,14 +59,14 @@ def check_readable(directory: Path) -> None:
 
 
 def remove_temporaries(directory: Path, proxy_id: str) -> int:
-    """Remove what a conversion that failed or died had not given its name yet; return how many files."""
+    """Remove the temporary files of a conversion that failed or died; return their number."""
     found = list(directory.glob(f"*/schema=*/proxy={proxy_id}/**/{TEMPORARY}*"))
     remove(*found)
     return len(found)
 
 
 def remove_half_written(directory: Path) -> int:
-    """Remove what a process that died had begun to write beside its segments; return how many files."""
+    """Remove the temporary files of dead processes beside their segments; return their number."""
     found = list((directory / SEGMENTS).glob(f"{TEMPORARY}*"))
     remove(*found)
     return len(found)

@@ -1,4 +1,4 @@
-"""Locks on files: who holds one gives it back at the latest when it dies, however it dies."""
+"""Locks on files; the kernel releases them when the process ends in any way."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CONVERTING_PREFIX: Final = ".converting-"
 
 
 def lock_path(directory: Path, proxy_id: str) -> Path:
-    """Return the file that a proxy has locked for as long as it lives."""
+    """Return the file that a proxy locks as long as it runs."""
     return directory / SEGMENTS / f"{LOCK_PREFIX}{proxy_id}"
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock that is made where it is not; False: another process holds it."""
+    """Yield whether a lock was acquired; its file is created if necessary. False: another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         yield try_lock(descriptor)
@@ -33,16 +33,16 @@ def locked(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def converting(directory: Path, proxy_id: str) -> Iterator[None]:
-    """Convert what a proxy wrote as the only one: the child of a proxy that was killed goes on, and the next proxy has one of its own."""
+    """Convert a proxy's files exclusively: the child of a killed proxy may still run beside that of the next proxy."""
     with _waited_for(directory / SEGMENTS / f"{_CONVERTING_PREFIX}{proxy_id}", os.O_RDWR | os.O_CREAT):
         yield
 
 
 @contextlib.contextmanager
 def changing(directory: Path) -> Iterator[None]:
-    """Change finished file sets as the only one, or one brings back what another takes away. Who only reads, or adds, does not ask.
+    """Change finished file sets exclusively, so that two changes do not undo each other. Reading and adding need no lock.
 
-    The directory of manifests itself is what is locked: there is no file that could be left behind.
+    The lock is on the directory of manifests itself, so that no lock file can be left behind.
     """
     place = directory / MANIFESTS
     if not place.is_dir():

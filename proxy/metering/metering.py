@@ -1,4 +1,4 @@
-"""Metering of one process: a run with its name, its files, its clock."""
+"""Metering of one process: a run with its name, files and clock."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ SECOND_MS: Final = 1_000
 
 
 class JudgedConnections(Protocol):
-    """What decides on connections.
+    """The connection quotas whose decisions are metered.
 
     Attributes:
-        quotas: by which.
-        only_observes: the connection that is decided on now is let in whatever they say.
+        quotas: the quotas.
+        only_observes: whether the connection being checked is admitted in any case.
     """
 
     quotas: ConnectionQuotas
@@ -58,13 +58,13 @@ class JudgedConnections(Protocol):
 
 
 class Metering:
-    """Builds the meter that the data path notes decisions with, and keeps its writer going.
+    """Creates the data path's meter, and runs its writer.
 
     Args:
-        shared: what this process shares usage with others by; what it records of theirs is noted.
+        shared: the sharing of usage with other processes; what is recorded of theirs is metered.
 
     Raises:
-        StartError: the directory cannot be written, or another process meters into it under the same name.
+        StartError: the directory cannot be written, or another process meters into it under the same id.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Metering:
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None
         self._recorded_state: dict[str, Any] | None = None
-        self._sensor = _sensor_of(config)  # a reload leaves it as it is, whatever the file says by then
+        self._sensor = _sensor_of(config)  # a reload does not change it
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
     def _writer_settings(self, config: Config, directory: Path, shared: SharedUsage | None) -> WriterSettings:
@@ -140,7 +140,7 @@ class Metering:
         )
 
     def start(self, config: Config) -> None:
-        """Begin to write; what an earlier run left is made whole first."""
+        """Begin to write, after repairing what an earlier run left."""
         self.settings_changed(config)
         self.writer.start(left_over(self._directory, self.proxy_id))
         if self._topic is not None:
@@ -148,7 +148,7 @@ class Metering:
         self._tick()
 
     def settings_changed(self, config: Config) -> None:
-        """Note how the proxy is set from here on."""
+        """Record the settings that apply from here on."""
         self._config = config
         state = {
             "mode": config.acting_mode,
@@ -166,16 +166,16 @@ class Metering:
             self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 
     def quotas_changed(self, who: str | None = None) -> None:
-        """Another table of quotas holds from here on: what decides by it next says so.
+        """Record that another table of quotas applies from here on.
 
         Args:
-            who: the principal that asked for the change; None: it was there at the start, or came from outside of this process.
+            who: the principal that requested the change; None: at startup, or from another source.
         """
         self._table_source, self._table_by = _source_of(self._config), who
         self.meter.tell_anew()
 
     async def stop(self) -> None:
-        """Write all that was noted; what takes longer is made whole at the next start."""
+        """Write everything that was recorded; what takes longer is repaired at the next start."""
         if self._timer is not None:
             self._timer.cancel()
         self._take_usage(self._second_ms)
@@ -193,7 +193,7 @@ class Metering:
         os.close(self._lock)
 
     def wall_ms(self) -> int:
-        """Wall milliseconds of this run: they never step back."""
+        """Return the wall-clock time of this run in ms, which never decreases."""
         return now_ms() + self._offset_ms
 
     def _tick(self) -> None:
@@ -202,13 +202,13 @@ class Metering:
         self._timer = asyncio.get_running_loop().call_later(min(FLUSH_S, to_second_s), self._tick)
         second_ms = now // SECOND_MS * SECOND_MS
         if second_ms > self._second_ms:
-            if self.writer.waiting_bytes <= WAITING_BYTES_MAX // 2:  # else it stays where it is counted
+            if self.writer.waiting_bytes <= WAITING_BYTES_MAX // 2:  # else it stays in its counter
                 self._take_usage(second_ms - SECOND_MS)
             self._second_ms = second_ms
         self.meter.flush()
 
     def _take_usage(self, second_ms: int) -> None:
-        """Note what clients used in the second that ended, and in those before of which nothing was noted."""
+        """Record the usage of the second that ended, and of earlier ones that were not recorded."""
         for fact in usage_facts(self.meter.usage, self._names, second_ms, self._scopes.node_id):
             self.meter.tell(fact)
 
@@ -218,7 +218,7 @@ def _sensor_of(config: Config) -> dict[str, int]:
 
 
 def _shared_with(shared: SharedUsage | None) -> dict[str, Any]:
-    """Return what manifests say of those that usage is shared with."""
+    """Return the manifest's setting on shared usage."""
     if shared is None:
         return {}
     return {
@@ -247,7 +247,7 @@ def _sha256_of(path: Path | None) -> str | None:
 
 
 def _buffer(path: Path) -> DecisionBuffer:
-    """A mapped buffer; where there is no shared memory one of this process: then the loss by a kill is unknown."""
+    """Return a mapped buffer, or without shared memory one of this process; the loss by a kill is then unknown."""
     try:
         return DecisionBuffer(path)
     except OSError:
@@ -255,7 +255,7 @@ def _buffer(path: Path) -> DecisionBuffer:
 
 
 def _lock(directory: Path, proxy_id: str) -> int:
-    """Keep others with the same name out of the directory for as long as this process lives."""
+    """Lock the directory for this proxy id as long as this process runs."""
     try:
         make_directory(directory / SEGMENTS)
         descriptor = os.open(lock_path(directory, proxy_id), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

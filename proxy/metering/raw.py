@@ -1,4 +1,4 @@
-"""What the loop noted, as it stands in a segment."""
+"""The encoding of decisions in a segment."""
 
 from typing import Final, NamedTuple
 
@@ -20,14 +20,14 @@ DTYPE: Final = np.dtype(
     ]
 )
 NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "3"})
-"""A row for each batch of the loop's, as it noted it: a hundred times smaller than its decisions one by one where many are alike. The
-number is raised whenever words or records come to mean something else."""
+"""One row for each batch in the meter's encoding: a hundred times smaller than single decisions where many are alike. The
+version is raised whenever words or records change their meaning."""
 READABLE: Final = (NOTED, NOTED.with_metadata({"sluice.noted": "2"}))
-"""Before 3 there was no usage from elsewhere."""
+"""Before version 3 there was no usage of other processes."""
 
 
 class Noted(NamedTuple):
-    """A batch as it stands in a segment: the number of its first decision, words and records."""
+    """A batch in a segment: the number of its first decision, words and records."""
 
     first_seq: int
     words: bytes
@@ -35,7 +35,7 @@ class Noted(NamedTuple):
 
 
 def groups_in(words: bytes, records: bytes) -> list[int]:
-    """Return the numbers of the groups that decided something, the lowest first."""
+    """Return the numbers of the groups with decisions, in ascending order."""
     noted = np.frombuffer(words, "<i8")
     passed = (noted[noted >= PASSED] >> VALUE_BITS & (GROUPS_MAX - 1)).astype(np.int64)
     found = np.concatenate((passed, np.frombuffer(records, DTYPE)["group_ref"])) if records else passed

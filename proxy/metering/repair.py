@@ -1,4 +1,4 @@
-"""What a killed proxy left behind, made whole: segments become files, half-written files go."""
+"""Repairs what a killed proxy left: segments are converted, temporary files are removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proxy.metering.segment import left_over, proxy_of
 
 @dataclass(slots=True)
 class Repaired:
-    """What was done: manifests made, segments that held nothing, temporary files removed, proxies that still write, what failed."""
+    """The result: new manifests, empty segments, removed temporary files, running proxies, failures."""
 
     manifests: list[Path] = field(default_factory=list)
     empty: int = 0
@@ -26,10 +26,10 @@ class Repaired:
 
 
 def repair(directory: Path) -> Repaired:
-    """Convert what no running proxy owns.
+    """Convert the segments of proxies that do not run.
 
     Raises:
-        OSError: a directory cannot be read, and nothing is done; or the disk does not take it, and what is not converted stays.
+        OSError: a directory cannot be read, and nothing was done; or the disk fails, and the remaining segments stay.
     """
     check_readable(directory)
     done = Repaired()
@@ -50,7 +50,7 @@ def repair(directory: Path) -> Repaired:
             _convert(directory, file_set, done)
         for proxy_id in sorted(_all_proxies(directory) - running):
             done.temporaries += remove_temporaries(directory, proxy_id)
-        if not running:  # in the folder of segments nothing half-written says whose it is
+        if not running:  # temporary files in the segments folder do not name their proxy
             done.temporaries += remove_half_written(directory)
     return done
 

@@ -15,14 +15,14 @@ from proxy.metering.conversion.runs import Ints
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds as they were noted, sorted by (group, number of the first decision under it)."""
+    """The recorded bounds, sorted by (group, number of the first decision with it)."""
 
     group_ref: Ints
     from_seq: Ints
     bound: NDArray[np.float64]
 
     def at(self, group_ref: NDArray[Any], seq: Ints) -> NDArray[np.float64]:
-        """Return the bound in force for each decision: the last one that was noted for its group before it."""
+        """Return the bound in force for each decision: the last one recorded for its group before it."""
         if not len(seq):
             return np.zeros(0)
         stride = int(max(self.from_seq.max(initial=0), seq.max())) + 2
@@ -33,7 +33,7 @@ class Bounds:
 
 
 def bounds_of(facts: Sequence[Fact]) -> Bounds:
-    """Return the bounds that these facts tell of."""
+    """Return the bounds in these facts."""
     group_ref = np.array([fact["group_ref"] for fact in facts], np.int64)
     from_seq = np.array([fact["from_seq"] for fact in facts], np.int64)
     bound = np.array([fact["bound"] for fact in facts], np.float64)

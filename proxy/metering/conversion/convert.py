@@ -1,6 +1,6 @@
-"""A segment into Parquet files and their manifest. Runs as a child process, so that the proxy's interpreter never waits for it.
+"""Converts a segment to Parquet files and their manifest. Runs as a child process, so that the proxy's interpreter never waits for it.
 
-Every step can be repeated: files appear whole under their names, the manifest last, and only then the segment goes.
+Every step can be repeated: files are written atomically, the manifest last, and the segment is removed after that.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ NICENESS: Final = 19
 
 
 def convert(directory: Path, file_set: str, end: Fact | None = None, *, publish: bool = False) -> Path | None:
-    """Turn the segment `file_set` into files; return the manifest's path, or None where the segment holds nothing.
+    """Convert the segment `file_set`; return the manifest's path, or None when the segment is empty.
 
     Args:
-        end: how it ended; None: its process died before it could say.
-        publish: mark the files as to be sent to the topic, whether or not the proxy that wrote them was to send them.
+        end: how it ended; None: its process died before that was known.
+        publish: mark the files for the topic, whether or not the proxy that wrote them was configured to send them.
 
     Raises:
-        OSError: the disk is full or gone; the segment stays.
+        OSError: the disk is full or unavailable; the segment stays.
     """
     place = directory / SEGMENTS / file_set
     segment = read_segment(place)
@@ -94,9 +94,9 @@ def convert(directory: Path, file_set: str, end: Fact | None = None, *, publish:
 
 
 def _explained(runs: Runs, decisions: RecordedDecisions, segment: Segment) -> tuple[Runs, RecordedDecisions]:
-    """Leave out batches from the first one on that has a group of which nothing is said: the facts were cut before it.
+    """Leave out batches from the first one on that has an undescribed group, because the facts before it are missing.
 
-    A process that is killed has written facts first. A machine that dies may lose what was written last, of each file its own part.
+    A killed process has written facts first. When the host crashes, the end of each file may be missing.
     """
     known = {group["group_ref"] for group in segment.facts_of("group")} & {bound["group_ref"] for bound in segment.facts_of("bound")}
     is_known = np.zeros(int(runs.group_ref.max(initial=0)) + 1, np.bool_)
@@ -114,12 +114,12 @@ def _discard(place: Path) -> None:
 
 
 def _goes_on(directory: Path, header: Fact, file_set: str) -> bool:
-    """Whether a later segment of the same run is there."""
+    """Whether a later segment of the same run exists."""
     return any(path.name > file_set + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
 
 
 def _with_losses(segment: Segment, header: Fact, left: Left, runs: Runs) -> Segment:
-    """Count what a killed process had decided and not written, in its last segment: its mapped buffer says how far it came."""
+    """Count the decisions of a killed process that were not written, in its last segment, from its mapped buffer."""
     lasts = [_end_seq(runs)] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] for gap in segment.facts_of("gap")]
     next_seq = max(lasts, default=header["first_seq"])
@@ -202,7 +202,7 @@ def _counts(samples: pa.Table, groups: list[dict[str, Any]]) -> dict[str, TypeCo
 
 
 def _mutation_counts(mutations: RecordedDecisions) -> dict[str, TypeCount]:
-    """The same of token buckets: what is refused counts as a decision, and uses nothing."""
+    """Return the same for token buckets: a refusal counts as a decision without usage."""
     if not len(mutations.seq):
         return {}
     kind, value, throttle_ms = (mutations.records[name] for name in ("kind", "value", "throttle_ms"))
@@ -212,7 +212,7 @@ def _mutation_counts(mutations: RecordedDecisions) -> dict[str, TypeCount]:
 
 
 def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, file_set: str, live_ms: int) -> FileEntry:
-    """Write one Parquet file: temporary name, fsync, a look at its footer, then its own name."""
+    """Write one Parquet file: under a temporary name, with fsync and a check of its footer, then renamed."""
     if SHARED not in header["settings"]:
         table = table.drop_columns(SHARED_COLUMNS.get(name, ()))
     relative = place_of(name, header["proxy_id"], first_ts_ms, schema_of(header["settings"])) / f"{file_set}.parquet"
@@ -259,7 +259,7 @@ def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:
         with pa.OSFile(str(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))) as file:
             return pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowInvalid):
-        return STATE.empty_table()  # its segment was lost: what follows says so by its numbers
+        return STATE.empty_table()  # its segment was lost, which the numbers of the next ones show
 
 
 def _put_state(directory: Path, file_set: str, state: pa.Table) -> None:
@@ -276,13 +276,13 @@ def _put_manifest(path: Path, manifest: Manifest) -> None:
 
 
 def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
-    """Convert segments in order, end the runs that were killed without one, then remove what is too old.
+    """Convert segments in order, end the runs that were killed without one, then apply retention.
 
     Args:
         order: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
 
     Returns:
-        0, or `DISK_TROUBLE`: the segments stay; and how many file sets retention removed.
+        0, or `DISK_TROUBLE` when the segments stay; and the number of file sets that retention removed.
     """
     try:
         with converting(directory, order["proxy_id"]):
@@ -299,18 +299,18 @@ def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
 
 
 class _WithoutPandas:
-    """Arrow loads pandas where it is installed, to know its objects: longer than a small segment takes. There are none here."""
+    """Arrow loads pandas when it is installed, which takes longer than a small segment. It is not needed here."""
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
         """Raises:
-        ModuleNotFoundError: pandas is wanted.
+        ModuleNotFoundError: pandas is requested.
         """
         if name == "pandas":
             raise ModuleNotFoundError(name)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """`python -m proxy.metering.conversion.convert DIR`; what to do stands as JSON on stdin. Exit code 1: the disk did not take it."""
+    """`python -m proxy.metering.conversion.convert DIR`; the order is JSON on stdin. Exit code 1: the disk failed."""
     sys.meta_path.insert(0, _WithoutPandas())
     with contextlib.suppress(OSError):
         os.nice(NICENESS)

@@ -1,4 +1,4 @@
-"""The converter: a thread that lets a child process turn segments into files when they have ended."""
+"""The converter: a thread that starts a child process to convert finished segments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Convert = Callable[[Path, Fact], tuple[int, int]]
 
 
 def convert_in_child(directory: Path, order: Fact) -> tuple[int, int]:
-    """Run `proxy.metering.conversion.convert`: compressing takes long, and a thread of ours would hold up the loop."""
+    """Run `proxy.metering.conversion.convert`: compression takes long, and a thread of this process would block the event loop."""
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
             [sys.executable, "-m", "proxy.metering.conversion.convert", str(directory)],
@@ -40,7 +40,7 @@ def convert_in_child(directory: Path, order: Fact) -> tuple[int, int]:
 
 
 class Converter:
-    """Lets the segments be converted that ended, in their order: each begins where the one before it ended."""
+    """Converts finished segments in order; each continues the state of the one before it."""
 
     def __init__(self, directory: Path, retention: Retention, convert: Convert, counts: MeteringCounts, *, publish: bool) -> None:
         self._counts = counts
@@ -54,15 +54,15 @@ class Converter:
         self._waiting: list[tuple[str, Fact | None]] = []
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def put(self, file_set: str, end: Fact | None = None) -> None:
-        """Convert a segment when its turn comes; `end` says how it ended, None: unknown."""
+        """Queue a segment; `end` is how it ended, None: unknown."""
         self._queue.put((file_set, end))
 
     def stop(self, timeout_s: float) -> bool:
-        """Convert what is queued, then end; False when that takes longer or fails."""
+        """Convert the queued segments, then end; False when that takes longer or fails."""
         self._queue.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive() and not self._waiting
@@ -85,7 +85,7 @@ class Converter:
                 return
 
     def _convert(self) -> None:
-        """Let a child convert everything that waits; when the disk does not take it, all stays for the next time."""
+        """Convert all queued segments in a child process; when the disk fails, they stay for the next time."""
         order = {
             "stems": [{"stem": file_set, "end": end} for file_set, end in self._waiting],
             "publish": self._publish,
@@ -96,4 +96,4 @@ class Converter:
         self._counts.file_sets_removed += removed
         self.on_converted()
         if code != DISK_TROUBLE:
-            self._waiting.clear()  # after any other failure it is a segment that cannot be read: `sluice meter repair` says why
+            self._waiting.clear()  # any other failure is an unreadable segment: `sluice meter repair` says why

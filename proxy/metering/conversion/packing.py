@@ -1,6 +1,6 @@
-"""Decisions into packed samples, whole arrays at a time.
+"""Packs decisions into samples, with array operations.
 
-What a lazy check never computed on the data path (prior sum, window, highest rate) follows from running totals: lasts ascend within a
+Values that a lazy check did not compute on the data path (prior sum, window, highest rate) follow from running totals: last events ascend
 group, so the first live sample of an event is found by bisection. Nothing but sums differs between decisions of one group at one time, so
 that is done once for each time; and what was noted as a run of equal decisions stays one until the lists of a row are written.
 """
@@ -29,11 +29,11 @@ REMOTE_LISTS: Final = ("remote_pos", "remote_source", "remote_total")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of each run, in the order of `runs`: start of its sample, live sum with it, window, oldest live start, bound, rate with it.
+    """For each run, in the order of `runs`: start of its sample, live sum with it, window, oldest live start, bound, rate with it.
 
     Attributes:
-        checked: whether the bound was looked at.
-        listed: whether a row lists what came of it.
+        checked: whether the bound was checked.
+        listed: whether the result appears in a row's lists.
     """
 
     runs: Runs
@@ -50,7 +50,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Rows of SAMPLES, the state after them, and what was found for each decision (None: there was none)."""
+    """Rows of SAMPLES, the state after them, and the values found for each decision (None: there was none)."""
 
     samples: pa.Table
     state: pa.Table
@@ -68,14 +68,14 @@ def pack(
     cuts: Ints | None = None,
     remotes: Remotes | None = None,
 ) -> Packed:
-    """Pack decisions that follow each other without a gap.
+    """Pack consecutive decisions without a gap.
 
     Args:
-        state: what those before them left.
+        state: the state after the decisions before them.
         run: run_id and proxy_id.
-        cuts: numbers at which rows end whatever else goes on: how the proxy is set changed.
+        cuts: numbers at which rows end in any case, because settings change.
         lists: False leaves the lists null (level `sample`).
-        remotes: of those that are usage from elsewhere; None: the process shares no usage, and the columns about that are null.
+        remotes: those that are usage of other processes; None: the process shares no usage, and the columns for that are null.
     """
     if not len(runs):
         return Packed(SAMPLES.empty_table(), state, None)
@@ -137,7 +137,7 @@ def _measure(
 
 
 def _row_begins(figures: Figures, cuts: Ints) -> Flags:
-    """A row ends with its sample, where the bound changes, and at a cut."""
+    """Return where rows begin: a row ends with its sample, where the bound changes, and at a cut."""
     sample_of, bound = figures.sample_of, figures.bound
     begins = np.ones(len(sample_of), np.bool_)
     begins[1:] = (sample_of[1:] != sample_of[:-1]) | (bound[1:] != bound[:-1])
@@ -190,7 +190,7 @@ def _rows(samples: Samples, figures: Figures, row_at: Ints, run: tuple[str, str]
 
 
 def _remote_columns(figures: Figures, row_at: Ints, remotes: Remotes) -> dict[str, Any]:
-    """How much of each row is usage from elsewhere, and what is known of it."""
+    """Return how much of each row is usage of other processes, and its attributes."""
     runs = figures.runs
     remote = runs.kind == REMOTE
     numbers = np.add.reduceat(remote, row_at, dtype=np.int64)

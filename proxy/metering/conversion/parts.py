@@ -1,7 +1,7 @@
 """A segment in which decisions were lost, packed part by part.
 
-After a loss the samples that the files tell of are not those that the sensors hold. So the proxy notes what each sensor held before
-its next decision, and packing goes on from there: boundaries and sums are then those that decided.
+After a loss the samples in the files differ from those of the sensors. So the proxy records the state of each sensor before
+its next decision, and packing continues from there, with the boundaries and sums of the sensor.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Parts:
     """Where a segment's decisions are divided.
 
     Attributes:
-        cuts: numbers at which the proxy was set otherwise.
+        cuts: numbers at which settings changed.
         resumes: numbers of the first decisions after each loss.
-        rings: what sensors held before their first decision after one, in the order in which it was noted.
+        rings: states of sensors before their first decision after a loss, in order.
     """
 
     cuts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -68,7 +68,7 @@ def _holds(ring: Fact, part: int, resumes: Ints) -> bool:
 
 
 def _rings_before(runs: Runs, rings: list[Fact]) -> list[Fact]:
-    """Those that were noted before the first of these decisions of their group: the others say what packing knows by itself."""
+    """Return the states recorded before the first of these decisions of their group; packing computes the others."""
     if not rings:
         return []
     refs, firsts = np.unique(runs.group_ref, return_index=True)
@@ -77,7 +77,7 @@ def _rings_before(runs: Runs, rings: list[Fact]) -> list[Fact]:
 
 
 def _with_rings(state: pa.Table, rings: list[Fact]) -> pa.Table:
-    """Put what sensors held in the place of what was known of them; their samples are numbered on from what was known."""
+    """Replace the state by recorded states of sensors; their samples continue the numbers of the state."""
     if not rings:
         return state
     newest = {sample["group_ref"]: sample for sample in state.to_pylist()}  # sorted: the last one of each group stays

@@ -1,4 +1,4 @@
-"""Usage from elsewhere as the loop noted it: one word that is a decision like others, and two behind it that say more."""
+"""Usage of other processes in the meter's encoding: one word that is a decision, and two more words with its attributes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NONE: Final = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Remotes:
-    """Decisions that tell of usage from elsewhere, in order.
+    """Decisions that record usage of other processes, in order.
 
     Attributes:
         seq: number of each.
-        source: number of the process that used it.
-        total: all that the source had used in the group by then.
+        source: number of the other process.
+        total: its total for the group at that time.
     """
 
     seq: Ints
@@ -51,7 +51,7 @@ class Remotes:
 
 
 def apart(batches: Sequence[Noted]) -> tuple[Sequence[Noted], Ints, Ints]:
-    """Return the batches without words that are no decisions, and what those words say: amounts, and totals of their sources."""
+    """Return the batches without the words that are no decisions, and those words: amounts, and totals of their sources."""
     kept, data = [], []
     for batch in batches:
         words = np.frombuffer(batch.words, "<i8")

@@ -1,4 +1,4 @@
-"""Decisions as the loop noted them: equal ones that follow each other are one entry, until a file lists each of them."""
+"""Decisions in the meter's encoding: equal consecutive ones are one entry, until a file lists each of them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ NO_API: Final = -1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Decisions that follow each other and are of one group, time and value: an entry for as many as there are.
+    """Runs of consecutive decisions with equal group, time and value.
 
     Attributes:
-        seq: number of the first of them.
-        count: how many they are; more than one only of what delayed no client.
-        ts_ms, value, throttle_ms, applied_ms, kind: of each of them.
+        seq: number of the first one.
+        count: number of decisions; more than one only without a delay.
+        ts_ms, value, throttle_ms, applied_ms, kind: common to all.
     """
 
     group_ref: SmallInts
@@ -59,15 +59,15 @@ class Runs:
         return len(self.seq)
 
     def take(self, at: Any) -> Runs:
-        """Return those at some positions, or those that are flagged."""
+        """Return the runs at some positions, or the flagged ones."""
         return Runs(*(getattr(self, name)[at] for name in self.__slots__))
 
     def only(self, flags: Flags) -> Runs:
-        """Return those that are flagged."""
+        """Return the flagged runs."""
         return self if flags.all() else self.take(flags)
 
     def by_group(self) -> Runs:
-        """Return the same, groups apart, each in its order."""
+        """Return the runs by group, each group in order."""
         group_ref = self.group_ref
         if not (group_ref[1:] < group_ref[:-1]).any():
             return self
@@ -78,7 +78,7 @@ class Runs:
         return self.take(low[np.argsort(high[low], kind="stable")])
 
     def divided_at(self, seqs: Ints) -> Runs:
-        """Return the same where none goes on past one of these numbers; they are in the order in which they were taken."""
+        """Return the runs split at these numbers, in decision order."""
         if not len(self):
             return self
         at = np.maximum(np.searchsorted(self.seq, seqs, side="right") - 1, 0)
@@ -92,7 +92,7 @@ class Runs:
         return self._renumbered(at, seq, ends - seq)
 
     def apart(self, flags: Flags) -> Runs:
-        """Return the same with an entry for each decision of those that are flagged."""
+        """Return the flagged runs with one entry for each decision."""
         parts = np.where(flags, self.count, 1)
         at = np.repeat(np.arange(len(self)), parts)
         position = np.arange(len(at)) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -110,22 +110,22 @@ def joined(parts: Sequence[Runs]) -> Runs:
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecisions:
-    """Decisions with all that was known of them.
+    """Decisions with all of their attributes.
 
     Attributes:
         seq: number of each.
-        records: of DTYPE, an entry each.
+        records: one entry of DTYPE for each.
     """
 
     seq: Ints
     records: Any
 
     def only(self, flags: Flags) -> RecordedDecisions:
-        """Return those that are flagged."""
+        """Return the flagged ones."""
         return RecordedDecisions(self.seq[flags], self.records[flags])
 
     def with_runs(self, runs: Runs) -> RecordedDecisions:
-        """Return these and some others, each of which is a run of its own, in the order of their numbers."""
+        """Return these merged with runs, each of which counts as one, by their numbers."""
         if not len(runs):
             return self
         records = np.zeros(len(runs), DTYPE)
@@ -138,7 +138,7 @@ class RecordedDecisions:
 
 
 def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, RecordedDecisions, Remotes]:
-    """Return all decisions of some batches, in order; and again those of which more is known than what they were.
+    """Return all decisions of some batches in order, and separately those with more attributes.
 
     Args:
         offset_ms: added to all times.
@@ -165,7 +165,7 @@ def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, Recorde
 
 
 def _of_words(words: Ints, at: Ints, offset_ms: int) -> dict[str, Any]:
-    """What the words of decisions, which stand at some places, say: a word of time holds for those behind it."""
+    """Return the values of decision words at some positions; a word with a time applies to those after it."""
     time_at = np.flatnonzero(words < RECORDED)
     times = words[time_at] - TIME + offset_ms
     words = words[at]
@@ -185,12 +185,12 @@ def _of_words(words: Ints, at: Ints, offset_ms: int) -> dict[str, Any]:
 
 
 def _lasting(values: Any, begins: Ints, length: int) -> Any:
-    """Values each of which holds from a place on until the next one's."""
+    """Return values each of which applies from its position to the next one's."""
     return np.repeat(np.concatenate((np.zeros(1, values.dtype), values)), np.diff(begins, prepend=0, append=length))
 
 
 def _numbers(batches: Sequence[Noted], at: Ints, count: Ints) -> Ints:
-    """The number of the first decision of each run, from the number of the first one of its batch."""
+    """Return the number of the first decision of each run, from the first number of its batch."""
     ends = np.cumsum(np.array([len(batch.words) // WORD_BYTES for batch in batches], np.int64))
     run_ends = np.searchsorted(at, ends)
     before = np.concatenate(([0], np.cumsum(count)))

@@ -1,7 +1,7 @@
-"""Where samples begin and end, and what they add up to.
+"""Computes the boundaries and sums of samples.
 
-A sample begins at the first event that comes a window or more after the start of the one before it, so the boundaries are a chase
-along "first event a window later" pointers, one hop per sample.
+A sample begins at the first event a window or more after the start of the one before it. The boundaries are found by following
+"first event a window later" pointers, one hop per sample.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from proxy.metering.conversion.runs import Flags, Ints, Runs
 STATE: Final = pa.schema(
     [(name, pa.int64()) for name in ("group_ref", "sample_index", "start_ms", "last_ms", "sum")],
 )
-"""The samples of each group that can still be live, or at least its newest: what the next file set begins with."""
+"""The samples of each group that can still be live, and at least its newest: the initial state of the next file set."""
 NONE: Final = -1
 MANY_TIMES: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """How each group measures; indexed by group_ref."""
+    """The settings of each group's sensor, indexed by group_ref."""
 
     num_samples: Ints
     window_ms: Ints
@@ -34,7 +34,7 @@ class Sensors:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times at which each group decided something, among runs that are sorted by group: an entry each.
+    """The times at which each group made decisions, among runs that are sorted by group.
 
     Attributes:
         at: its first run.
@@ -49,13 +49,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """What these decisions see of each sample, an entry each, sorted as they are.
+    """The part of each sample in these decisions, sorted as they are.
 
     Attributes:
         begin_at: the first of its times.
         counts: how many times it has.
-        known: the position in the state of the sample that goes on, or NONE.
-        held: what that sample held.
+        known: position in the state of the sample that continues, or NONE.
+        held: the sum of that sample before.
     """
 
     begin_at: Ints
@@ -75,7 +75,7 @@ class Samples:
     total: Ints
 
     def next_state(self, sensors: Sensors) -> pa.Table:
-        """Return the newest sample of each group, and what can still be live when it is."""
+        """Return the newest sample of each group, and the samples that can still be live with it."""
         group = self.group_ref
         is_newest = np.ones(len(group), np.bool_)
         is_newest[:-1] = group[1:] != group[:-1]
@@ -87,7 +87,7 @@ class Samples:
 
 
 def spread(values: NDArray[Any], counts: Ints, length: int | None = None) -> NDArray[Any]:
-    """Return each value as often as is said; `length`: how many that are in all, where it is known."""
+    """Return each value repeated `counts` times; `length`: the resulting length, if known."""
     if length is None:
         length = int(counts.sum())
     return values if length == len(values) else np.repeat(values, counts)
@@ -99,13 +99,13 @@ def times_of(runs: Runs) -> Times:
     begins = np.ones(len(runs), np.bool_)
     begins[1:] = (group_ref[1:] != group_ref[:-1]) | (ts_ms[1:] != ts_ms[:-1])
     at = np.flatnonzero(begins)
-    if len(at) > MANY_TIMES * len(runs):  # one that is there twice does no harm, and nothing has to be spread over runs again
+    if len(at) > MANY_TIMES * len(runs):  # duplicates do no harm, and runs need no expansion
         return Times(np.arange(len(runs)), np.ones(len(runs), np.int64), group_ref.astype(np.int64), ts_ms)
     return Times(at, np.diff(at, append=len(runs)), group_ref[at].astype(np.int64), ts_ms[at])
 
 
 def pieces_of(times: Times, sensors: Sensors, state: pa.Table) -> Pieces:
-    """Return what there is of each sample."""
+    """Return the part of each sample in these times."""
     group, ts_ms = times.group_ref, times.ts_ms
     origin = int(ts_ms.min())
     window_ms = sensors.window_ms[group]
@@ -158,7 +158,7 @@ def samples_of(times: Times, pieces: Pieces, amount: Ints, state: pa.Table) -> t
     """Return all samples, and the sample of each time.
 
     Args:
-        amount: what each run adds.
+        amount: the amount of each run.
     """
     old = Samples(*(state.column(name).to_numpy() for name in STATE.names))
     known, goes_on = pieces.known, pieces.known != NONE
@@ -182,7 +182,7 @@ def samples_of(times: Times, pieces: Pieces, amount: Ints, state: pa.Table) -> t
 
 
 def _numbered(times: Times, pieces: Pieces, old: Samples, state: pa.Table) -> Ints:
-    """The number of each sample within its group: they go on from the newest that is known."""
+    """Return the number of each sample within its group, continuing from the newest known one."""
     group = times.group_ref[pieces.begin_at]
     first = _begins(group)
     newest = _newest(state, int(max(group.max(), old.group_ref.max(initial=0))) + 1)[group[first]]

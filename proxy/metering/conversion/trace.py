@@ -1,4 +1,4 @@
-"""Rows for single decisions, beside the packed samples: all of them at level `trace`; what token buckets decided at every level."""
+"""Rows for single decisions, beside the packed samples: all of them at level `trace`; those of token buckets at every level."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def events_of(
     """Return rows of EVENTS in decision order.
 
     Args:
-        decisions: in their order.
+        decisions: in order.
         bounds: of each of them.
-        figures: of those among them that a sensor recorded; None: there is none.
-        steps: of buckets, in decision order; of decisions that are not in `decisions`, too.
+        figures: of those that a sensor recorded; None: there is none.
+        steps: operations on buckets in decision order, also of decisions that are not in `decisions`.
         run: run_id and proxy_id.
-        remotes: of those among them that are usage from elsewhere.
+        remotes: of those that are usage of other processes.
     """
     rows: dict[str, Any] = {name: np.ascontiguousarray(decisions.records[name]) for name in decisions.records.dtype.names}
     count = len(decisions.seq)
@@ -69,11 +69,11 @@ def events_of(
 
 
 def _steps_of(seq: NDArray[np.int64], steps: list[Step], observed: NDArray[np.float64]) -> dict[str, pa.Array]:
-    """The columns `before` and `since_ms`, null where no bucket decided; enters in `observed` what it left."""
+    """Return the columns `before` and `since_ms`, null without a bucket; write the balance after into `observed`."""
     rows = np.array(steps, np.float64).reshape(-1, 4)  # numbers and times are far below 2^53
     at = np.searchsorted(seq, rows[:, 0])
     found = at < len(seq)
-    found[found] = seq[at[found]] == rows[found, 0]  # of the others the decision was lost
+    found[found] = seq[at[found]] == rows[found, 0]  # the decision of the others was lost
     where, rows = at[found], rows[found]
     unknown, before, since_ms = np.ones(len(seq), np.bool_), np.zeros(len(seq)), np.zeros(len(seq), np.int64)
     unknown[where], before[where], since_ms[where], observed[where] = False, rows[:, 1], rows[:, 2], rows[:, 3]

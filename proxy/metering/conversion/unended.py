@@ -1,6 +1,6 @@
-"""Runs that were killed where no segment was open that could say so: between two of them, or while the disk took none.
+"""Runs that were killed without an open segment: between two segments, or while the disk failed.
 
-What they had decided by then lies in their mapped buffer. A segment that holds nothing but whose it is lets it be counted as that of any
+Their last decisions are in their mapped buffer. An empty segment is created, so that they are counted as those of any
 other run.
 """
 
@@ -21,13 +21,13 @@ from proxy.metering.segment import SegmentWriter
 
 
 def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
-    """Begin a last segment for each run that ended with none; return their names. Buffers that there is nothing to count for go.
+    """Begin a last segment for each run that ended without one; return their names. Empty buffers are removed.
 
     Args:
-        is_ours: whether the proxy of an id cannot do so itself meanwhile: only this process converts what it wrote.
+        is_ours: whether a proxy id belongs to no other running process: only this process converts its files.
 
     Raises:
-        OSError: the disk does not take it; the buffers stay.
+        OSError: the disk fails; the buffers stay.
     """
     begun = []
     for path in unended(directory):
@@ -42,7 +42,7 @@ def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
 
 
 def unended(directory: Path) -> list[Path]:
-    """Return the buffers of processes that are gone and left no segment."""
+    """Return the buffers of processes that ended without a segment."""
     found = sorted(SHARED_MEMORY.glob(f"{pending_prefix(directory)}*{PENDING_SUFFIX}"))
     return [path for path in found if not _has_segment(directory, _run_id(directory, path)) and not is_in_use(path)]
 
@@ -56,7 +56,7 @@ def _has_segment(directory: Path, run_id: str) -> bool:
 
 
 def _last_manifest(directory: Path, run_id: str) -> tuple[str, dict[str, Any]] | None:
-    """The name and the text of the last file set of a run."""
+    """Return the name and the content of the last file set of a run."""
     found = max(directory.glob(f"{MANIFESTS}/schema=*/proxy=*/**/{run_id}-*.json"), key=lambda path: path.stem, default=None)
     return None if found is None else (found.stem, msgspec.json.decode(found.read_bytes()))
 

@@ -1,4 +1,4 @@
-"""Usage as it was taken each second, as rows of the table `usage`."""
+"""Converts usage, collected each second, to rows of the table `usage`."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def usage_table(facts: Iterable[Fact], run: tuple[str, str]) -> pa.Table:
 
 
 def usage_totals(facts: Iterable[Fact]) -> UsageTotal:
-    """Return what a manifest says of usage."""
+    """Return the usage totals of a manifest."""
     rows = [row for second in facts for row in second["rows"]]
     return UsageTotal(**{name: sum(row[COLUMNS.index(name)] for row in rows) for name in UsageTotal.__struct_fields__})

@@ -1,1 +1,1 @@
-"""What segments say beside decisions."""
+"""The content of segments other than decisions."""

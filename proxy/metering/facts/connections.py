@@ -1,4 +1,4 @@
-"""What connection rates decide, as decisions of the meter."""
+"""Decisions of connection rates, as decisions of the meter."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from quota.connections.connection_rate import ConnectionRate
 
 NO_CONNECTION: Final = 0
 NO_API: Final = -1 << 16
-"""A connection asks for nothing yet."""
+"""A connection has no API yet."""
 
 
 class ConnectionDecisions:
-    """Notes each connection that a rate counted, with how long it made it wait."""
+    """Records each connection that a rate counted, with its delay."""
 
     def __init__(self, meter: Meter, only_observes: Callable[[], bool]) -> None:
         self._meter = meter
@@ -27,5 +27,5 @@ class ConnectionDecisions:
         self._meter.record(rate, 1, throttle_ms, applied_ms, now_ms, NO_CONNECTION, NO_API)
 
     def taken_back(self, rate: ConnectionRate, now_ms: int) -> None:
-        """A connection was un-counted."""
+        """A connection was taken back."""
         self._meter.record_unchecked(rate, -1, now_ms, NO_CONNECTION, NO_API, UNRECORD)

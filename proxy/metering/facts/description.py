@@ -1,4 +1,4 @@
-"""What a group is, and whose quota holds it: asked once per group and bound."""
+"""Describes a group and its quota; called once per group and bound."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class GroupDescription:
     """Finds the scope and the manager that a group belongs to.
 
     Args:
-        source: where the table of quotas comes from, such as a file's hash.
-        who: the principal that last changed it, where that is known.
+        source: the source of the quota table, such as a file's hash.
+        who: the principal that last changed it, if known.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GroupDescription:
         self._source = source
 
     def __call__(self, group: Metered) -> tuple[Fact, Fact]:
-        """Return the columns of dim_group and of dim_bound that say what `group` is."""
+        """Return the columns of dim_group and of dim_bound for `group`."""
         if isinstance(group, ConnectionRate):
             return self._about_connections(group)
         assert isinstance(group, QuotaGroup | MutationGroup)
@@ -66,7 +66,7 @@ class GroupDescription:
         return self._orphan(group), {"rule": UNLIMITED_RULE, "source": "none", "generation": 0}
 
     def described_groups(self) -> Iterator[Metered]:
-        """Every group that there is."""
+        """Yield every group."""
         for scope in self._scopes.all():
             for manager in scope.own_managers:
                 yield from manager.groups()
@@ -88,7 +88,7 @@ class GroupDescription:
         return {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
 
     def _orphan(self, group: QuotaGroup | MutationGroup) -> Fact:
-        """A group that its manager has just let go: a connection still records in it once."""
+        """Describe a group that its manager has just forgotten, in which a connection still records once."""
         about: Fact = {"scope": "broker", "node": "?", **self._tags(group), "first_seen_ms": self._wall_ms()}
         if isinstance(group, MutationGroup):
             return {**about, "quota_type": MUTATION, **_burst_of(group)}
@@ -116,7 +116,7 @@ class GroupDescription:
         return {"rule": rule, "source": source, "generation": manager.generation}
 
     def _by(self) -> str | None:
-        """Who changed the table last: of a user the name alone, as everywhere."""
+        """Return who last changed the table: for a user only the name, as everywhere."""
         kind, _, name = (self._who() or "").partition(":")
         return self._names(name if kind == ANONYMOUS.type else f"{kind}:{name}") if name else None
 
@@ -143,7 +143,7 @@ class GroupDescription:
         for listener in quotas.listeners.values():
             if rate is listener.rate:
                 return {"scope": "listener", "listener": listener.name}
-        for key, known in quotas.ips.latest_rates():  # it was recorded just now: the first one
+        for key, known in quotas.ips.latest_rates():  # the most recently recorded one
             if known is rate:
                 node = table_name(key[0])
                 return {"scope": "ip", "tag_ip": self._names(key[1]), "node": node, "node_id": int(node) if node.isdigit() else None}

@@ -1,4 +1,4 @@
-"""How names of clients stand in the files: as they are, as keyed hashes, or not at all."""
+"""The form of client names in the files: unchanged, as keyed hashes, or missing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ DIGITS: Final = 32
 
 
 class Names:
-    """Turns names into what is written.
+    """Converts names to the form in the files.
 
     Args:
-        key: of the hashes; only for `keyed`.
+        key: key of the hashes; only for `keyed`.
     """
 
     def __init__(self, form: NameForm = "plain", key: bytes = b"") -> None:
@@ -29,7 +29,7 @@ class Names:
         self._key = key
 
     def __call__(self, name: str | None) -> str | None:
-        """Return what stands for a name; what is no name (empty, or all others) stands for itself."""
+        """Return the form of a name; the empty name and the name for all others stay unchanged."""
         if self.form == "plain" or not name or name == OTHER:
             return None if name is None else str(name)  # of a long one what is kept of it: a text like others, which JSON knows
         if self.form == "none":
@@ -38,10 +38,10 @@ class Names:
 
 
 def names_of(form: NameForm, key_file: Path | None) -> Names:
-    """Return the names of a configuration.
+    """Return the conversion for a configuration.
 
     Raises:
-        StartError: the key cannot be read, or is too short to be one.
+        StartError: the key cannot be read, or is too short.
     """
     if form != "keyed":
         return Names(form)
@@ -50,10 +50,10 @@ def names_of(form: NameForm, key_file: Path | None) -> Names:
 
 
 def read_key(key_file: Path) -> bytes:
-    """Read the key of keyed names; white space around it does not count.
+    """Read the key of keyed names; white space around it is ignored.
 
     Raises:
-        StartError: it cannot be read, or is too short or too long to be one.
+        StartError: it cannot be read, or has an invalid length.
     """
     try:
         with key_file.open("rb") as file:

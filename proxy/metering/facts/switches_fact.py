@@ -1,4 +1,4 @@
-"""The switches in force, as the column `switches` of the table `states` has them."""
+"""The switches in force, in the format of column `switches` of table `states`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quota.names import kept_name
 def switches_fact(switches: Switches, names: Names) -> str | None:
     """Return JSON: a list of objects with "mode", and "listener", or a list for each part of the entity, or nothing else for all.
 
-    The list of a part has its name as it stands in `dim_group` (hashed, or null, where names are written so); that of a default is empty.
+    The list of a part has its name in the form of `dim_group` (hashed or null, by the setting); that of a default is empty.
     """
     if not switches:
         return None

@@ -1,4 +1,4 @@
-"""Usage of a second as facts for the writer: who clients are, and what they used."""
+"""Converts the usage of a second to facts for the writer: the clients and their usage."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from proxy.metering.facts.names import Names
 
 
 def usage_facts(usage: UsageCells, names: Names, second_ms: int, node_id_of: Callable[[tuple[str, int]], int | None]) -> Iterator[Fact]:
-    """Take what was used since the last call; yield the clients met since then, and one fact with all rows of the second.
+    """Take the usage since the last call; yield the new clients, and one fact with all rows of the second.
 
     Args:
-        node_id_of: a broker's node id by its address, None while it is not known.
+        node_id_of: returns a broker's node id for its address, None while unknown.
     """
     rows = usage.take()
     for client in usage.new_clients:
