@@ -1,1 +1,1 @@
-"""Kafka's quota APIs as Sluice answers them: authorization, reads and changes."""
+"""Kafka's quota APIs as answered by Sluice: authorization, reads and changes."""

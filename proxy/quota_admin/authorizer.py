@@ -1,4 +1,4 @@
-"""Decides which principals may read and change quotas. Pure; the first check of every request.
+"""Decides which principals may read and change quotas; the first check of every request. No I/O.
 
 A broker requires ALTER_CONFIGS and DESCRIBE_CONFIGS on the cluster. By default Sluice allows no principal.
 """
@@ -25,15 +25,15 @@ class Rules(NamedTuple):
     authority: Authority = "nobody"
     principals: frozenset[str] = frozenset()
     super_principals: frozenset[str] = frozenset()
-    """These may change everything, what holds for themselves too."""
+    """Principals that may change all quotas, also those that apply to themselves."""
     describe_principals: frozenset[str] = frozenset()
-    """These may read all, and change nothing."""
+    """Principals that may read all quotas, and change none."""
     describe_self: bool = False
     deny_self: bool = True
 
     @classmethod
     def of(cls, said: QuotaAdmin) -> Self:
-        """Return what `[quota_admin]` says."""
+        """Return the rules of `[quota_admin]`."""
         named = (frozenset(said.principals), frozenset(said.super_principals), frozenset(said.describe_principals))
         return cls(said.authority, *named, describe_self=said.describe_self, deny_self=said.deny_self)
 
@@ -49,11 +49,11 @@ class Authorizer:
         self.rules = rules or Rules()
 
     def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may change quotas at all.
+        """Whether a requester may change quotas at all.
 
         Args:
-            asker: who, and how they came.
-            broker_allows: what the broker said on the asker's own connection; None: it was not asked, or gave no clear answer.
+            asker: the requester.
+            broker_allows: the broker's result on the requester's own connection; None: it was not asked, or gave no clear answer.
         """
         if asker.way == "http":
             return asker.right == "write"
@@ -63,7 +63,7 @@ class Authorizer:
         return self.rules.authority == "list" and principal is not None and principal in self.rules.principals | self.rules.super_principals
 
     def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may see all quotas; arguments as of `may_alter`."""
+        """Whether a requester may read all quotas; arguments as in `may_alter`."""
         if asker.way == "http":
             return asker.right is not None
         return self.may_alter(asker, broker_allows) or (
@@ -71,14 +71,14 @@ class Authorizer:
         )
 
     def may_describe_own(self, asker: Requester) -> bool:
-        """Whether one may see what holds for themselves: who logged in, where the operator allows it."""
+        """Whether a requester may read the quotas that apply to itself: an authenticated user, when this is configured."""
         principal = _known(asker.principal)
         return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != str(ANONYMOUS)
 
     def is_denied_self(self, asker: Requester, entity: EntityKey) -> bool:
-        """Whether an entity names the very user who asks, alone or with a client-id, and that is not theirs to change.
+        """Whether an entity names the requester's own user, alone or with a client-id, and the requester must not change it.
 
-        A client without a known user may be any user.
+        A client without a known user could be any user.
         """
         user = dict(entity).get(USER)
         if user is None or self._may_alter_own(asker):
@@ -87,9 +87,9 @@ class Authorizer:
         return principal is None or principal.partition(":")[2] == user
 
     def is_denied_default(self, asker: Requester, alteration: Alteration, quotas: Quotas) -> bool:
-        """Whether an alteration is of the default user and would hold for the very user who asks, for want of a quota of their own.
+        """Whether an alteration of the default user would apply to the requester's own user, which has no quota of its own.
 
-        A client without a login is no particular user: a list with ANONYMOUS means every client in reach, and the defaults too.
+        A client without a login is no particular user: a list with ANONYMOUS allows every client, and the defaults too.
         """
         parts = dict(alteration.entity)
         if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
@@ -103,7 +103,7 @@ class Authorizer:
 
 
 def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
-    """Return the entities each of which, with a quota of its own, hides the default user's entity `parts` from all clients of `user`."""
+    """Return the entities each of which, with a quota, hides the default user's entity `parts` from all clients of `user`."""
     own = [((USER, user),), ((USER, user), (CLIENT_ID, None))]
     if CLIENT_ID not in parts:
         return [*map(entity_key, own), entity_key(((USER, None), (CLIENT_ID, None)))]
@@ -113,7 +113,7 @@ def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
 
 
 def own_part(quotas: Quotas, principal: str) -> dict[EntityKey, Mapping[str, float]]:
-    """Return of all quotas those that can hold for a user: their own, and defaults that name no other client."""
+    """Return the quotas that can apply to a user: its own, and defaults that name no other client."""
     user = principal.partition(":")[2]
     return {entity: values for entity, values in quotas.items() if _can_hold(dict(entity), user)}
 
@@ -125,7 +125,7 @@ def _can_hold(parts: Mapping[str, str | None], user: str) -> bool:
 
 
 def _known(principal: str | None) -> str | None:
-    """Return a principal; None also for the names that stand for clients without a known user."""
+    """Return a principal; None also for the names of clients without a known user."""
     if principal is None or principal.partition(":")[2].startswith(_UNKNOWN):
         return None
     return principal

@@ -1,7 +1,7 @@
-"""Checks that the brokers refuse an account without rights, at the start and every ten minutes.
+"""Checks that the brokers refuse an account without rights, at startup and every ten minutes.
 
-Where the brokers say who may change quotas, a broker without an authorizer would authorize every client. No API tells the two apart, so
-Sluice asks as a principal that has no rights.
+With `authority = "broker"`, a broker without an authorizer would authorize every client. No API shows the difference, so
+Sluice sends requests as a principal without rights.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED
 
 INTERVAL_S: Final = 600.0
 RETRY_S: Final = 5.0
-"""After a try that proved nothing."""
+"""After an inconclusive attempt."""
 VERSION: Final = 0
 CORRELATION_ID: Final = 3
 ENTITY: Final = (("user", "sluice-canary"),)
 REMEDY: Final = "give the brokers an authorizer, or the canary account no rights; until then no client may change quotas here"
 
 Ask = Callable[[bytes], Awaitable[bytes]]
-"""Sends one whole request as the account without rights; returns the whole answer."""
+"""Sends one whole request with the account without rights; returns the whole response."""
 
 
 class AuthorizerProbe:
@@ -46,13 +46,13 @@ class AuthorizerProbe:
         authority.is_trusted = False
 
     async def run(self) -> None:
-        """Try until cancelled."""
+        """Check until cancelled."""
         while True:
             is_proven = await self.attempt()
             await asyncio.sleep(INTERVAL_S if is_proven else RETRY_S)
 
     async def attempt(self) -> bool:
-        """Try once; return whether it proved anything."""
+        """Check once; return whether the result was conclusive."""
         change = (ENTITY, [QuotaOp("producer_byte_rate", 1.0)])
         request = alter_request(VERSION, CORRELATION_ID, CLIENT_ID, [change], validate_only=True)
         try:

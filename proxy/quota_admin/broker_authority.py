@@ -1,7 +1,7 @@
-"""Asks the broker, on the client's own connection, whether the client may see or change quotas.
+"""Asks the broker, on the client's own connection, whether the client may read or change quotas.
 
-Sluice answers in the broker's place, so the broker's own check has to be made explicitly: the same changes go to the broker with
-`validate_only`. Without a login, without a response in time, or with one that does not fit the request, the client may not.
+Sluice answers in the broker's place, so the broker's check has to be requested: the same changes are sent to the broker with
+`validate_only`. Without a login, without a response in time, or with an inconsistent one, the client is not allowed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST, 
 WAIT_S: Final = 10.0
 DESCRIBE_CONFIGS: Final = 1 << 10
 ALTER_CONFIGS: Final = 1 << 11
-"""Kafka's operations in the field of authorized operations; the smallest int32 there means that they were not given."""
+"""Bits of Kafka's operations in the field of authorized operations; the smallest int32 means that they are missing."""
 _UNKNOWN_TYPE: Final = "Unhandled client quota entity type"
 _METADATA_VERSION: Final = 8
 
 
 class Judged(NamedTuple):
-    """The broker's answer to alterations.
+    """The broker's response to alterations.
 
     Attributes:
         allows: whether the client may alter quotas.
-        refused: entities that may not be changed, with the reason.
-        right: the other alterations; all of them where the client may not alter quotas.
+        refused: entities that must not be changed, with the reason.
+        right: the other alterations; all of them when the client may not alter quotas.
     """
 
     allows: bool
@@ -61,7 +61,7 @@ class BrokerAuthority:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether a broker's yes means anything: an account without rights was refused, or there is none."""
+        """Whether a broker's permission can be trusted: an account without rights was refused, or none is configured."""
         return self._counts.authority_is_trusted
 
     @is_trusted.setter
@@ -70,10 +70,10 @@ class BrokerAuthority:
         self.on_trust(value)
 
     async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> Judged:
-        """Have the broker judge alterations.
+        """Have the broker check alterations.
 
         Raises:
-            ConnectionError: the connection ended meanwhile.
+            ConnectionError: the connection has ended.
         """
         denied = Judged(False, [], list(alterations))
         twice = _twice(alterations)
@@ -87,16 +87,16 @@ class BrokerAuthority:
             return denied
         refused = {entity: one for entity, one in results.items() if one.error_code}
         newer = {entity for entity, one in refused.items() if (one.error_message or "").startswith(_UNKNOWN_TYPE)}
-        if newer and await self._has_operation(connection, request, ALTER_CONFIGS):  # addresses are no entities before 2.8
+        if newer and await self._has_operation(connection, request, ALTER_CONFIGS):  # IP entities do not exist before 2.8
             refused = {entity: one for entity, one in refused.items() if entity not in newer}
         refused |= {entity: Result(entity, INVALID_REQUEST, f"Ignoring duplicate entity {shown(entity)}") for entity in twice}
         return Judged(True, list(refused.values()), [one for one in alterations if one.entity not in refused])
 
     async def judge_description(self, connection: Connection, request: Administered) -> DescribeAnswer | None:
-        """Have the broker answer a description: its error counts, not its entries; None: it gave no clear answer, so the client may not.
+        """Have the broker answer a description, for its error code only; None: no clear answer, so the client is not allowed.
 
         Raises:
-            ConnectionError: the connection ended meanwhile.
+            ConnectionError: the connection has ended.
         """
         if not self._may_ask(connection):
             return None
@@ -111,19 +111,19 @@ class BrokerAuthority:
             return None
 
     async def may_describe(self, connection: Connection, request: Administered) -> bool:
-        """Whether the client may see quotas, asked without a description of its own.
+        """Whether the client may read quotas, without a description request of its own.
 
         Raises:
-            ConnectionError: the connection ended meanwhile.
+            ConnectionError: the connection has ended.
         """
         return self._may_ask(connection) and await self._has_operation(connection, request, DESCRIBE_CONFIGS)
 
     def _may_ask(self, connection: Connection) -> bool:
-        """A broker authorizes the logged-in user; without a login it would authorize no user, or Sluice."""
+        """Whether the client has logged in. Otherwise the broker would authorize no user, or Sluice's own."""
         return self.is_trusted and connection.session.login.has_succeeded
 
     async def _probe(self, connection: Connection, request: Administered, asked: Sequence[Alteration]) -> dict[EntityKey, Result] | None:
-        """Return what the broker says to each entity; None where that fits the question badly."""
+        """Return the broker's result for each entity; None when the response does not match the request."""
         version = max(0, min(1, connection.session.broker_max(ApiKey.ALTER_CLIENT_QUOTAS)))
         entries = [(tuple(one.parts), [QuotaOp(op.key, None if op.remove else op.value) for op in one.ops]) for one in asked]
         client_id = (request.client_id or b"").decode("utf-8", "replace")
@@ -141,7 +141,7 @@ class BrokerAuthority:
         return results
 
     async def _has_operation(self, connection: Connection, request: Administered, operation: int) -> bool:
-        """Whether the broker counts an operation on the cluster among those that the client may do."""
+        """Whether an operation is among the client's authorized operations on the cluster."""
         header = INT32.pack(CORRELATION_ID) + client_id_field(request.client_id)
         if connection.session.broker_max(ApiKey.DESCRIBE_CLUSTER) >= 0:
             key, version, body = ApiKey.DESCRIBE_CLUSTER, 0, b"\x00\x01\x00"  # header without tags, yes, no tags
@@ -164,13 +164,13 @@ class BrokerAuthority:
 
 
 def _twice(alterations: Sequence[Alteration]) -> set[EntityKey]:
-    """Entities that are named twice, or have a key twice."""
+    """Return the entities that occur twice, or have a key twice."""
     times = Counter(one.entity for one in alterations)
     return {one.entity for one in alterations if times[one.entity] > 1 or len({op.key for op in one.ops}) < len(one.ops)}
 
 
 def _has(connection: Connection, key: int) -> bool:
-    """Whether the broker has an API; True while its versions are unknown, since a broker without the API refuses, which counts as no."""
+    """Whether the broker has an API; True while its versions are unknown, since a broker without the API refuses the request."""
     said_versions = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
     return not said_versions or connection.session.broker_max(key) >= 0
 

@@ -1,6 +1,6 @@
 """Answers requests about quotas in the broker's place: decodes a request, calls the administration, and encodes its result.
 
-Where the broker is the authority, it is asked first, on the client's own connection and so with the client's rights.
+When the broker is the authority, it is asked first, on the client's own connection and so with the client's rights.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
     from proxy.config.sections.admin import Authority
 
 RESOURCES_MAX: Final = 1_000
-"""Most users and clients in one request for configurations: each is looked for among all quotas."""
+"""Most users and clients in one configuration request: each is searched among all quotas."""
 CONFIG_BYTES: Final = 32
-"""Of an answer about configurations; so few bytes are one of the things that it takes time to look at."""
+"""Bytes of a configuration response that count as one item of work."""
 
 
 class QuotaAdministration(Protocol):
-    """The part of `Administration` that the APIs need; it may be in another process."""
+    """The methods of `Administration` that the APIs need; it may be in another process."""
 
     @property
     def authority(self) -> Authority:
-        """Who says who may."""
+        """The configured authority."""
 
     def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may change quotas."""
+        """Whether a requester may change quotas."""
 
     def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may see all quotas."""
+        """Whether a requester may read all quotas."""
 
     async def describe_many(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
@@ -69,7 +69,7 @@ class QuotaAdministration(Protocol):
     async def alter(
         self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
-        """Judge alterations, make those that may be, and return a result for each entity."""
+        """Validate alterations, make the valid and authorized ones, and return a result for each entity."""
 
 
 class ClientQuotaApi:
@@ -80,7 +80,7 @@ class ClientQuotaApi:
         self._authority = authority
 
     async def answer(self, connection: Connection, request: Administered) -> bytes:
-        """Return the whole answer to a request."""
+        """Return the whole response to a request."""
         asker = asker_of(connection)
         body = request.body if request.body is not None else await asyncio.to_thread(read_body, request)
         api, correlation_id = request.api, request.correlation_id
@@ -113,7 +113,7 @@ class ClientQuotaApi:
         return refused + await self._administration.alter(asker, right, validate_only=validate_only, broker_allows=allows)
 
     async def _answer_configs(self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest) -> bytes:
-        """Answer for users and clients; what else is named the broker is asked first."""
+        """Answer for users and clients; for other resources the request is sent to the broker first."""
         api, count = request.api, len(body.resources)
         ours, theirs = await offload(count, _sides, body)
         if len(ours) > RESOURCES_MAX:
@@ -142,7 +142,7 @@ class ClientQuotaApi:
             try:
                 entity = entity_of(resource)
                 found = await self._administration.describe_many(asker, filter_of(entity), strict=True, broker_allows=allows)
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # let other tasks run
                 if found.entries is None:
                     raise AdminError(found.error_code, found.error_message or DENIED)
             except AdminError as error:
@@ -171,21 +171,21 @@ class ClientQuotaApi:
 
 
 def _refusal(request: Administered, error: AdminError, resource: ConfigResource, *, may: bool) -> bytes:
-    """Say what is wrong; to who may not, that they may not, before anything else."""
+    """Return an error response; a requester without rights gets only the authorization error."""
     if may:
         return plain_result(request.api, error.code, error.message, resource)
     return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, DENIED, resource)
 
 
 def asker_of(connection: Connection) -> Requester:
-    """Return who sits at the other end of a connection."""
+    """Return the requester of a connection."""
     principal = connection.session.principal
     host, port = connection.peer
     return Requester(None if principal is None else str(principal), "kafka", f"{host}:{port}", connection.listener_name)
 
 
 def _sides(body: ConfigRequest) -> tuple[dict[int, ConfigResource], frozenset[int]]:
-    """Return the users and clients that a request names, by place, and the places of what is the broker's."""
+    """Return the users and clients of a request by index, and the indexes of the broker's resources."""
     ours = {place: resource for place, resource in enumerate(body.resources) if resource.type in QUOTA_TYPES}
     return ours, frozenset(range(len(body.resources))) - ours.keys()
 
@@ -199,7 +199,7 @@ def _alter_answer(version: int, correlation_id: int, results: list[Result]) -> b
 
 
 def described(found: Description) -> DescribeAnswer:
-    """Return a description as it goes on the wire: brokers say "" where nothing went wrong."""
+    """Return a description in wire form: brokers use "" as the message without an error."""
     if found.entries is None:
         return DescribeAnswer(found.error_code, found.error_message, None)
     entries = [QuotaEntry(entity, values) for entity, values in found.entries.items()]

@@ -14,7 +14,7 @@ NAME_BYTES_MAX: Final = 1_024
 
 
 def too_large(alteration: Alteration, entries: int) -> str | None:
-    """Return what is too large about one of so many entries, or None."""
+    """Return what exceeds a limit in an alteration of a request with `entries` entries, or None."""
     if entries > ENTRIES_MAX:
         return f"A request may alter at most {ENTRIES_MAX} entities, this one has {entries}."
     if len(alteration.parts) > PARTS_MAX:

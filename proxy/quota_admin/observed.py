@@ -1,4 +1,4 @@
-"""Finds the changes of a store's content that another program made."""
+"""Finds the changes of a store's content that other programs made."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Observed:
         self._expected: frozenset[StoreChange] = frozenset()
 
     def expect(self, content: StoreContent, changes: Sequence[StoreChange]) -> list[Made]:
-        """Return `changes` with what they replace in `content`; from now on they are expected, and nothing else."""
+        """Return `changes` with the values they replace in `content`; these changes are expected from now on."""
         self._expected = frozenset(changes)
         return [Made(change, _value(content, change)) for change in changes]
 
     def expected_no_more(self) -> None:
-        """What was to change has changed, or has not."""
+        """Expect no changes any more, because they were made or failed."""
         self._expected = frozenset()
 
     def arrived(self, content: StoreContent, origin: Origin) -> Unexpected | None:
-        """Take note of a new content; what is different in it, and was not expected, can be asked for at any time."""
+        """Store a new content; return the unexpected differences, to be computed at any time."""
         before, self._content = self._content, content
         if before is None or origin == "start":
             return None
@@ -51,16 +51,16 @@ class Unexpected(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many entities have to be looked at."""
+        """Number of entities to compare."""
         return max(len(self.before.quotas), len(self.after.quotas))
 
     def changes(self) -> list[Made]:
-        """Return what another program changed; does no I/O."""
+        """Return the changes of other programs; no I/O."""
         return [made for made in difference(self.before, self.after) if made.change not in self.expected]
 
 
 def difference(before: StoreContent, after: StoreContent) -> Iterator[Made]:
-    """Yield what makes `after` of `before`."""
+    """Yield the changes from `before` to `after`."""
     if before.quotas is not after.quotas:
         for entity in different_entities(before.quotas, after.quotas):
             for key, was, now in _pairs(before.quotas.get(entity, {}), after.quotas.get(entity, {})):

@@ -12,7 +12,7 @@ from sluice.client_quota_entity import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 
 class Level(NamedTuple):
-    """An entity that could apply, with its value; None: it has none, and the next level is checked."""
+    """An entity that could apply, with its value; None: it has no value, and the next level is checked."""
 
     entity: ClientQuotaEntity
     value: float | None
@@ -20,12 +20,12 @@ class Level(NamedTuple):
 
 
 def levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, user: str | None, client_id: str | None) -> list[Level]:
-    """Return the levels of precedence of a user and client-id for one key; without a user those that hold for every user."""
+    """Return the levels of precedence of a user and client-id for one key; without a user those that apply to every user."""
     return _judged(quotas, key, _client_entities(user, client_id))
 
 
 def ip_levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, ip: str) -> list[Level]:
-    """Return the levels of precedence of an address."""
+    """Return the levels of precedence of an IP address."""
     entities: list[dict[str, str | None]] = [{IP: ip}, {IP: None}]
     return _judged(quotas, key, iter(entities))
 

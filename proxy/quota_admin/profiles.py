@@ -1,4 +1,4 @@
-"""Computes what a request changes in a store, by the rules of KRaft or of ZooKeeper. Pure."""
+"""Computes what a request changes in a store, by the rules of KRaft or of ZooKeeper. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def describe(profile: Profile, components: Sequence[Component], quotas: Quotas, 
 
 
 def judge(profile: Profile, alterations: Sequence[Alteration], quotas: Quotas) -> tuple[list[Result], list[Change]]:
-    """Return a result for each entity, and what is to change of `quotas`, which stay as they are."""
+    """Return a result for each entity, and the changes of `quotas`, which is not modified."""
     if profile == "kraft":
         return alter_kraft(alterations, quotas, is_address)
     nodes = _Nodes(quotas)
@@ -33,7 +33,7 @@ def judge(profile: Profile, alterations: Sequence[Alteration], quotas: Quotas) -
 
 
 def is_address(host: str) -> bool:
-    """Whether a host is a literal address. Kafka looks names up here; Sluice asks no name server."""
+    """Whether a host is a literal address. Kafka resolves names here; Sluice does not."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

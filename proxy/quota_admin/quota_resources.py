@@ -14,7 +14,7 @@ from quota.admin.znodes import java_double
 
 DYNAMIC_USER_CONFIG: Final = 121
 DYNAMIC_CLIENT_CONFIG: Final = 122
-"""Sources of values, which KIP-422 names and does not number; Kafka's own end far below."""
+"""Sources of values, which KIP-422 names without numbers; Kafka's own numbers are far lower."""
 
 _CONFIG_TYPES: Final = {ValueType.INT: 3, ValueType.LONG: 5, ValueType.DOUBLE: 6}
 _DOCUMENTATION: Final = {
@@ -27,21 +27,21 @@ _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z", re.A
 
 
 def entity_of(resource: ConfigResource) -> EntityKey:
-    """Return whom a resource names.
+    """Return the entity of a resource.
 
     Raises:
-        AdminError: it names no entity.
+        AdminError: the name is not that of an entity.
     """
     return entity_of_user(resource.name) if resource.type == USER else entity_of_client(resource.name)
 
 
 def filter_of(entity: EntityKey) -> list[Component]:
-    """Return the filter that finds just this entity."""
+    """Return the filter that matches only this entity."""
     return [Component(kind, MatchType.DEFAULT if name is None else MatchType.EXACT, name) for kind, name in entity]
 
 
 def configs_of(resource: ConfigResource, entity: EntityKey, values: Mapping[str, float]) -> list[ConfigValue]:
-    """Return an entity's quotas as configurations, as many as the resource asks for."""
+    """Return an entity's quotas as configurations, limited to the keys of the resource."""
     source = DYNAMIC_USER_CONFIG if resource.type == USER else DYNAMIC_CLIENT_CONFIG
     types = keys_of(entity)
     wanted = set(resource.keys or values)
@@ -53,10 +53,10 @@ def configs_of(resource: ConfigResource, entity: EntityKey, values: Mapping[str,
 
 
 def alteration_of(resource: ConfigResource) -> Alteration:
-    """Return what a resource of IncrementalAlterConfigs wants.
+    """Return the alteration of a resource of IncrementalAlterConfigs.
 
     Raises:
-        AdminError: nothing that quotas could do.
+        AdminError: an operation that quotas do not have.
     """
     return Alteration(entity_of(resource), [_op(op) for op in resource.ops])
 

@@ -1,4 +1,4 @@
-"""The client that requests a change or a description, and its way in."""
+"""The client that requests a change or a description, and its origin."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ Right = Literal["read", "write"]
 
 
 class Requester(NamedTuple):
-    """Where a request comes from, as far as it is known."""
+    """The origin of a request, as far as it is known."""
 
     principal: str | None
-    """Such as "User:alice" or "User:ANONYMOUS"; of a token of the admin port "Token:NAME"; None: unknown."""
+    """Such as "User:alice" or "User:ANONYMOUS"; for a token of the admin port "Token:NAME"; None: unknown."""
     way: Way
     peer: str
-    """Address and port; "" where there is none."""
+    """Address and port; "" without one."""
     listener: str
     """Its name; "admin" for the admin port."""
     right: Right | None = None
-    """The rights of the token of the admin port that came with the request; never of a Kafka client."""
+    """The rights of the request's admin token; None for a Kafka client."""

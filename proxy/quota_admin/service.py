@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOT_CONTROLLER: Final = 41
-"""Of Kafka's errors the one that says: not here and not now, ask again."""
+"""Kafka's error code for a temporary failure, after which clients try again."""
 OUTSIDE: Final = "outside"
-"""The way of changes that another process, or a person with an editor, made in the store."""
+"""The origin of changes that another process, or a person with an editor, made in the store."""
 OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "listener": ""}
 DENIALS_APART_MS: Final = 1_000
-"""Of denials one line in so much time is written down, with how many were not."""
+"""At most one audit line for denials in this time, with the number of the others."""
 DENIED: Final = "Cluster authorization failed."
 DENIED_SELF: Final = "A principal may not change its own quotas, unless it is a super principal."
 DENIED_DEFAULT: Final = "A principal may not change a default quota that applies to it, unless it is a super principal."
 
 
 class Kept(Protocol):
-    """The part of a store that is needed here."""
+    """The part of a store that the administration needs."""
 
     @property
     def content(self) -> StoreContent:
@@ -65,7 +65,7 @@ class Administration:
     """Describes and changes the quotas of a store.
 
     Attributes:
-        authorizer: decides which principals may.
+        authorizer: decides which principals are allowed.
         altering: the principal whose change is in progress.
     """
 
@@ -90,42 +90,42 @@ class Administration:
         self._denials_untold = 0
         self._observed = Observed()
         self._one_at_a_time = asyncio.Lock()
-        self._in_order = asyncio.Lock()  # lines of changes, as they came into force
+        self._in_order = asyncio.Lock()  # lines of changes, in the order in which they were applied
         self._under_way: set[asyncio.Task[Any]] = set()
 
     @property
     def authority(self) -> Authority:
-        """Who says who may."""
+        """The configured authority."""
         return self.authorizer.rules.authority
 
     @property
     def quotas(self) -> Mapping[EntityKey, Mapping[str, float]]:
-        """All quotas as they are kept; for who may read them."""
+        """All stored quotas, for requesters that may read them."""
         return self._store.content.quotas
 
     @property
     def switches(self) -> Mapping[str, str]:
-        """All switches as they are kept."""
+        """All stored switches."""
         return self._store.content.switches
 
     def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may change quotas."""
+        """Whether a requester may change quotas."""
         return self.authorizer.may_alter(asker, broker_allows)
 
     def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
-        """Whether one may see all quotas."""
+        """Whether a requester may read all quotas."""
         return self.authorizer.may_describe(asker, broker_allows)
 
     def describe(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """Answer a filter: error 31 for who may not, and of what is there for who may only see what holds for themselves.
+        """Answer a filter: error 31 without rights; only the own quotas for a requester that may read only these.
 
         Args:
-            asker: who, and how they came.
+            asker: the requester.
             components: the filter.
             strict: whether entities may have no other types than those of the filter.
-            broker_allows: what the broker said, where it is the authority.
+            broker_allows: the broker's result, when it is the authority.
         """
         if not self._may_see(asker, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
@@ -134,7 +134,7 @@ class Administration:
     async def describe_many(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """The same for a filter that may find much: looked through in a thread where much is kept."""
+        """Do the same for a filter that may match much; a large content is searched in a thread."""
         if not self._may_see(asker, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
         quotas, only_of = self._store.content.quotas, self._seen_by(asker, broker_allows)
@@ -143,9 +143,9 @@ class Administration:
     async def alter(
         self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
-        """Judge alterations, make those that may be, and return a result for each entity.
+        """Validate alterations, make the valid and authorized ones, and return a result for each entity.
 
-        What was begun is finished and written down although who waits for it may give up.
+        A change that was begun is completed and logged, even when its requester gives up.
         """
         if not self.may_alter(asker, broker_allows):
             if alterations:
@@ -160,12 +160,12 @@ class Administration:
         return refused + await self._finished(self._alter(asker, right))
 
     async def switch(self, asker: Requester, target: str, mode: str | None) -> None:
-        """Set one of the switches, or take it away.
+        """Set one switch, or remove it.
 
         Args:
-            asker: who, and how they came.
+            asker: the requester.
             target: "all", "listener:NAME" or "entity:user=NAME,client-id=NAME", as `proxy.enforcement.switches` reads it.
-            mode: "enforce", "observe" or "off"; None: as if it had never been set.
+            mode: "enforce", "observe" or "off"; None removes the switch.
 
         Raises:
             AdminError: it was not set; the code is one of Kafka's.
@@ -184,7 +184,7 @@ class Administration:
         await self._finished(self._switch(asker, str(read), kept))
 
     def content_arrived(self, content: StoreContent, origin: Origin) -> None:
-        """Take note of what a store has now, and write down what another program changed; on the loop's thread."""
+        """Take in a new content of the store, and log the changes of other programs; on the event loop's thread."""
         unexpected = self._observed.arrived(content, origin)
         if unexpected is None:
             return
@@ -193,21 +193,21 @@ class Administration:
             self._keep(asyncio.ensure_future(self._note_outside(unexpected)))
 
     async def close(self) -> None:
-        """Finish what was begun."""
+        """Complete what was begun."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
     # --- describing
 
     def _may_see(self, asker: Requester, broker_allows: bool | None) -> bool:
-        """Whether one may see anything; a denial is counted."""
+        """Whether a requester may read anything; a denial is counted."""
         if self.may_describe(asker, broker_allows) or self.authorizer.may_describe_own(asker):
             return True
         self._deny(asker, "describe")
         return False
 
     def _seen_by(self, asker: Requester, broker_allows: bool | None) -> str | None:
-        """Return the principal who sees what holds for themselves alone; None: they see all."""
+        """Return the principal of a requester that may read only its own quotas; None: it may read all."""
         return None if self.may_describe(asker, broker_allows) else asker.principal
 
     def _described(
@@ -225,7 +225,7 @@ class Administration:
         right: list[Alteration] = []
         for number, one in enumerate(alterations, 1):
             if number % AT_ONCE == 0:
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # let other tasks run
             entity = one.entity
             if (denial := self._denial(asker, one)) is not None:
                 self._deny(asker, "alter")
@@ -237,7 +237,7 @@ class Administration:
         return refused, right
 
     def _denial(self, asker: Requester, alteration: Alteration) -> str | None:
-        """Say why one who may change quotas may not change this one; None: they may."""
+        """Return why a requester that may change quotas must not change this one; None: it may."""
         if self.authorizer.is_denied_self(asker, alteration.entity):
             return DENIED_SELF
         return DENIED_DEFAULT if self.authorizer.is_denied_default(asker, alteration, self._store.content.quotas) else None
@@ -271,10 +271,10 @@ class Administration:
             await self._carried_out(asker, {"what": "switch", "target": target, "mode": mode}, decide)
 
     async def _carried_out(self, asker: Requester, asked: Event, decide: Decide[list[Made]]) -> None:
-        """Write down what is wanted, do it, write down what was done.
+        """Log the request, make the change, log the result.
 
         Raises:
-            AdminError: it was not done, or what was done could not be written down.
+            AdminError: the change was not made, or its result could not be logged.
         """
         named = who(asker)
         try:
@@ -310,7 +310,7 @@ class Administration:
             await self._append(*await offload(len(made), lines_of, made, OF_OTHERS))
 
     async def _append(self, *events: Event) -> None:
-        """Append events to the audit log that no answer waits for; a failure is logged."""
+        """Append events to the audit log that no response waits for; a failure is logged."""
         try:
             await self._audit.append(events)
         except AuditUnavailable as error:
@@ -318,7 +318,7 @@ class Administration:
             log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
 
     def _deny(self, asker: Requester, what: str) -> None:
-        """Count a denial and report it: endless tries fill neither the disk nor the log."""
+        """Count and report a denial, at a limited rate, so that repeated attempts fill neither the disk nor the log."""
         bump(self._counts.denials, asker.way)
         log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
         now_ms = self._now_ms()
@@ -333,7 +333,7 @@ class Administration:
             bump(self._counts.changes, way, changes)
 
     async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what `work` brings. It goes on when the one who waits for it is gone."""
+        """Return the result of `work`, which continues when its caller is cancelled."""
         task = asyncio.ensure_future(work)
         self._keep(task)
         return await asyncio.shield(task)

@@ -1,6 +1,6 @@
 """Counters of the data path: plain integers that a scrape only reads.
 
-No lock: one thread writes, others read a value that is a moment old.
+No lock: one thread writes, others read a value that may be slightly old.
 """
 
 from collections.abc import Hashable
@@ -11,20 +11,20 @@ from quota.names import kept_name
 
 API_KEYS_MAX: Final = 96
 UNKNOWN_KEY: Final = API_KEYS_MAX - 1
-"""Where requests of all keys are counted that the table of APIs lacks; they pass only if the operator says so."""
+"""Requests with a key that is not in the table of APIs are counted here; they pass only if configured."""
 USAGES_MAX: Final = 10_000
-"""Each holds 96 numbers that a full garbage collection looks at: more of them would stall the loop for longer than 50 ms."""
+"""Each has 96 numbers, which a full garbage collection visits: more of them would stall the event loop for longer than 50 ms."""
 USAGES_PER_MAKER_MAX: Final = 1_000
-"""Where half of the table is taken, one maker gets no more than so many by changing client-ids: the other half is for others."""
+"""When half of the table is used, one maker has at most this many entries; the other half is for other makers."""
 OTHER: Final = "__other__"
-"""Who is counted together with others, because the table or the number of series is full."""
+"""Name under which clients are counted together, because the table or the number of series is full."""
 
 THROTTLE_BUCKETS_MS: Final = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000)
-"""Upper edges of the throttle histogram; what is longer goes to one bucket more."""
+"""Upper edges of the throttle histogram; longer ones are in one more bucket."""
 
 
 class ThrottleHistogram:
-    """How long the throttles of one quota type were."""
+    """Histogram of the throttle times of one quota type."""
 
     __slots__ = ("buckets", "sum_ms")
 
@@ -44,7 +44,7 @@ class ThrottleHistogram:
 
 
 class MeteringCounts:
-    """What became of metering. Two threads write, each its own numbers."""
+    """Counters of metering. Two threads write, each its own numbers."""
 
     __slots__ = (
         "conversion_failures",
@@ -64,33 +64,33 @@ class MeteringCounts:
 
     def __init__(self) -> None:
         self.decisions = 0
-        """Written to segments."""
+        """Decisions written to segments."""
         self.usage_rows = 0
         self.dropped_decisions = 0
-        """For which there was no room."""
+        """Decisions for which there was no space."""
         self.dropped_usage_rows = 0
         self.segments = 0
         self.write_errors = 0
         self.last_error = ""
         self.conversion_failures = 0
-        """Attempts to turn segments into files."""
+        """Failed attempts to convert segments."""
         self.file_sets_removed = 0
-        """By retention."""
+        """File sets removed by retention."""
         self.file_sets_published = 0
         self.publish_failures = 0
         self.handed_bytes = 0
-        """By the loop to the writer."""
+        """Bytes handed from the event loop to the writer."""
         self.done_bytes = 0
-        """Of them written."""
+        """The part of them that was written."""
 
     @property
     def waiting_bytes(self) -> int:
-        """About how much waits to be written."""
+        """The approximate number of bytes that wait to be written."""
         return self.handed_bytes - self.done_bytes
 
 
 class ShadowCounts:
-    """What brokers that enforce the same quotas announced beside what Sluice would, by quota type; milliseconds."""
+    """Throttle times of brokers that enforce the same quotas, and Sluice's, by quota type; in ms."""
 
     __slots__ = ("broker_ms", "difference_ms", "sluice_ms", "verdicts")
 
@@ -99,10 +99,10 @@ class ShadowCounts:
         self.sluice_ms: dict[str, int] = {}
         self.difference_ms: dict[str, int] = {}
         self.verdicts: dict[tuple[str, str], int] = {}
-        """Responses that were throttled, by whom: "both", "broker" or "sluice"."""
+        """Throttled responses, by who throttled: "both", "broker" or "sluice"."""
 
     def compared(self, quota_type: str, broker_ms: int, sluice_ms: int) -> None:
-        """Count the two throttles of one answer."""
+        """Count the two throttle times of one response."""
         if broker_ms <= 0 >= sluice_ms:
             return
         self.broker_ms[quota_type] = self.broker_ms.get(quota_type, 0) + broker_ms
@@ -113,23 +113,23 @@ class ShadowCounts:
 
 
 class AdministrationCounts:
-    """What became of requests to read or change quotas, by the way they came: "kafka", "http"; "outside" in the store."""
+    """Requests to read or change quotas by their results and origin: "kafka", "http"; "outside" in the store."""
 
     __slots__ = ("audit_failures", "authority_is_trusted", "changes", "denials")
 
     def __init__(self) -> None:
         self.changes: dict[str, int] = {}
-        """Values and switches that were changed."""
+        """Changed values and switches."""
         self.denials: dict[str, int] = {}
-        """How often a request about quotas was denied."""
+        """Denied requests."""
         self.audit_failures = 0
-        """Lines, or several at once, that the audit log did not take."""
+        """Failed writes to the audit log."""
         self.authority_is_trusted = True
-        """False: an account without rights was not refused by the brokers, so that their consent means nothing."""
+        """False: the brokers did not refuse an account without rights, so their permission cannot be trusted."""
 
 
 class Counters:
-    """Of the whole process. Dictionaries are keyed by text that is ours (a listener, a reason), never by a client's."""
+    """Counters of the whole process. Keys are Sluice's own strings (a listener, a reason), never a client's."""
 
     __slots__ = (
         "accepts_exhausted",
@@ -170,55 +170,55 @@ class Counters:
 
     def __init__(self) -> None:
         self.connections_accepted: dict[str, int] = {}
-        """By the listener's name; those that are turned away afterwards too."""
+        """By listener name; refused connections included."""
         self.accepts_exhausted = 0
-        """How often accepting stopped for a moment because the process or the system had no open file left."""
+        """How often accepting paused because the process or the system had no free file descriptor."""
         self.accepts_waited = 0
-        """How often a listener stopped accepting because of a rate, or for want of a slot."""
+        """How often a listener stopped accepting because of a rate, or without a free slot."""
         self.administration = AdministrationCounts()
         self.shadow = ShadowCounts()
         self.certificate_expiries_s: dict[str, float] = {}
-        """Wall time at which each certificate in use ends, by whose it is."""
+        """Wall-clock time at which each certificate in use expires, by its place."""
         self.certificates_rejected = 0
-        """Changes of their files that could not be taken over."""
+        """Changed certificate files that could not be loaded."""
         self.buffered_bytes = 0
-        """What all connections held when last looked at; once a second."""
+        """Bytes held by all connections at the last check; once a second."""
         self.buffer_bytes_max = 0
         self.memory_pauses = 0
         self.memory_pressure = 0
-        """0: none, 1: the sides with the largest backlogs are not read, 2: no new connection is accepted either."""
+        """0: none, 1: the sides with the largest backlogs are paused, 2: no new connection is accepted either."""
         self.metering = MeteringCounts()
         self.connections_open = 0
         self.discarded_request_bytes = 0
-        """Of whole requests that had not gone on when the connection of a client that had closed its side ended."""
+        """Bytes of whole requests that were not forwarded when the connection of a client that had closed its side ended."""
         self.closes: dict[str, int] = {}
         """By close reason."""
         self.logins: dict[tuple[str, str], int] = {}
-        """Exchanges that the broker ended, by mechanism and outcome: "success", "unknown" (accepted, user not known), "failure"."""
+        """Finished exchanges, by mechanism and outcome: "success", "unknown" (accepted, user not known), "failure"."""
         self.plain_exposed = 0
-        """Logins by PLAIN that crossed a network without TLS."""
+        """Logins by PLAIN across a network without TLS."""
         self.principal_builder_faults = 0
         self.proxy_headers: dict[str, int] = {}
-        """PROXY headers read: "address", "unknown" or "local"."""
+        """PROXY headers by kind: "address", "unknown" or "local"."""
         self.proxy_headers_waiting = 0
-        """Connections of load balancers whose header is not here yet."""
+        """Connections of load balancers whose header has not arrived."""
         self.requests = 0
         self.responses = 0
         self.bytes_from_clients = 0
         self.bytes_from_brokers = 0
-        """These four: of connections that have ended; those that live keep their own."""
+        """These four count connections that have ended; open ones have their own counters."""
         self.upstream_connects = 0
         self.upstream_connect_failures = 0
         self.unmapped = 0
-        """Addresses in answers that are no listener of ours, or brokers whose port could not be bound."""
+        """Addresses in responses without a listener, or of brokers whose port could not be bound."""
         self.config_reloads_succeeded = 0
         self.config_reloads_rejected = 0
         self.internal_errors = 0
-        """Exceptions of our own that nothing expected, most of which ended a connection: each is a bug."""
+        """Unexpected exceptions, most of which ended a connection: each is a bug."""
         self.gc_ns = 0
-        """What the garbage collector took, during which nothing else ran."""
+        """Time of the garbage collector, during which no other code ran."""
         self.gc_long = 0
-        """How often it took 20 ms and more at a time."""
+        """Collections of 20 ms and more."""
         self.latencies = ApiLatencies()
         self.throttles: dict[str, ThrottleHistogram] = {}
         """By quota type."""
@@ -232,19 +232,19 @@ class Counters:
 
 
 def bump(counts: dict[str, int], key: str, by: int = 1) -> None:
-    """Raise `counts[key]`, which may be new."""
+    """Increase `counts[key]`, which may be new."""
     counts[key] = counts.get(key, 0) + by
 
 
 class CountsBytes(Protocol):
-    """Counts bytes of requests, and those that are fetched, since it was made."""
+    """Counts bytes of requests, and fetched bytes, from its creation on."""
 
     request_bytes: int
     fetch_bytes: int
 
 
 class UsageShare:
-    """How many entries of tables one maker has: a user, or clients of one address without a known user."""
+    """Number of table entries of one maker: a user, or clients of one address without a known user."""
 
     __slots__ = ("cells", "usages")
 
@@ -254,11 +254,11 @@ class UsageShare:
 
 
 class Usage:
-    """What one user with one client-id did since the process began.
+    """Usage of one user with one client-id since the process began.
 
     Attributes:
-        own_produce_bytes, own_fetch_bytes: what nothing else counts.
-        share: of who made it.
+        own_produce_bytes, own_fetch_bytes: bytes that no cell counts.
+        share: of its maker.
     """
 
     __slots__ = (
@@ -286,37 +286,37 @@ class Usage:
         self._produced_by: tuple[CountsBytes, ...] = ()
         self._fetched_by: tuple[CountsBytes, ...] = ()
         self.request_ns = 0.0
-        """Time of the brokers' threads, as it is charged."""
+        """Request time as charged."""
         self.requests = [0] * API_KEYS_MAX
         """By API key."""
         self.throttled_requests: dict[tuple[str, str], int] = {}
-        """By quota type and the rule that matched."""
+        """By quota type and matching rule."""
         self.throttle_ms: dict[tuple[str, str], int] = {}
-        """By quota type and the rule that matched."""
+        """By quota type and matching rule."""
         self.exempt_bytes = 0
-        """Produced and fetched while the user was exempt, as far as that is over."""
-        self._exempt_since: int | None = None  # so many bytes had passed when it became so
+        """Bytes produced and fetched while the user was exempt, in periods that have ended."""
+        self._exempt_since: int | None = None  # the bytes at the beginning of the current period
 
     @property
     def produce_bytes(self) -> int:
-        """Bytes of Produce requests. Never less than before, though a thread may ask that does not count."""
+        """Bytes of Produce requests. It never decreases, also when read by another thread."""
         return self.own_produce_bytes + sum([cell.request_bytes for cell in self._produced_by])
 
     @property
     def fetch_bytes(self) -> int:
-        """Bytes of answers to Fetch."""
+        """Bytes of responses to Fetch."""
         return self.own_fetch_bytes + sum([cell.fetch_bytes for cell in self._fetched_by])
 
     def produced_by(self, cell: CountsBytes) -> None:
-        """Take the bytes of Produce requests that are counted there for bytes of this one."""
+        """Add the bytes of Produce requests that `cell` counts."""
         self._produced_by += (cell,)
 
     def fetched_by(self, cell: CountsBytes) -> None:
-        """Take the bytes of answers to Fetch that are counted there for bytes of this one."""
+        """Add the bytes of responses to Fetch that `cell` counts."""
         self._fetched_by += (cell,)
 
     def count_exempt(self, is_exempt: bool) -> None:
-        """From here on no quota applies to this user by name, or one may again."""
+        """Begin or end a period in which the user is exempt."""
         since, total = self._exempt_since, self.produce_bytes + self.fetch_bytes
         if is_exempt and since is None and self.user != OTHER:
             self._exempt_since = total
@@ -326,21 +326,21 @@ class Usage:
 
     @property
     def exempt_bytes_total(self) -> int:
-        """Bytes that passed while no quota applied to this user by name."""
+        """Bytes in all periods in which the user was exempt."""
         since = self._exempt_since
         return self.exempt_bytes + (0 if since is None else self.produce_bytes + self.fetch_bytes - since)
 
     def throttled(self, quota_type: str, rule: str, throttle_ms: int) -> None:
-        """Count one verdict above zero; `rule` names the entity whose quota it was."""
+        """Count one verdict above zero; `rule` names the entity of its quota."""
         key = (quota_type, rule)
         self.throttled_requests[key] = self.throttled_requests.get(key, 0) + 1
         self.throttle_ms[key] = self.throttle_ms.get(key, 0) + throttle_ms
 
 
 class UsageTable:
-    """Usage by user and client-id; a bounded number, then one for all others, since clients choose their ids.
+    """Usage by user and client-id; a limited number, then one for all others, since clients choose their ids.
 
-    One maker of many entries gets half of the table at most.
+    One maker gets at most half of a table with many entries.
     """
 
     __slots__ = ("_shares", "_usages", "_usages_max", "_usages_per_maker_max", "other")
@@ -353,10 +353,10 @@ class UsageTable:
         self.other = Usage(OTHER, OTHER)
 
     def get(self, user: str, client_id: str, maker: Hashable = None) -> Usage:
-        """Return the usage of `user` with `client_id`, of whatever length: the same object at every call.
+        """Return the usage of `user` with `client_id`: the same object at every call.
 
         Args:
-            maker: in whose name it is made; None: the user's.
+            maker: the maker that the entry counts for; None: the user's.
         """
         user, client_id = kept_name(user), kept_name(client_id)
         usage = self._usages.get((user, client_id))
@@ -366,7 +366,7 @@ class UsageTable:
         return len(self._usages)
 
     def snapshot(self) -> list[Usage]:
-        """Return all usages in one step, safe against a thread that adds; `other` is the last."""
+        """Return all usages atomically with respect to a thread that adds; `other` is the last."""
         return [*self._usages.values(), self.other]
 
     def _add(self, user: str, client_id: str, maker: Hashable) -> Usage:

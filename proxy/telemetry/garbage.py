@@ -1,8 +1,8 @@
 """Configures Python's garbage collector, since a full collection stops every connection for its duration.
 
-What is there at the start is never looked at again, and looks are rare. Connections are free of cycles; what a collector would find of
-them is nothing, and a full look at a thousand of them takes about 20 ms. So there is none in idle moments either, since
-a connection may come at any moment.
+Objects that exist at startup are never visited again, and collections are rare. Connections have no cycles, so a collector finds
+nothing in them, and a full collection with a thousand of them takes about 20 ms. So none runs in idle times either, since
+a connection may arrive at any time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LONG_NS: Final = 20_000_000
 
 
 class GarbageWatch:
-    """Sets the collector up, and times every look that it takes, on whatever thread.
+    """Configures the collector, and measures every collection, on any thread.
 
     Args:
-        counters: where looks are counted.
-        on_long: called after each look of 20 ms and more: its generation, and how many ms it took. Called from `watch`, on the loop.
+        counters: where collections are counted.
+        on_long: called after each collection of 20 ms and more with its generation and duration in ms; from `watch`, on the event loop.
         clock_ns: monotonic nanoseconds.
     """
 
@@ -37,31 +37,31 @@ class GarbageWatch:
         self._untold: list[tuple[int, float]] = []
 
     def start(self) -> None:
-        """Freeze what is there, look rarely from now on, and time each look."""
+        """Freeze the existing objects, make collections rare, and measure each."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self.note)
 
     def stop(self) -> None:
-        """Time no more; also where `start` never was."""
+        """Stop measuring; also valid without `start`."""
         if self.note in gc.callbacks:
             gc.callbacks.remove(self.note)
 
     async def watch(self) -> None:
-        """Tell of long looks once a second; for ever."""
+        """Report long collections once a second, until cancelled."""
         while True:
             await asyncio.sleep(TELL_S)
             self.tell()
 
     def tell(self) -> None:
-        """Tell of the long looks since the last time: not from inside the collector."""
+        """Report the long collections since the last call, outside the collector."""
         untold, self._untold = self._untold, []
         for generation, took_ms in untold:
             self._on_long(generation, took_ms)
 
     def note(self, phase: str, info: dict[str, int]) -> None:
-        """The collector begins or ends a look; called by it. Nothing here may start another one."""
+        """Called by the collector when a collection begins or ends; it must not start another one."""
         if phase == "start":
             self._began_ns = self._clock_ns()
             return

@@ -1,23 +1,23 @@
-"""Latency of brokers by API: one increment for each response, in buckets that are powers of two."""
+"""Latency of brokers by API: one increment for each response, in buckets of powers of two."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SHIFT: Final = 18
-"""The first bucket ends at 2^18 ns, about a quarter of a millisecond; each of the others at twice the one before."""
+"""The first bucket ends at 2^18 ns, about a quarter of a millisecond; each other one at twice the edge before."""
 _BUCKETS: Final = 64 - SHIFT
 EDGES: Final = tuple(range(0, 18, 2))
 """The buckets whose upper edges are shown: up to 17 s, each four times the one before."""
 APIS_MAX: Final = 40
-"""More kinds of request than any client has are counted together, so that no client can fill a page with them."""
+"""APIs beyond this number are counted together, so that no client can create many series."""
 
 
 class ApiLatencies:
-    """A row of counts for each API that was asked for. Bucket n counts times below 2^(SHIFT + n) ns that the one before did not.
+    """A row of counts for each API. Bucket n counts times below 2^(SHIFT + n) ns that are not in a lower bucket.
 
     Attributes:
-        rows: by API key, in the order in which they were first asked for.
+        rows: by API key, in the order of first use.
         other: of unknown APIs, and of those beyond the first 40.
     """
 
@@ -28,7 +28,7 @@ class ApiLatencies:
         self.other = [0] * _BUCKETS
 
     def of(self, key: int, *, known: bool) -> list[int]:
-        """Return the row of an API: who has an answer after `t` ns raises `row[(t >> SHIFT).bit_length()]` by one."""
+        """Return the row of an API; a response after `t` ns adds one to `row[(t >> SHIFT).bit_length()]`."""
         row = self.rows.get(key)
         if row is None:
             if not known or len(self.rows) >= APIS_MAX:
@@ -38,7 +38,7 @@ class ApiLatencies:
 
 
 def cumulated(row: list[int]) -> list[tuple[float, int]]:
-    """Return (upper edge in seconds, answers that took less) for each edge that is shown; the last edge is infinite."""
+    """Return (upper edge in seconds, number of faster responses) for each shown edge; the last edge is infinite."""
     counts = list(row)
     shown = [((1 << SHIFT + at) / 1e9, sum(counts[: at + 1])) for at in EDGES]
     return [*shown, (float("inf"), sum(counts))]

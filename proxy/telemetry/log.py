@@ -1,7 +1,7 @@
-"""Events as JSON, one line each, written by a thread so that a slow reader of stderr never holds up traffic.
+"""Events as JSON, one line each, written by a thread so that a slow reader of stderr never delays traffic.
 
-Whatever a client can choose (its id, its user name, a topic) is escaped and cut; a key that repeats is limited; a full queue drops
-lines and says how many.
+Values that a client can choose (its id, its user name, a topic) are escaped and cut; lines of one key are limited; a full queue drops
+lines and reports their number.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ STACK_CHARS_MAX: Final = 16_384
 LIST_ITEMS_MAX: Final = 32
 QUEUE_LINES_MAX: Final = 10_000
 LINES_PER_SECOND_MAX: Final = 10
-"""Of one key; a key is the name of an event unless the caller gives a finer one."""
+"""Per key; a key is the name of an event unless the caller gives a finer one."""
 KEYS_MAX: Final = 1_000
 STOP_SECONDS_MAX: Final = 2.0
 
 LOGGER: Final = logging.getLogger("sluice")
 
 _handlers: Final[list[EventHandler]] = []
-"""Those at work: short connections would feel a look through the handlers of `logging`."""
+"""The active handlers: a search in the handlers of `logging` would slow short connections."""
 _ESCAPE: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=str).encode
 
 
 class Stack(str):
-    """A text of many lines by our own hand, such as a traceback, that may be longer than other values."""
+    """A text of many lines that Sluice made, such as a traceback, which may be longer than other values."""
 
     __slots__ = ()
 
 
 def debug(event: str, /, *, limit_key: str = "", **fields: object) -> None:
-    """Say something that only a developer wants to know."""
+    """Log an event for developers."""
     _say(logging.DEBUG, event, limit_key, fields)
 
 
 def info(event: str, /, *, limit_key: str = "", **fields: object) -> None:
-    """Say what happened."""
+    """Log an event."""
     _say(logging.INFO, event, limit_key, fields)
 
 
 def info_of(event: str, /, *, limit_key: str, fields: Callable[[], dict[str, object]]) -> None:
-    """Say what happens often: `fields` are only made for a line that the limit lets through."""
+    """Log a frequent event: `fields` is called only for a line within the limit."""
     if LOGGER.isEnabledFor(logging.INFO) and _may_say(limit_key):
         _say(logging.INFO, event, limit_key, fields())
 
 
 def warning(event: str, /, *, limit_key: str = "", **fields: object) -> None:
-    """Say what an operator should look at."""
+    """Log an event that an operator should check."""
     _say(logging.WARNING, event, limit_key, fields)
 
 
 def error(event: str, /, *, limit_key: str = "", exception: BaseException | None = None, **fields: object) -> None:
-    """Say what went wrong here; `exception` adds its traceback."""
+    """Log an error of Sluice; `exception` adds its traceback."""
     _say(logging.ERROR, event, limit_key, fields, exception)
 
 
@@ -72,7 +72,7 @@ def _say(level: int, event: str, limit_key: str, fields: dict[str, object], exce
 
 
 def _may_say(limit_key: str) -> bool:
-    """Whether the limit of a key has room; where it has none, the line counts as left out."""
+    """Whether a line of a key is within the limit; if not, it counts as left out."""
     second = int(wall_time_s())
     for handler in _handlers:  # noqa: SIM110 - one handler as a rule; each connection that ends comes here
         if not handler.has_room(limit_key, second):
@@ -84,12 +84,12 @@ class RateLimit:
     """At most `LINES_PER_SECOND_MAX` lines of a key in a second; the rest is counted."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, list[int]] = {}  # key: second, lines in it, lines left out since the last one shown
+        self._windows: dict[str, list[int]] = {}  # key: second, lines in it, lines left out since the last one written
 
     def left_out(self, key: str, second: int) -> int | None:
         """Return how many lines of `key` were left out before this one, or None when this one is left out too."""
         window = self._window(key, second)
-        if window[0] != second:  # also when a clock went back
+        if window[0] != second:  # also when a clock goes back
             window[0], window[1] = second, 0
         if window[1] >= LINES_PER_SECOND_MAX:
             window[2] += 1
@@ -99,7 +99,7 @@ class RateLimit:
         return left_out
 
     def has_room(self, key: str, second: int) -> bool:
-        """Return whether a line of `key` would be shown; where not, it counts as left out."""
+        """Return whether a line of `key` would be written; if not, it counts as left out."""
         window = self._window(key, second)
         if window[0] != second or window[1] < LINES_PER_SECOND_MAX:
             return True
@@ -107,7 +107,7 @@ class RateLimit:
         return False
 
     def unreported(self) -> dict[str, int]:
-        """Return the keys whose lines were left out with no line after them."""
+        """Return the number of lines left out by key, for keys without a line after them."""
         return {key: window[2] for key, window in self._windows.items() if window[2]}
 
     def _window(self, key: str, second: int) -> list[int]:
@@ -120,7 +120,7 @@ class RateLimit:
 
 
 class LineWriter(threading.Thread):
-    """The only one who writes to the stream."""
+    """The only writer of the stream."""
 
     def __init__(self, stream: TextIO, lines_max: int = QUEUE_LINES_MAX) -> None:
         super().__init__(name="sluice-log", daemon=True)
@@ -129,7 +129,7 @@ class LineWriter(threading.Thread):
         self.dropped = 0
 
     def put(self, line: dict[str, Any]) -> None:
-        """Take a line without waiting; when too many wait already, drop it and count."""
+        """Queue a line without waiting; when the queue is full, drop and count it."""
         if self.dropped:
             line["dropped"] = self.dropped
         try:
@@ -140,7 +140,7 @@ class LineWriter(threading.Thread):
             self.dropped = 0
 
     def run(self) -> None:
-        """Write until `stop`; a stream that is gone takes nothing, and is no reason to end."""
+        """Write until `stop`; a closed stream does not end the thread."""
         while (line := self._lines.get()) is not None:
             try:
                 self._stream.write(to_json(line))
@@ -149,7 +149,7 @@ class LineWriter(threading.Thread):
                 continue
 
     def stop(self) -> None:
-        """Write what waits and end; give up on a stream that does not take it within `STOP_SECONDS_MAX`."""
+        """Write the queued lines and end; give up on a stream that blocks for longer than `STOP_SECONDS_MAX`."""
         try:
             self._lines.put(None, timeout=STOP_SECONDS_MAX)
         except queue.Full:
@@ -158,7 +158,7 @@ class LineWriter(threading.Thread):
 
 
 class EventHandler(logging.Handler):
-    """Turns records, ours and those of libraries, into lines for a `LineWriter`."""
+    """Converts records, of Sluice and of libraries, to lines for a `LineWriter`."""
 
     def __init__(self, writer: LineWriter, worker: int | None = None) -> None:
         super().__init__()
@@ -179,11 +179,11 @@ class EventHandler(logging.Handler):
         self._writer.put(line)
 
     def has_room(self, key: str, second: int) -> bool:
-        """Return whether a line of `key` would be shown; where not, it counts as left out."""
+        """Return whether a line of `key` would be written; if not, it counts as left out."""
         return self._limit.has_room(key, second)
 
     def close(self) -> None:
-        """Report what the limit swallowed last, and stop the writer."""
+        """Report the lines left out last, and stop the writer."""
         for key, count in self._limit.unreported().items():
             self._writer.put({"level": "warning", "event": "log_lines_left_out", "key": key, "left_out": count})
         self._writer.stop()
@@ -194,7 +194,7 @@ def start_logging(level: str, stream: TextIO | None = None, worker: int | None =
     """Send all events from `level` on, and warnings of libraries, to `stream` (stderr). `stop_logging` ends it.
 
     Args:
-        worker: a number that stands in each line; None: there are no workers, or this is the supervisor.
+        worker: number of the worker in each line; None: there are no workers, or this is the supervisor.
     """
     writer = LineWriter(sys.stderr if stream is None else stream)
     writer.start()
@@ -209,7 +209,7 @@ def start_logging(level: str, stream: TextIO | None = None, worker: int | None =
 
 
 def stop_logging(handler: EventHandler) -> None:
-    """Write out what waits, within `STOP_SECONDS_MAX` twice."""
+    """Write the queued lines, within `STOP_SECONDS_MAX` twice."""
     logging.captureWarnings(False)
     logging.getLogger().removeHandler(handler)
     _handlers.remove(handler)
@@ -217,7 +217,7 @@ def stop_logging(handler: EventHandler) -> None:
 
 
 def to_json(line: dict[str, Any]) -> str:
-    """Return `line` as one line of JSON in ASCII: no byte of it can move a cursor, turn the text or end the line early."""
+    """Return `line` as one line of ASCII JSON: it contains no control, escape or direction characters."""
     return _ESCAPE(line).replace("\x7f", "\\u007f") + "\n"
 
 
@@ -225,7 +225,7 @@ def _line_of(record: logging.LogRecord) -> dict[str, Any]:
     at = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
     line: dict[str, Any] = {"time": at.isoformat(timespec="milliseconds"), "level": record.levelname.lower()}
     fields = getattr(record, "fields", None)
-    if fields is None:  # a library speaks
+    if fields is None:  # a library's record
         line.update(event="library", logger=record.name, message=_plain(record.getMessage()))
     else:
         line["event"] = record.getMessage()
@@ -236,7 +236,7 @@ def _line_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Return a copy of `value` that does not change while it waits, made of what JSON knows."""
+    """Return a copy of `value` of JSON types, so that it does not change while it is queued."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -18,7 +18,7 @@ class LoopLag:
         self._before_ms = 0.0
 
     def record(self, lag_ms: float, now_ms: int) -> None:
-        """Note that a callback came `lag_ms` after it was asked for."""
+        """Record that a callback ran `lag_ms` after its time."""
         self._turn(now_ms)
         self.last_ms = lag_ms
         self._period_max_ms = max(self._period_max_ms, lag_ms)

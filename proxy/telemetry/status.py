@@ -1,32 +1,32 @@
-"""Status values of the parts of the proxy, for the pages that show them."""
+"""Status values of the parts of the proxy, for pages that show them."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 LoginState = Literal["missing", "unneeded", "untried", "works", "refused", "unreadable"]
-"""Of an account of Sluice's own: "missing" is no fault, "unneeded" says that brokers ask for none."""
+"""State of a login of Sluice's own: "missing" is not a fault, "unneeded" means that brokers require none."""
 
 
 class SourceStatus(NamedTuple):
-    """How it stands with the source of quotas."""
+    """State of the source of quotas."""
 
     source: str
-    """Its kind and place, such as "file:quotas.toml"; "none" where no quota is set."""
+    """Its kind and place, such as "file:quotas.toml"; "none" without quotas."""
     entries: int
     last_success_s: float
-    """Seconds since the epoch when the source was last read and found right; 0 before."""
+    """Seconds since the epoch when the source was last read and valid; 0 before."""
     last_success_ms: int
     """The same on the monotonic clock."""
     error: str | None
-    """Why the last attempt kept the last good values, or None."""
+    """Why the last attempt failed and the last good values are kept, or None."""
     rejected: int = 0
-    """Values that cannot be read, whose last good ones are kept."""
+    """Values that cannot be read, for which the last good ones are kept."""
     replaced: int = 0
-    """Values of 0 and below, which are not enforced as they are kept."""
+    """Values of 0 and below, which are stored and not enforced."""
 
 
 class CallbackStatus(NamedTuple):
-    """How it stands with the operator's own callback; all managers together."""
+    """State of the operator's callback; all managers together."""
 
     class_name: str | None
     errors: int
@@ -34,11 +34,11 @@ class CallbackStatus(NamedTuple):
     calls: int = 0
     call_ns_total: int = 0
     slow_calls: int = 0
-    """Those that took more than 1 ms."""
+    """Calls that took more than 1 ms."""
     suspended: int = 0
-    """Objects of the class that are not asked now."""
+    """Callbacks whose calls are suspended now."""
     suspensions: int = 0
-    """How often one was left alone after too many faults."""
+    """How often calls were suspended after too many faults."""
 
 
 class ReadinessCheck(NamedTuple):
@@ -50,74 +50,74 @@ class ReadinessCheck(NamedTuple):
 
 
 class LoginStatus(NamedTuple):
-    """How it stands with one account of Sluice's own."""
+    """State of one login of Sluice's own."""
 
     name: str
-    """The table of the configuration that it stands in."""
+    """Its table of the configuration."""
     state: LoginState
     detail: str
     enables: Sequence[str]
-    """What works with it, or would."""
+    """What requires it."""
 
 
 class Traffic(NamedTuple):
-    """What passed since the process began, of connections that ended and of those that live."""
+    """Traffic since the process began, of ended and of open connections."""
 
     requests: int
     responses: int
     bytes_from_clients: int
     bytes_from_brokers: int
     timed_ns: int
-    """How long answers took whose request time was estimated."""
+    """Sum of the response times of requests with an estimated request time."""
 
 
 class ListenerAdmissionStatus(NamedTuple):
-    """Who came to a listener, and how long they had to wait."""
+    """State of the admission of one listener."""
 
     listener: str
     connections: int
-    """Those that hold a slot now."""
+    """Connections that hold a slot."""
     accept_rate: float
-    """Connections per second; those that were turned away because of their address are taken back."""
+    """Connections per second, without those refused because of their address."""
     throttle_ms: float
-    """Mean of the waits that the rates of process and listener asked for, of the last minute; NaN when no connection waited."""
+    """Mean delay by the rates of process and listener in the last minute; NaN without a delayed connection."""
     ip_throttle_ms: float
-    """Mean of the delays of those that were held because of their address; NaN when none was."""
+    """Mean delay of connections held because of their address; NaN without one."""
     blocked_ratio: float
-    """Share of the last half minute to minute in which a connection waited and the listener accepted none."""
+    """Share of the last 30 to 60 s in which a connection waited and the listener accepted none."""
 
 
 class IpRate(NamedTuple):
-    """How fast an address opens connections."""
+    """The rate of connections of an address."""
 
     ip: str
-    """Or the IPv6 network that it counts as."""
+    """The address, or the IPv6 network that it counts for."""
     broker: str
-    """Node id of the port that it came to; "bootstrap"; "cluster" with that scope."""
+    """Node id of its port; "bootstrap"; "cluster" with that scope."""
     rate: float
     bound: int
     connections: int
 
 
 class AdmissionStatus(NamedTuple):
-    """How it stands with the quotas on connections."""
+    """State of the quotas on connections."""
 
     broker_accept_rate: float
     listeners: Sequence[ListenerAdmissionStatus]
     held: int
-    """Sockets that are kept unread because their address came too fast."""
+    """Sockets that are held because of the rate of their address."""
     tracked_ips: int
     """Addresses with a rate."""
     forgotten_ips: int
-    """Rates dropped because there were too many."""
+    """Rates dropped because the table was full."""
     ip_series: Sequence[IpRate]
-    """The addresses that have series of their own, if the operator asks for any."""
+    """The addresses with a series of their own, if configured."""
     failing_ips: int = 0
-    """Addresses whose logins failed of late."""
+    """Addresses with recent failed logins."""
 
 
 class ConnectionInfo(NamedTuple):
-    """A connection at a glance, for JSON."""
+    """A summary of a connection, for JSON."""
 
     peer: str
     listener: str
@@ -130,4 +130,4 @@ class ConnectionInfo(NamedTuple):
     paused_for: Sequence[str]
     debt_until_ms: int
     number: int
-    """Of the connection in this process: they are counted as they come, from 1."""
+    """The number of the connection in this process, from 1 in the order of arrival."""

@@ -1,6 +1,6 @@
-"""Measures the lag of the event loop ten times a second. A thread logs the stack of a loop that is stalled.
+"""Measures the lag of the event loop ten times a second. A thread logs the stack of a stalled event loop.
 
-The thread only wakes when the last sign it saw has grown old: asking the loop from outside would cost two changes of thread each time.
+The thread wakes only when the last heartbeat is old: asking the event loop from outside would cost two context switches each time.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ STALL_SECONDS: Final = 0.25
 
 
 class Watchdog:
-    """Watches the loop it was started on.
+    """Watches the event loop on which it was started.
 
     Args:
-        lag: where the measurements go.
-        clock_ns: monotonic nanoseconds; asked by both threads.
-        on_stall: gets the stack of the loop's thread, once per stall, on the watchdog's thread.
+        lag: receives the measurements.
+        clock_ns: monotonic nanoseconds; called by both threads.
+        on_stall: receives the stack of the event loop's thread, once per stall, on the watchdog's thread.
     """
 
     def __init__(
@@ -39,25 +39,25 @@ class Watchdog:
         self._on_stall = on_stall
         self._period_seconds = period_seconds
         self._stall_seconds = stall_seconds
-        self._due_ns = 0  # when the next sign of life is due; written by the loop's thread only
+        self._due_ns = 0  # when the next heartbeat is due; written by the event loop's thread only
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin; on the loop's own thread."""
+        """Start; on the event loop's own thread."""
         self._ask(loop)
         self._thread = threading.Thread(target=self._watch, args=(loop, threading.get_ident()), name="sluice-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End; on the loop's own thread. The other thread is gone within `stall_seconds`."""
+        """Stop; on the event loop's own thread. The other thread ends within `stall_seconds`."""
         self._stopping.set()
         if self._timer is not None:
             self._timer.cancel()
 
     def join(self, timeout: float) -> None:
-        """Wait for the thread's end; not on the loop's thread."""
+        """Wait for the thread's end; not on the event loop's thread."""
         if self._thread is not None:
             self._thread.join(timeout)
 
@@ -88,7 +88,7 @@ class Watchdog:
             self._stopping.wait(self._stall_seconds)
 
     def _seconds_left(self) -> float:
-        """Until the sign of life that is due counts as a stall."""
+        """Return the time until a missing heartbeat counts as a stall."""
         return max(0.0, (self._due_ns - self._clock_ns()) / 1e9 + self._stall_seconds)
 
     def _report(self, thread_id: int) -> None:

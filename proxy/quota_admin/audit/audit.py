@@ -9,7 +9,7 @@ from proxy.quota_admin.requester import Requester
 from quota.admin.messages import EntityKey
 
 Event = Mapping[str, Any]
-"""One line to be: `event`, and what belongs to it; texts, numbers, None, lists and tables of these."""
+"""The content of one line: `event` and its values; strings, numbers, None, lists and tables of these."""
 
 
 class AuditUnavailable(Exception):
@@ -23,15 +23,15 @@ class AuditTrail(Protocol):
         """Write lines, and return the number of the first when they are on the disk.
 
         Raises:
-            AuditUnavailable: they are not.
+            AuditUnavailable: they could not be written.
         """
 
 
 def who(asker: Requester) -> dict[str, str | None]:
-    """Return of an asker what a line says."""
+    """Return the fields of a line that identify a requester."""
     return {"way": asker.way, "principal": asker.principal, "peer": asker.peer, "listener": asker.listener}
 
 
 def entity_table(entity: EntityKey) -> dict[str, str | None]:
-    """Return an entity as a line shows it: null is the default entity."""
+    """Return an entity in the form of a line: null is the default entity."""
     return dict(entity)

@@ -1,6 +1,6 @@
-"""Lines that each carry the digest of the line before, so a change to one line requires a change to all that follow. Pure.
+"""Lines that each contain the digest of the line before, so a change to one line requires a change to all that follow. No I/O.
 
-A process that can write the file can write all of it anew; the number and digest of the last line, kept elsewhere, show that.
+A process that can write the file can rewrite it completely; the number and digest of the last line, stored elsewhere, show that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 BEGINNING: Final = "0" * 64
-"""What the first line of all has for a digest."""
+"""The digest in the very first line."""
 PROBLEMS_MAX: Final = 20
 
 
@@ -27,7 +27,7 @@ START: Final = Link(0, BEGINNING)
 
 
 def append_line(link: Link, event: Mapping[str, Any], wall_time_s: float) -> tuple[bytes, Link]:
-    """Return the line of an event, without its end, and where the chain ends with it."""
+    """Return the line of an event, without its line end, and the new end of the chain."""
     time = datetime.datetime.fromtimestamp(wall_time_s, datetime.UTC).isoformat(timespec="milliseconds")
     fields = {"seq": link.seq + 1, "time": time, "prev": link.sha256, **event}
     line = json.dumps(fields, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("\x7f", "\\u007f").encode()
@@ -35,12 +35,12 @@ def append_line(link: Link, event: Mapping[str, Any], wall_time_s: float) -> tup
 
 
 def link_of(seq: int, line: bytes) -> Link:
-    """Return where a chain ends that ends with this line."""
+    """Return the end of a chain whose last line is `line`."""
     return Link(seq, hashlib.sha256(line).hexdigest())
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
-    """Return what a line says, None where it is none of a chain."""
+    """Return the content of a line, None when it is not a line of a chain."""
     try:
         fields = json.loads(line)
     except ValueError:
@@ -58,11 +58,11 @@ class Verdict(NamedTuple):
     first_seq: int
     last: Link
     problems: list[str]
-    """The first of them, one line each; empty: the chain is whole."""
+    """The first problems, one line each; empty: the chain is complete."""
 
 
 def verify(lines: Iterable[bytes]) -> Verdict:
-    """Check lines in their order; a file that goes on where another ended may begin with any number."""
+    """Check lines in order; the first may have any number, since a file may continue another one."""
     problems: list[str] = []
     last, first_seq, count = START, 0, 0
     for count, line in enumerate(lines, 1):

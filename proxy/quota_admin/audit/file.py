@@ -19,19 +19,19 @@ BLOCK_BYTES: Final = 64 * 1024
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 MODE: Final = 0o600
 OPEN_TO_OTHERS: Final = 0o027
-"""Bits that a file may not have: its group may read it, others may do nothing."""
+"""Permission bits that the file must not have: its group may read it, others must have no access."""
 
 
 class AuditFile:
-    """One file that is kept open and locked; lines are only appended.
+    """A file that is kept open and locked; lines are only appended.
 
     Attributes:
         last: the end of its chain.
-        mended: what was broken when it was opened, as an event for the log; None: nothing.
+        mended: a repair at the opening, as an event for the log; None: none.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it, or make it.
+        """Open or create the file.
 
         Raises:
             ConfigProblems: it cannot be used.
@@ -43,15 +43,15 @@ class AuditFile:
         self._open()
 
     def append(self, lines: bytes, last: Link) -> None:
-        """Write whole lines, after which the chain ends with `last`; they are on the disk when this returns.
+        """Append whole lines, with `last` as the new end of the chain; they are on the disk when this returns.
 
         Raises:
-            AuditUnavailable: they are not; nothing of them is left in the file.
+            AuditUnavailable: they could not be written; no part of them is left in the file.
         """
         try:
             if self._was_moved():
                 self._reopen()
-            os.ftruncate(self._file, self._size)  # what a write that failed may have left
+            os.ftruncate(self._file, self._size)  # the remains of a failed write
             written = 0
             while written < len(lines):
                 written += os.write(self._file, lines[written:])
@@ -65,16 +65,16 @@ class AuditFile:
         self.last = last
 
     def lines_back(self) -> Iterator[bytes]:
-        """Yield the lines as they stand now, the last one first, without their ends."""
+        """Yield the current lines, the last one first, without line ends."""
         return lines_back(self._file, self._size)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield them in their order."""
+        """Yield the lines in order."""
         with self.path.open("rb") as file:
             yield from lines_of(file)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         os.close(self._file)
 
     def _open(self) -> None:
@@ -102,7 +102,7 @@ class AuditFile:
             raise _problem(self.path, "is written by another process", "give each Sluice a file of its own") from None
 
     def _mend(self) -> None:
-        """Find the end of the chain, and cut off a last line that was never finished: its change was never answered."""
+        """Find the end of the chain, and cut off an incomplete last line, whose change was never answered."""
         size = os.fstat(self._file).st_size
         torn = next(iter(_pieces_back(self._file, size)), b"") if size else b""
         self._size = size - len(torn)
@@ -142,20 +142,20 @@ class AuditFile:
 
 
 def lines_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file without their ends; none is longer than `LINE_BYTES_MAX`."""
+    """Yield the lines of a file without line ends; none is longer than `LINE_BYTES_MAX`."""
     while line := file.readline(LINE_BYTES_MAX):
         yield line.removesuffix(b"\n")
 
 
 def lines_back(file: int, size: int) -> Iterator[bytes]:
-    """Yield the lines among the first `size` bytes of a file, the last one first; what follows the last end of a line is left out."""
+    """Yield the complete lines in the first `size` bytes of a file, the last one first."""
     pieces = _pieces_back(file, size)
     next(pieces, None)
     yield from pieces
 
 
 def _pieces_back(file: int, size: int) -> Iterator[bytes]:
-    """Yield what stands between ends of lines, from the end of the file on; first what stands behind the last one."""
+    """Yield the bytes between line ends, from the end of the file on; first those after the last line end."""
     rest = b""
     while size > 0:
         at = max(0, size - BLOCK_BYTES)

@@ -1,4 +1,4 @@
-"""Lines of the audit log for requested and completed changes. Pure."""
+"""Lines of the audit log for requested and completed changes. No I/O."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _number(value: float) -> float | str:
 
 
 def asked_entries(alterations: Sequence[Alteration]) -> list[dict[str, Any]]:
-    """Return what is wanted, entity by entity."""
+    """Return the requested changes, entity by entity."""
     return [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
 
 
 def lines_of(made: Sequence[Made], by: Event) -> list[Event]:
-    """Return a line for each change, with who made it."""
+    """Return a line for each change, with its author."""
     return [{**_line_of(one), **by} for one in made]
 
 

@@ -15,7 +15,7 @@ from proxy.quota_admin.audit.file import AuditFile
 
 KEPT_LINES_MAX: Final = 10_000
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Without a file."""
+"""Limit without a file."""
 
 
 class _Keeper(Protocol):
@@ -24,16 +24,16 @@ class _Keeper(Protocol):
     last: Link
 
     def append(self, lines: bytes, last: Link) -> None:
-        """Keep whole lines."""
+        """Store whole lines."""
 
     def lines_back(self) -> Iterator[bytes]:
         """Yield them, the last one first."""
 
     def lines(self) -> Iterator[bytes]:
-        """Yield them in their order."""
+        """Yield them in order."""
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the storage."""
 
 
 class _Memory:
@@ -103,7 +103,7 @@ class AuditLog:
         """Write lines, and return the number of the first when they are on the disk.
 
         Raises:
-            AuditUnavailable: they are not.
+            AuditUnavailable: they could not be written.
         """
         await self._is_open.wait()
         async with self._one_at_a_time:
@@ -128,11 +128,11 @@ class AuditLog:
         return [json.loads(line) for line in lines]
 
     async def history_lines(self, *, limit: int, before: int | None = None, after: int = 0) -> list[bytes]:
-        """The same, as they are written."""
+        """Return the same, undecoded."""
         return await asyncio.to_thread(lambda: list(history(self._keeper.lines_back(), limit=limit, before=before, after=after)))
 
     async def verify(self) -> Verdict:
-        """Check the whole chain; takes its time with a long one."""
+        """Check the whole chain, which takes long when it is long."""
         return await asyncio.to_thread(lambda: verify(self._keeper.lines()))
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class AuditLog:
 
 
 def history(lines_back: Iterator[bytes], *, limit: int, before: int | None = None, after: int = 0) -> Iterator[bytes]:
-    """Yield the lines that are wanted, the last one first; what is no line is passed over."""
+    """Yield the selected lines, the last one first; invalid lines are skipped."""
     left = limit
     for line in lines_back:
         fields = read_line(line)
