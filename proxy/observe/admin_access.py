@@ -1,7 +1,7 @@
 """Access rules of the admin port.
 
-Health and metrics are open to every client that reaches the port, but metrics name clients only to this machine and to holders of a token.
-All other pages require a token; where none is configured, this machine may read them. A web page in a browser on this machine cannot use
+Health and metrics are open to every client that reaches the port, but metrics name clients only to this host and to holders of a token.
+All other pages require a token; without configured tokens, this host may read them. A web page in a browser on this host cannot use
 the port: it has no token, its host name is not that of the port, and browsers send the origin of a change.
 """
 
@@ -25,10 +25,10 @@ class Access:
     """Decides whether a request is allowed.
 
     Args:
-        tokens: the valid ones.
-        open_quotas: whether other machines may read pages where no token is configured.
-        open_names: whether /metrics names clients in every answer.
-        is_local: whether an address is this machine's own.
+        tokens: the valid tokens.
+        open_quotas: whether other hosts may read pages when no token is configured.
+        open_names: whether /metrics always names clients.
+        is_local: whether an address belongs to this host.
     """
 
     def __init__(self, tokens: Tokens, *, open_quotas: bool, open_names: bool = False, is_local: Callable[[str], bool]) -> None:
@@ -38,18 +38,18 @@ class Access:
         self._is_local = is_local
 
     def sees_names(self, request: web.Request) -> bool:
-        """Return whether the metrics that answer a request may name clients."""
+        """Return whether the metrics for a request may name clients."""
         return self._open_names or self.is_known(request)
 
     def is_known(self, request: web.Request) -> bool:
-        """Return whether a request comes with a token that counts, or from this machine by its own name."""
+        """Return whether a request has a valid token, or comes from this host by its own name."""
         return self._holder(request) is not None or self._strangeness(request) is None
 
     def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Requester:
-        """Return who asks to look at something.
+        """Return the requester of a page.
 
         Raises:
-            web.HTTPForbidden: they may not.
+            web.HTTPForbidden: not authorized.
         """
         holder = self._holder(request)
         if holder is not None:
@@ -61,11 +61,11 @@ class Access:
         return _asker(request, None, "read")
 
     def writer(self, request: web.Request) -> Requester:
-        """Return who asks to change something; whether they may is the authorizer's to say.
+        """Return the requester of a change; the authorizer decides whether it is allowed.
 
         Raises:
-            web.HTTPForbidden: a request of this kind may not.
-            web.HTTPUnsupportedMediaType: what comes is not JSON.
+            web.HTTPForbidden: not allowed for requests of this kind.
+            web.HTTPUnsupportedMediaType: the body is not JSON.
         """
         if request.content_type != _JSON:
             raise web.HTTPUnsupportedMediaType(reason=f"send JSON, with Content-Type: {_JSON}")
@@ -78,7 +78,7 @@ class Access:
         return _asker(request, None, None)
 
     def _holder(self, request: web.Request) -> tuple[str, Right] | None:
-        """A token counts where it cannot have been read on its way."""
+        """Return the holder of a valid token. A token is invalid where it could be read in transit."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not (request.secure or self._is_local(request.remote or "")):
             return None
@@ -90,10 +90,10 @@ class Access:
             raise web.HTTPForbidden(reason=reason)
 
     def _strangeness(self, request: web.Request) -> str | None:
-        """Return why a request does not count as one of this machine; None: it does."""
+        """Return why a request does not count as one of this host; None: it does."""
         if not self._is_local(request.remote or ""):
             return "only with a token and TLS, or on this machine"
-        # A page whose own name was pointed at this address (DNS rebinding) comes with that name as the host.
+        # A page whose name resolves to this address (DNS rebinding) sends that name as the host.
         host = request.url.host or ""
         if host != "localhost" and ip_of(host) is None:
             return "ask by IP address or localhost"
@@ -101,7 +101,7 @@ class Access:
 
 
 def is_loopback(remote: str) -> bool:
-    """Return whether an address is this machine's own."""
+    """Return whether an address belongs to this host."""
     address = ip_of(remote)
     mapped = getattr(address, "ipv4_mapped", None)
     return address is not None and (mapped or address).is_loopback

@@ -135,7 +135,7 @@ async def _body(request: web.Request, kind: type[Any]) -> Any:
 
 
 def _quotas_page(entries: Mapping[EntityKey, Mapping[str, float]]) -> bytes:
-    """Return the page, made entity by entity: to encode thousands in one call would keep the interpreter from the event loop."""
+    """Return the page, encoded entity by entity: encoding thousands in one call would block the event loop's thread."""
     parts = [json.dumps({"entity": dict(entity), "values": _values(values)}) for entity, values in entries.items()]
     return f'{{"quotas": [{", ".join(parts)}]}}'.encode()
 

@@ -28,9 +28,9 @@ from proxy.telemetry.status import IpRate
 from proxy.tls.keeper import ContextKeeper
 
 GROUPS_SHOWN_MAX: Final = 1_000
-"""On a page of /quotas."""
+"""Maximum on a page of /quotas."""
 CONNECTIONS_SHOWN_MAX: Final = 1_000
-"""On a page of /connections."""
+"""Maximum on a page of /connections."""
 IPS_SHOWN_MAX: Final = 100
 PAGES: Final = "/metrics /healthz /readyz /quotas /connections"
 ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/history /admin/history/verify"
@@ -44,17 +44,17 @@ _BODY_BYTES_MAX: Final = 1024 * 1024
 
 
 class AdminHttp:
-    """Serves the admin port on the loop that it is started on; pages are made in a thread.
+    """Serves the admin port on the event loop on which it is started; pages are made in a thread.
 
     Args:
         shown: the source of pages: this process, or workers.
         address: host and port; port 0 takes any free one.
-        open_quotas: whether other machines may see /quotas and /connections, where there are no tokens.
-        open_names: whether /metrics names clients in every answer, not only to this machine and holders of a token.
-        tokens: allow to see more, and to change quotas.
+        open_quotas: whether other hosts may see /quotas and /connections when there are no tokens.
+        open_names: whether /metrics always names clients, not only for this host and holders of a token.
+        tokens: tokens that allow reading more, and changing quotas.
         changes: makes the pages about stored quotas; None: there are none.
         tls: the certificate; None: plain HTTP.
-        is_local: whether an address is this machine's own.
+        is_local: whether an address belongs to this host.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class AdminHttp:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> HostPort:
-        """Listen; return where.
+        """Listen; return the bound address.
 
         Raises:
-            StartError: the address cannot be listened on.
+            StartError: the address cannot be bound.
         """
         self._runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -116,7 +116,7 @@ class AdminHttp:
         return application
 
     def _context(self) -> ssl.SSLContext | None:
-        """One context that hands every handshake on to the newest."""
+        """Return one context that passes every handshake to the newest one."""
         if self._tls is None:
             return None
         keeper, context = self._tls, self._tls.context
@@ -139,7 +139,7 @@ class AdminHttp:
         return response
 
     def _not_found(self, request: web.Request) -> web.Response:
-        """A request without rights does not learn which pages exist."""
+        """Return 404, for a request without rights as well, so that it does not learn which pages exist."""
         try:
             self._access.reader(request, can_be_opened=True)
         except web.HTTPForbidden as error:
@@ -158,7 +158,7 @@ class AdminHttp:
         checks = [*self._control.readiness(), *(await self._source.pulse()).checks]
         ready = all(check.ok for check in checks)
         logins = [login._asdict() for login in self._control.logins()]
-        if not self._access.is_known(request):  # details quote names: of users in the quota file, of brokers
+        if not self._access.is_known(request):  # details contain names: of users in the quota file, of brokers
             checks = [check._replace(detail="") for check in checks]
             logins = [{**login, "detail": ""} for login in logins]
         return json_page({"ready": ready, "checks": [check._asdict() for check in checks], "logins": logins}, status=200 if ready else 503)
@@ -181,7 +181,7 @@ class AdminHttp:
         return web.Response(body=page, content_type="application/json")
 
     def _busiest_ips(self) -> Sequence[IpRate]:
-        """Return them as they were less than a second ago: to work their rates out takes the loop some milliseconds."""
+        """Return the addresses of less than a second ago: computing their rates takes some milliseconds on the event loop."""
         now_ms = self._control.now_ms()
         if now_ms - self._ips_ms >= SHARED_MS:
             self._ips_ms, self._ips = now_ms, self._control.busiest_ips(IPS_SHOWN_MAX)

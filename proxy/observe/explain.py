@@ -1,4 +1,4 @@
-"""The page /explain: the quota that applies to a client, its present use, and the clients that share it."""
+"""The page /explain: the quota that applies to a client, its current usage, and the clients that share it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quota.names import kept_name
 from sluice.client_quota_entity import ClientQuotaEntity
 
 SHARERS_MAX: Final = 20
-"""Clients that are named; the others are counted."""
+"""Maximum number of clients that are named; the others are counted."""
 
 _TYPES: Final = dict(zip(CLIENT_KEYS, ClientQuotaType, strict=True))
 Quotas = Mapping[EntityKey, Mapping[str, float]]
@@ -29,18 +29,18 @@ class NobodyAnswersError(Exception):
 async def explain(
     source: PageSource, quotas: Quotas, user: str | None, client_id: str | None, ip: str | None, listener: str = "", address: str = ""
 ) -> dict[str, Any]:
-    """Return the page; on the loop's thread, and without a change to any sensor.
+    """Return the page; on the event loop's thread, without changing a sensor.
 
     Args:
         source: the running proxy.
-        quotas: as they are kept.
-        user: None: who did not log in.
+        quotas: the stored quotas.
+        user: None: a client without a login.
         client_id: None: none.
-        ip: an address, alone.
-        listener, address: where the client comes in, for switches and declared groups that look at that.
+        ip: an IP address, without user and client-id.
+        listener, address: of the client, for switches and declared groups that depend on them.
 
     Raises:
-        NobodyAnswersError: there is none to ask.
+        NobodyAnswersError: no worker answers.
     """
     control = source.control
     kept = {ClientQuotaEntity(entity): values for entity, values in quotas.items()}

@@ -15,7 +15,7 @@ class Health:
         self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES_MAX)
 
     def complaint(self, internal_errors: int, now_ms: int) -> str | None:
-        """Return what is wrong, or None; `internal_errors` is the count since the process began."""
+        """Return the problem, or None; `internal_errors` is the count since the process began."""
         while len(self._samples) > 1 and now_ms - self._samples[1][0] >= MINUTE_MS:
             self._samples.popleft()
         since_ms, before = self._samples[0] if self._samples else (now_ms, 0)

@@ -1,4 +1,4 @@
-"""Sources of the admin port's pages: this process, or workers that are asked."""
+"""Sources of the admin port's pages: this process, or workers that are queried."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from proxy.telemetry.status import ReadinessCheck
 
 
 class Pulse(NamedTuple):
-    """Figures of the data path that health and readiness depend on."""
+    """Values of the data path on which health and readiness depend."""
 
     internal_errors: int
-    """Since the start, of all processes."""
+    """Of all processes, since the start."""
     checks: Sequence[ReadinessCheck]
-    """About workers."""
+    """The checks of workers."""
 
 
 @runtime_checkable
 class PageSource(Protocol):
-    """The source of the admin port's pages. Its methods are called on the loop's thread; long work is done in another thread."""
+    """The source of the admin port's pages. Its methods are called on the event loop's thread; long work is done in another thread."""
 
     control: ControlState
 
     async def snapshot(self) -> Snapshot:
-        """Return what /metrics is made of."""
+        """Return the data of /metrics."""
 
     async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
-        """Return a page of /quotas: at most `limit` groups behind `after`."""
+        """Return a page of /quotas: at most `limit` groups after `after`."""
 
     async def connections_page(self, head: Mapping[str, Any], after: int, limit: int) -> bytes:
-        """Return a page of /connections: `head` without the number of open ones, and at most `limit` with a number above `after`."""
+        """Return a page of /connections: `head`, the number of open ones, and at most `limit` with a number above `after`."""
 
     async def client_answers(self, question: ClientQuestion) -> list[ClientAnswer]:
-        """Return what each process that relays knows of a client's groups; [] when none answers."""
+        """Return the groups of a client in each process; [] when no worker answers."""
 
     async def pulse(self) -> Pulse:
-        """Return what is to be known for /healthz and /readyz."""
+        """Return the values for /healthz and /readyz."""
 
 
 class OneProcess:
@@ -54,7 +54,7 @@ class OneProcess:
         self._state = state
 
     async def snapshot(self) -> Snapshot:
-        """Return how things stand."""
+        """Return the current state."""
         return take_snapshot(self._state)
 
     async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
@@ -63,7 +63,7 @@ class OneProcess:
         return await asyncio.to_thread(lambda: quotas_json(head, rows_page(managers, after, limit, now_ms)))
 
     async def connections_page(self, head: Mapping[str, Any], after: int, limit: int) -> bytes:
-        """Return a page; connections are looked at in a thread."""
+        """Return a page; connections are encoded in a thread."""
         whole = {"open": self._state.counters.connections_open, **head}
         return await asyncio.to_thread(
             lambda: connections_json(whole, map(shown_connection, self._state.connections(after, limit + 1)), limit)
@@ -79,5 +79,5 @@ class OneProcess:
 
 
 def source_of(shown: ProxyState | PageSource) -> PageSource:
-    """Return what shows a process that does everything, or what stands for several workers as it is: it loads what they need."""
+    """Return the source of a single process, or `shown` when it is the source for several workers."""
     return shown if isinstance(shown, PageSource) else OneProcess(shown)

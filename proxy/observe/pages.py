@@ -1,4 +1,4 @@
-"""Pages in JSON, and the parameters that select a part of one."""
+"""JSON pages, and the parameters that select a part of one."""
 
 import json
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ _DIGITS_MAX: Final = 15
 
 
 def json_page(page: Mapping[str, Any], *, status: int = 200) -> web.Response:
-    """Return a page; what JSON has no number for was made something else before."""
+    """Return a page; values without a JSON form were converted before."""
     return web.Response(status=status, body=json.dumps(page).encode(), content_type="application/json")
 
 
 def number_in(request: web.Request, name: str, otherwise: int) -> int:
-    """Return a whole number of the query, or `otherwise` where it is not given.
+    """Return an integer of the query, or `otherwise` when it is missing.
 
     Raises:
-        web.HTTPBadRequest: it is none.
+        web.HTTPBadRequest: it is not an integer.
     """
     text = request.query.get(name)
     if text is None:
@@ -29,9 +29,9 @@ def number_in(request: web.Request, name: str, otherwise: int) -> int:
 
 
 def limit_in(request: web.Request, most: int) -> int:
-    """Return how many entries a page is to have: `limit` of the query, from 1 to `most`, which it is where it is not given.
+    """Return the number of entries of a page: `limit` of the query, from 1 to `most`, by default `most`.
 
     Raises:
-        web.HTTPBadRequest: it is no number.
+        web.HTTPBadRequest: it is not a number.
     """
     return max(1, min(number_in(request, "limit", most), most))

@@ -1,6 +1,6 @@
-"""`sluice run --profile`: the time of the loop's thread by stage.
+"""`sluice run --profile`: the time of the event loop's thread by stage.
 
-cProfile measures it, which makes Python calls about twice as expensive: read the shares, not the microseconds.
+cProfile measures it, which makes Python calls about twice as expensive, so only the shares are meaningful.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
         "pauses, timers, ends",
         ("proxy/net/connection.py", "proxy/net/relay/flow.py", "proxy/net/throttled_channels.py", "proxy/net/connection_deadlines.py"),
     ),
-    ("channels", ("proxy/net/",)),  # uvloop's write is compiled: its time is the caller's
+    ("channels", ("proxy/net/",)),  # uvloop's write is compiled, so its time counts for the caller
     (
         "metrics and admin",
         ("proxy/observe/", "proxy/app/data_path_state.py", "proxy/app/control_plane_state.py", "proxy/telemetry/counters.py"),
@@ -45,21 +45,21 @@ class Stage(NamedTuple):
 
 
 class Profiler:
-    """Profiles the thread it is started on."""
+    """Profiles the thread on which it is started."""
 
     def __init__(self) -> None:
         self._profile = cProfile.Profile()
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._profile.enable()
 
     def report(self, requests: int) -> str:
-        """End; return the profile as text."""
+        """Stop; return the profile as text."""
         return render(self.stop(), requests)
 
     def stop(self) -> list[Stage]:
-        """End; return the stages, the most expensive first."""
+        """Stop; return the stages, the most expensive first."""
         self._profile.disable()
         seconds: dict[str, float] = {}
         calls: dict[str, int] = {}
@@ -71,7 +71,7 @@ class Profiler:
 
 
 def render(stages: list[Stage], requests: int) -> str:
-    """The profile as text: share, seconds, calls and microseconds per request of each stage."""
+    """Return the profile as text: share, seconds, calls and microseconds per request of each stage."""
     total_s = sum(stage.seconds for stage in stages) or 1.0
     lines = [f"{'stage':<28}{'share':>8}{'seconds':>10}{'calls':>12}{'us/request':>12}"]
     for stage in stages:

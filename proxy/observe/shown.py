@@ -1,10 +1,10 @@
-"""Groups, managers and clients as pages read them: implemented by live objects and by reports of other processes."""
+"""Groups, managers and clients in the form that pages read, implemented by live objects and by reports of other processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 Urgency = tuple[bool, bool, float]
-"""Groups that are being throttled come first, then those with a bound, then those with the most units since the start."""
+"""Sort key: groups that are being throttled first, then those with a bound, then by units since the start."""
 
 
 class ShownGroup(Protocol):
@@ -12,15 +12,15 @@ class ShownGroup(Protocol):
 
     @property
     def broker(self) -> str:
-        """Node id, HOST:PORT while it is not known, or "cluster"."""
+        """Node id, HOST:PORT while unknown, or "cluster"."""
 
     @property
     def quota_type(self) -> str:
-        """Kafka's name of it."""
+        """Kafka's name of the quota type."""
 
     @property
     def name(self) -> str:
-        """What the members have in common."""
+        """The common tags of the members."""
 
     @property
     def bound(self) -> float:
@@ -31,13 +31,13 @@ class ShownGroup(Protocol):
         """Whether it has a bound."""
 
     def urgency(self, now_ms: int) -> Urgency:
-        """Return what groups are chosen by where there are too many; changes nothing."""
+        """Return the sort key for the selection of groups; changes no state."""
 
     def rate(self, now_ms: int) -> float:
-        """Return units per second; changes nothing."""
+        """Return units per second; changes no state."""
 
     def tokens(self, now_ms: int) -> float | None:
-        """Return the balance of a token bucket; None: it is none. Changes nothing."""
+        """Return the balance of a token bucket; None: it is not one. Changes no state."""
 
 
 class ShownManager(Protocol):
@@ -45,15 +45,15 @@ class ShownManager(Protocol):
 
     @property
     def broker(self) -> str:
-        """As of its groups."""
+        """As in its groups."""
 
     @property
     def quota_type(self) -> str:
-        """Kafka's name of it."""
+        """Kafka's name of the quota type."""
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
 
     @property
     def groups_overflowed(self) -> int:
@@ -61,16 +61,16 @@ class ShownManager(Protocol):
 
     @property
     def exempt_total(self) -> float | None:
-        """Request time that no quota applies to, in percent-seconds since the start; None: this type has none."""
+        """Exempt request time in percent-seconds since the start; None: this type has none."""
 
     def exempt_rate(self, now_ms: int) -> float:
-        """Return the same in percent now, 0 where the type has none; changes nothing."""
+        """Return the current exempt request time in percent, 0 when the type has none; changes no state."""
 
     def views(self) -> Iterable[ShownGroup]:
-        """Return the groups that a page can show, each put together when it is asked for."""
+        """Return the groups that a page can show, each made on demand."""
 
     def rest_rate(self) -> float:
-        """Return what groups that `views` leaves out use together, in units per second."""
+        """Return the usage of the groups that `views` leaves out, in units per second."""
 
 
 class ShownUsage(Protocol):
@@ -78,11 +78,11 @@ class ShownUsage(Protocol):
 
     @property
     def user(self) -> str:
-        """Its name as it is kept."""
+        """Its name, shortened as in tables."""
 
     @property
     def client_id(self) -> str:
-        """Its client-id as it is kept."""
+        """Its client-id, shortened as in tables."""
 
     @property
     def produce_bytes(self) -> int:
@@ -90,11 +90,11 @@ class ShownUsage(Protocol):
 
     @property
     def fetch_bytes(self) -> int:
-        """Bytes of answers to Fetch."""
+        """Bytes of responses to Fetch."""
 
     @property
     def request_ns(self) -> float:
-        """Time of the brokers' threads, as it is charged."""
+        """Request time as charged."""
 
     @property
     def requests(self) -> Sequence[int]:
@@ -102,12 +102,12 @@ class ShownUsage(Protocol):
 
     @property
     def throttled_requests(self) -> Mapping[tuple[str, str], int]:
-        """By quota type and the rule that matched."""
+        """By quota type and matching rule."""
 
     @property
     def throttle_ms(self) -> Mapping[tuple[str, str], int]:
-        """By quota type and the rule that matched."""
+        """By quota type and matching rule."""
 
     @property
     def exempt_bytes_total(self) -> int:
-        """Bytes that passed while no quota applied to the user by name."""
+        """Bytes in periods in which the user was exempt."""

@@ -1,4 +1,4 @@
-"""A snapshot of the proxy: lists copied in one step on the loop's thread, for work in another thread."""
+"""A snapshot of the proxy: lists copied at once on the event loop's thread, for work in another thread."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from quota.groups.group import QuotaGroup
 
 GROUPS_MAX: Final = 50_000
-"""More groups are counted, and not looked at for series."""
+"""More groups are counted, without series."""
 
 
 class GroupView(NamedTuple):
-    """A live group with its broker and quota type: a `ShownGroup`. Reading from the live group never changes it."""
+    """A live group with its broker and quota type: a `ShownGroup`. Reading never changes the group."""
 
     broker: str
     quota_type: str
@@ -37,7 +37,7 @@ class GroupView(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the members have in common."""
+        """The common tags of the members."""
         return group_name(self.group.tags)
 
     @property
@@ -56,31 +56,31 @@ class GroupView(NamedTuple):
         return rule_of(self.group.tags, self.manager.rules, custom_callback=self.manager.custom_callback, limited=self.is_limited)
 
     def urgency(self, now_ms: int) -> Urgency:
-        """Return what groups are chosen by where there are too many; changes nothing."""
+        """Return the sort key for the selection of groups; changes no state."""
         group = self.group
         return group.throttled_until_ms > now_ms, group.bound < UNLIMITED, group.recorded_total
 
     @property
     def measures_all(self) -> bool:
-        """Whether its rate is that of all processes; otherwise of this one alone."""
+        """Whether its rate is that of all processes; otherwise of this one only."""
         return isinstance(self.group, Shared) and self.group.measures_all
 
     @property
     def own_total(self) -> float:
-        """Units that this process recorded itself since the start."""
+        """Units that this process recorded since the start."""
         return self.group.own_total if isinstance(self.group, Shared) else self.group.recorded_total
 
     def rate(self, now_ms: int) -> float:
-        """Return units per second; changes nothing."""
+        """Return units per second; changes no state."""
         return self.group.rate(now_ms)
 
     def tokens(self, now_ms: int) -> float | None:
-        """Return the balance of a token bucket; None: it is none. Changes nothing."""
+        """Return the balance of a token bucket; None: it is not one. Changes no state."""
         return self.group.tokens(now_ms) if isinstance(self.group, MutationGroup) else None
 
 
 class ManagerView(NamedTuple):
-    """A live manager with its broker and the groups that it had: a `ShownManager`."""
+    """A live manager with its broker and its groups at that time: a `ShownManager`."""
 
     broker: str
     quota_type: str
@@ -88,16 +88,16 @@ class ManagerView(NamedTuple):
     groups: list[Any]
 
     def view(self, group: QuotaGroup | MutationGroup) -> GroupView:
-        """Return one of the groups with where it belongs."""
+        """Return the view of one group."""
         return GroupView(self.broker, self.quota_type, self.manager, group)
 
     def views(self) -> Iterator[GroupView]:
-        """Return the groups with where they belong."""
+        """Yield the views of the groups."""
         return map(self.view, self.groups)
 
     @property
     def group_count(self) -> int:
-        """How many groups there were."""
+        """Number of groups."""
         return len(self.groups)
 
     @property
@@ -107,17 +107,17 @@ class ManagerView(NamedTuple):
 
     @property
     def exempt_total(self) -> float | None:
-        """Request time that no quota applies to, in percent-seconds since the start; None: this type has none."""
+        """Exempt request time in percent-seconds since the start; None: this type has none."""
         manager = self.manager
         return manager.exempt_request_time.recorded_total if isinstance(manager, ClientRequestQuotaManager) else None
 
     def exempt_rate(self, now_ms: int) -> float:
-        """Return the same in percent now, 0 where the type has none; changes nothing."""
+        """Return the current exempt request time in percent, 0 when the type has none; changes no state."""
         manager = self.manager
         return manager.exempt_request_time.rate(now_ms) if isinstance(manager, ClientRequestQuotaManager) else 0.0
 
     def rest_rate(self) -> float:
-        """Nothing is left out."""
+        """Return 0: no group is left out."""
         return 0.0
 
 
@@ -136,9 +136,9 @@ class WorkerFigures(NamedTuple):
 
     number: int
     is_stale: bool
-    """It did not answer of late: these are its last figures."""
+    """Whether it did not answer recently, so that these are its last values."""
     process: WorkerProcess | None
-    """None: it never answered."""
+    """None: it has never answered."""
     connections_open: int
 
 
@@ -152,7 +152,7 @@ class Snapshot(NamedTuple):
     broker_threads: int | None
     managers: Sequence[ShownManager]
     usages: Sequence[ShownUsage]
-    """The last one is of all those that are not counted one by one."""
+    """The last one is that of all clients that are not counted separately."""
     traffic: Traffic
     source: SourceStatus
     callback: CallbackStatus
@@ -161,30 +161,30 @@ class Snapshot(NamedTuple):
     switches: Mapping[str, SwitchMode]
     exempt: tuple[str, ...]
     workers: Sequence[WorkerFigures] = ()
-    """None where one process does everything."""
+    """Empty for a single process."""
     worker_stalls: int = 0
-    """Lags of all workers that were long enough to have their stack logged."""
+    """Number of lags of all workers that were long enough to log the stack."""
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return sum(view.group_count for view in self.managers)
 
     @property
     def groups(self) -> Iterator[ShownGroup]:
-        """The groups, at most 50,000, each put together when it is asked for: all at once would hold the loop up."""
+        """Yield the groups, at most 50,000, each made on demand, since making all at once would block the event loop."""
         return islice((view for manager in self.managers for view in manager.views()), GROUPS_MAX)
 
 
 def take_snapshot(state: ProxyState) -> Snapshot:
-    """Return how things stand; on the loop's thread, since groups come and go there."""
+    """Return the current state; on the event loop's thread, where groups are added and removed."""
     return control_snapshot(state)._replace(
         managers=take_managers(state), usages=state.usages.snapshot(), traffic=state.traffic(), callback=state.callback()
     )
 
 
 def control_snapshot(control: ControlState) -> Snapshot:
-    """Return a snapshot of what is there once, without groups, clients and traffic; on the loop's thread."""
+    """Return a snapshot of the state that exists once, without groups, clients and traffic; on the event loop's thread."""
     return Snapshot(
         control.mode(),
         control.scope(),
@@ -204,7 +204,7 @@ def control_snapshot(control: ControlState) -> Snapshot:
 
 
 def take_managers(state: DataState) -> list[ManagerView]:
-    """Return every manager with the groups that it has; on the loop's thread."""
+    """Return every manager with its groups; on the event loop's thread."""
     return [
         ManagerView(broker.label, quota_type.value, manager, list(manager.groups()))
         for broker in state.brokers()

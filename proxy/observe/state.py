@@ -46,40 +46,40 @@ class BrokerQuotas(NamedTuple):
     """The managers of one broker, or of all brokers together, whose label is "cluster"."""
 
     label: str
-    """Node id, or HOST:PORT while it is not known."""
+    """Node id, or HOST:PORT while unknown."""
     managers: "Mapping[ClientQuotaType, QuotaManager]"
 
 
 class DataState(Protocol):
-    """The data path of a process. All members but `usages` and `counters` are read on the loop's thread."""
+    """The data path of a process. All members but `usages` and `counters` are read on the event loop's thread."""
 
     counters: Counters
     usages: UsageTable
 
     def now_ms(self) -> int:
-        """Return the monotonic time that sensors know."""
+        """Return the monotonic time of sensors, in ms."""
 
     def brokers(self) -> Iterable[BrokerQuotas]:
-        """Return the managers of every broker met so far, and those of the cluster."""
+        """Return the managers of every broker so far, and those of the cluster."""
 
     def callback(self) -> CallbackStatus:
         """Return the state of the operator's callback."""
 
     def traffic(self) -> Traffic:
-        """Return what passed so far."""
+        """Return the traffic so far."""
 
     def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
         """Return the open connections with a number above `after` in the order of their numbers, at most `count`; from any thread."""
 
     def standing(self, principal: "KafkaPrincipal", client_id: str, listener: str, address: str) -> "Standing":
-        """Return what declared groups and switches make of a client that comes in at a listener, from an address."""
+        """Return the declared groups and switches that apply to a client of a listener and address."""
 
     def clients(self) -> "Iterable[tuple[KafkaPrincipal, str]]":
-        """Return principal and client-id of the open connections; of one with several client-ids each. Principals know their groups."""
+        """Return principal and client-id of the open connections; several pairs for one with several client-ids."""
 
 
 class ControlState(Protocol):
-    """The state that exists once, whatever the number of workers. All members but `counters` are read on the loop's thread."""
+    """The state that exists once, whatever the number of workers. All members but `counters` are read on the event loop's thread."""
 
     counters: Counters
 
@@ -90,13 +90,13 @@ class ControlState(Protocol):
         """Return "broker" or "cluster"."""
 
     def now_ms(self) -> int:
-        """Return the monotonic time that sensors know."""
+        """Return the monotonic time of sensors, in ms."""
 
     def wall_time_s(self) -> float:
-        """Return seconds since the epoch, for labels."""
+        """Return seconds since the epoch, for display."""
 
     def broker_threads(self) -> int | None:
-        """Return how many threads serve requests behind one label of `brokers`; None: the operator did not say."""
+        """Return the number of threads that serve requests behind one label of `brokers`; None: not configured."""
 
     def quota_source(self) -> SourceStatus:
         """Return the state of the quota source."""
@@ -105,23 +105,23 @@ class ControlState(Protocol):
         """Return the switches of enforcement by target, the broadest first."""
 
     def exempt(self) -> Iterable[str]:
-        """Return the principals that no quota applies to."""
+        """Return the principals without quotas."""
 
     def readiness(self) -> Sequence[ReadinessCheck]:
-        """Return the conditions: listeners bound, an upstream answered lately, quota source fresh."""
+        """Return the checks: listeners bound, a broker answered recently, quotas up to date."""
 
     def logins(self) -> Sequence[LoginStatus]:
-        """Return how it stands with Sluice's own accounts at the brokers; none of them is a condition."""
+        """Return the states of Sluice's own logins at the brokers; readiness depends on none of them."""
 
     def admission(self) -> AdmissionStatus:
-        """Return how it stands with the quotas on connections; changes no rate."""
+        """Return the state of the quotas on connections; changes no rate."""
 
     def busiest_ips(self, count: int) -> Sequence[IpRate]:
-        """Return the addresses that open connections fastest, at most `count`; changes no rate."""
+        """Return the addresses with the highest rates of connections, at most `count`; changes no rate."""
 
     def rates_of(self, ip: str) -> Sequence[IpRate]:
-        """Return how fast one address opens connections, at each broker where it is known; changes no rate."""
+        """Return the connection rates of one address, for each broker; changes no rate."""
 
 
 class ProxyState(DataState, ControlState, Protocol):
-    """The state of a single process, as `App` offers it."""
+    """The state of a single process, implemented by `App`."""

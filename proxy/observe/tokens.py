@@ -1,4 +1,4 @@
-"""The tokens of the admin port. A process without an admin port imports this file, but no HTTP server."""
+"""The tokens of the admin port. A process without an admin port imports this file, and no HTTP server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Tokens:
     """The valid tokens, stored as digests."""
 
     def __init__(self, configured: Iterable[AdminToken] = ()) -> None:
-        """Read them.
+        """Read the configured tokens.
 
         Raises:
             CredentialsError: one cannot be read.
@@ -26,7 +26,7 @@ class Tokens:
         self.read(configured)
 
     def read(self, configured: Iterable[AdminToken]) -> None:
-        """Read them again; where one cannot be read, those from before stay valid.
+        """Read them again; when one cannot be read, the previous ones stay valid.
 
         Raises:
             CredentialsError: one cannot be read.
@@ -37,7 +37,7 @@ class Tokens:
         return bool(self._known)
 
     def holder(self, presented: bytes) -> tuple[str, Right] | None:
-        """Return name and right of a token; takes as long for a wrong one as for a right one."""
+        """Return name and right of a token, in a time that does not depend on the token."""
         digest, found = _digest(presented), None
         for known, name, right in self._known:
             if hmac.compare_digest(known, digest):

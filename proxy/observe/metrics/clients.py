@@ -19,14 +19,14 @@ from proxy.telemetry.counters import OTHER
 GROUP_SERIES: Final = 3
 """Limit, rate and utilization."""
 OTHER_SERIES_MAX: Final = 150
-"""What `__other__` may need: two directions, every API, every quota type and its rule."""
+"""Series that `__other__` may need: two directions, every API, every quota type and its rule."""
 
 _BYTES, _REQUESTS, _REQUEST_NS, _THROTTLED, _THROTTLE_MS = "bytes", "requests", "request_ns", "throttled", "throttle_ms"
 _UNITS_PER_SECOND: Final = {_THROTTLE_MS: 1_000, _REQUEST_NS: 1_000_000_000}
 
 
 class ClientFamilies:
-    """Makes the families of one scrape after another, and keeps between them which clients were folded."""
+    """Makes the families of each scrape, and remembers between them which clients were folded."""
 
     def __init__(self) -> None:
         self._fold: Fold[tuple[str, str]] = Fold(_without_rule)
@@ -43,7 +43,7 @@ class ClientFamilies:
         yield from self._counts(snapshot)
 
     def sums(self, snapshot: Snapshot) -> Iterator[Metric]:
-        """Return the families without any name."""
+        """Return the families without names."""
         yield from _group_counts(snapshot, 0)
         yield from _counters([((OTHER, OTHER), _sums(snapshot.usages))])
         yield from self._counts(snapshot)
@@ -56,10 +56,10 @@ class ClientFamilies:
     def _usage_families(self, usages: Sequence[ShownUsage], series_max: int) -> Iterator[Metric]:
         *named, overflow = usages
         shown: dict[tuple[str, str], dict[Labels, int]] = {}
-        for usage in heapq.nlargest(series_max, named, key=_traffic):  # sorting all would hold the interpreter for too long
+        for usage in heapq.nlargest(series_max, named, key=_traffic):  # sorting all would hold the interpreter lock for too long
             series = series_of(usage)
             if len(series) > series_max:
-                break  # no smaller one slips in before a busier one
+                break  # no client may come before a busier one
             shown[usage.user, usage.client_id] = series
             series_max -= len(series)
         folded = {who: usage for usage in named if (who := (usage.user, usage.client_id)) not in shown}
@@ -69,7 +69,7 @@ class ClientFamilies:
 
 
 def series_of(usage: ShownUsage) -> dict[Labels, int]:
-    """Return what a usage shows: a value for each thing that it did at all."""
+    """Return the series of a usage: one value for each kind of usage that is not 0."""
     series: dict[Labels, int] = {}
     for direction, value in (("produce", usage.produce_bytes), ("fetch", usage.fetch_bytes)):
         if value:
@@ -87,7 +87,7 @@ def series_of(usage: ShownUsage) -> dict[Labels, int]:
 
 
 def _without_rule(labels: Labels) -> Labels:
-    """Return the labels under which `__other__` counts what `labels` name: rules are as many as quotas."""
+    """Return the labels of `__other__` for `labels`, without the rule, since there are as many rules as quotas."""
     kind, *others = labels
     return (kind, others[0], OTHER) if kind in (_THROTTLED, _THROTTLE_MS) else labels
 
@@ -97,13 +97,13 @@ def _traffic(usage: ShownUsage) -> tuple[int, int]:
 
 
 def _sums(usages: Sequence[ShownUsage]) -> dict[Labels, int]:
-    """Return the series of all `usages` as one. Column by column: a loop over 96 numbers of 10,000 clients would be felt."""
+    """Return the sums of all `usages`, column by column: a loop over 96 numbers of 10,000 clients would take too long."""
     sums: dict[Labels, int] = defaultdict(int)
     for direction, total in (("produce", sum(one.produce_bytes for one in usages)), ("fetch", sum(one.fetch_bytes for one in usages))):
         sums[_BYTES, direction] = total
     sums[_REQUEST_NS,] = int(sum(one.request_ns for one in usages))
     for key, column in enumerate(zip(*(one.requests for one in usages), strict=False)):
-        if key in API_NAMES:  # the columns between the known keys and the one for all others are never counted in
+        if key in API_NAMES:  # the columns between the known keys and the one for all others are always 0
             sums[_REQUESTS, API_NAMES[key]] = sum(column)
     for usage in usages:
         for (quota_type, _), count in list(usage.throttled_requests.items()):
@@ -134,7 +134,7 @@ def _most_urgent(snapshot: Snapshot, groups_max: int, now_ms: int) -> list[Shown
     """Return the groups to show: those being throttled first, then those with a bound, then by traffic."""
     if snapshot.group_count <= groups_max:
         return list(snapshot.groups)
-    return heapq.nlargest(groups_max, snapshot.groups, key=lambda view: view.urgency(now_ms))  # sorting all would hold the interpreter
+    return heapq.nlargest(groups_max, snapshot.groups, key=lambda view: view.urgency(now_ms))  # sorting all would hold the interpreter lock
 
 
 def _tokens(groups: Sequence[ShownGroup], now_ms: int) -> list[tuple[tuple[str, ...], float]]:

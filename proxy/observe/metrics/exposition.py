@@ -1,4 +1,4 @@
-"""The page /metrics: integers of the data path, rendered outside the loop, at most 2,000 series."""
+"""The page /metrics: counters of the data path, rendered outside the event loop, at most 2,000 series."""
 
 import importlib.metadata
 import threading
@@ -22,7 +22,7 @@ _VERSION: Final = importlib.metadata.version("kafka-sluice")
 
 
 class _Families(Collector):
-    """Families that are made already, in the shape that the renderer asks for."""
+    """Families that are complete, in the form that the renderer needs."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -32,7 +32,7 @@ class _Families(Collector):
 
 
 class MetricsPage:
-    """Renders one scrape at a time; may be called from any thread."""
+    """Renders one scrape at a time; any thread may call it."""
 
     def __init__(self, lag: LoopLag) -> None:
         self._lag = lag
@@ -40,7 +40,7 @@ class MetricsPage:
         self._one_at_a_time = threading.Lock()
 
     def render(self, snapshot: Snapshot, *, with_names: bool = True) -> bytes:
-        """Return the page in Prometheus' text format; not `with_names`: nothing that clients, tenants or addresses are called by."""
+        """Return the page in Prometheus' text format; without `with_names` it contains no names of clients, tenants or addresses."""
         with self._one_at_a_time:
             families = [
                 *process_families(snapshot, self._lag, _VERSION, with_names=with_names),

@@ -28,7 +28,7 @@ def counters(name: str, text: str, labels: tuple[str, ...], series: Series) -> M
 
 
 def counts(name: str, text: str, key: str, values: Mapping[str, int]) -> Metric:
-    """Return a counter for each key of a dictionary that another thread may be adding to."""
+    """Return a counter with one series for each key of a dictionary, to which another thread may be adding."""
     return counters(name, text, (key,), (((one,), value) for one, value in sorted(values.items())))
 
 
@@ -54,7 +54,7 @@ def throttle_histogram(name: str, text: str, histograms: Mapping[str, ThrottleHi
 
 
 def latency_histogram(name: str, text: str, rows: Mapping[str, list[int]]) -> Metric:
-    """Return the histogram of latencies in seconds, by API: buckets alone, without a sum."""
+    """Return the histogram of latencies in seconds, by API: only buckets, without a sum."""
     family = HistogramMetricFamily(name, text, labels=("api",))
     for api, row in sorted(rows.items()):
         buckets = [("+Inf" if edge == float("inf") else repr(edge), count) for edge, count in cumulated(row)]

@@ -1,4 +1,4 @@
-"""Families about the process as a whole: a few series each, without names of clients."""
+"""Families on the process as a whole: a few series each, without names of clients."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,13 +12,13 @@ from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, Mete
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import AdmissionStatus, Traffic
 
-_BARE = CollectorRegistry()  # collectors register themselves somewhere; this one is not read
+_BARE = CollectorRegistry()  # collectors register themselves; this registry is not read
 _PROCESS = ProcessCollector(registry=_BARE)
 _GC = GCCollector(registry=_BARE)
 
 
 def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_names: bool = True) -> Iterator[Metric]:
-    """Return everything that does not grow with the number of clients; `with_names`: addresses of clients, too."""
+    """Return all families whose size does not depend on the number of clients; `with_names`: addresses of clients, too."""
     yield gauges("kafka_sluice_build_info", "The version that runs.", ("version",), [((version,), 1)])
     yield gauges(
         "kafka_sluice_enforcement_info",
@@ -175,7 +175,7 @@ def _loop_families(lag: LoopLag, snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _worker_families(workers: Sequence[WorkerFigures]) -> Iterator[Metric]:
-    """Return what differs between workers; no family where one process does everything."""
+    """Return the families that differ between workers; none for a single process."""
     if not workers:
         return
     label = ("worker",)

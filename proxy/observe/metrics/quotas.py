@@ -21,7 +21,7 @@ _REQUEST: Final = ClientQuotaType.REQUEST.value
 
 
 def quota_families(snapshot: Snapshot, *, with_names: bool = True) -> Iterator[Metric]:
-    """Return everything about quotas that does not grow with the number of clients; `with_names`: switches of entities, too."""
+    """Return all families on quotas whose size does not depend on the number of clients; `with_names`: switches of entities, too."""
     overflowed: dict[str, int] = defaultdict(int)
     for view in snapshot.managers:
         overflowed[view.quota_type] += view.groups_overflowed

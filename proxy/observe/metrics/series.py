@@ -15,11 +15,11 @@ _DIGEST_CHARS: Final = 16
 
 Owner = TypeVar("Owner", bound=Hashable)
 Labels = tuple[str, ...]
-"""What tells the series of one owner apart: a direction, an API, a quota type."""
+"""The labels that distinguish the series of one owner: a direction, an API, a quota type."""
 
 
 def label(text: str) -> str:
-    """Return `text` fit to be a label: printable, at most 128 characters, and different for different texts."""
+    """Return `text` as a label: printable, at most 128 characters, and different for different texts."""
     safe = printable(text, LABEL_CHARS_MAX)
     if safe == text and text != OTHER:
         return text
@@ -28,10 +28,10 @@ def label(text: str) -> str:
 
 
 class Fold(Generic[Owner]):
-    """Adds up the counters of clients without series of their own.
+    """Sums the counters of clients without series of their own.
 
-    A client that gets a series of its own takes its history along, and one that loses it adds only what is new. Without these
-    corrections `__other__` would fall, which Prometheus reads as a restart.
+    A client that gets series of its own takes its history along, and one that loses them adds only what is new. Without these
+    corrections `__other__` would decrease, which Prometheus reads as a restart.
     """
 
     def __init__(self, other_labels: Callable[[Labels], Labels]) -> None:
@@ -45,7 +45,7 @@ class Fold(Generic[Owner]):
     def fold(
         self, shown: Mapping[Owner, dict[Labels, int]], folded: Iterable[Owner], folded_sums: Mapping[Labels, int]
     ) -> dict[Labels, int]:
-        """Return the series of `__other__`, given what each owner in `shown` shows and the sums over all in `folded`."""
+        """Return the series of `__other__`, from the series of each owner in `shown` and the sums over all in `folded`."""
         for owner, values in shown.items():
             if owner in self._folded:
                 self._correct(values, +1)

@@ -1,4 +1,4 @@
-"""Serves /metrics from a page that all requests share. The renderer is loaded with the first request."""
+"""Caches the page /metrics for all requests. The renderer is loaded with the first request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from proxy.observe.metrics.exposition import MetricsPage
 
 SHARED_MS: Final = 1_000
-"""For so long all requests of one kind get the same page."""
+"""Time for which all requests of one kind get the same page."""
 
 
 class SharedMetrics:
@@ -30,7 +30,7 @@ class SharedMetrics:
         self._one_at_a_time = asyncio.Lock()
 
     async def get(self, *, with_names: bool) -> tuple[str, bytes]:
-        """Return content type and text of a page that was begun less than a second ago, made in a thread when there is none."""
+        """Return content type and text of a page that is less than a second old, made in a thread when there is none."""
         async with self._one_at_a_time:
             now_ms = self._source.control.now_ms()
             rendered = self._rendered.get(with_names)
@@ -40,7 +40,7 @@ class SharedMetrics:
             return rendered[1:]
 
     def _render(self, snapshot: Snapshot, with_names: bool) -> tuple[str, bytes]:
-        from proxy.observe.metrics.exposition import CONTENT_TYPE, MetricsPage  # only here, and in a thread: prometheus_client
+        from proxy.observe.metrics.exposition import CONTENT_TYPE, MetricsPage  # imported here, and in a thread: prometheus_client
 
         if self._page is None:
             self._page = MetricsPage(self._lag)

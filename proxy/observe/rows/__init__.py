@@ -1,1 +1,1 @@
-"""Groups, connections and clients as plain rows, which one process can send to another, and the JSON pages made from them."""
+"""Groups, connections and clients as plain rows, which processes exchange, and the JSON pages made from them."""

@@ -1,6 +1,6 @@
 """The part of /explain from one process: the groups that a client counts for, and the clients that share them.
 
-It is collected on the loop's thread, since a callback may only be called there, and in slices of a few connections each.
+It is collected on the event loop's thread, since a callback may be called only there, in slices of a few connections each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLIENTS_TOLD_MAX: Final = 1_000
 """Sharers of a group that one process names to another; the others are counted."""
 CONNECTIONS_LOOKED_AT_MAX: Final = 10_000
 SLICE: Final = 200
-"""So many answers of callbacks are asked for before the loop goes on with others."""
+"""Number of callback calls after which the event loop runs other tasks."""
 
 
 class ClientQuestion(msgspec.Struct, frozen=True, tag=True):
@@ -53,8 +53,8 @@ class SharedGroup(msgspec.Struct, frozen=True, array_like=True):
     """A live group of the client, and the clients that share it.
 
     Attributes:
-        connections: how many count for it.
-        clients: how many different clients have these connections.
+        connections: number of connections that count for it.
+        clients: number of different clients of these connections.
         named: the first of them, at most 1,000: principal, client-id and connections.
     """
 
@@ -68,8 +68,8 @@ class ClientAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The answer of one process.
 
     Attributes:
-        switch: the one that applies to the client; None: the configuration's mode does.
-        declared_group: the one that the client is in.
+        switch: the switch that applies to the client; None: the configured mode.
+        declared_group: the client's declared group.
         chains: the groups that the client counts for, by Kafka's name of the quota type.
         callback: name of the operator's class.
     """
@@ -135,14 +135,14 @@ class _Live:
         """Count a connection if it is in the group."""
         manager = self.view.manager
         if manager.custom_callback and isinstance(client_id, KeptName):
-            return  # a callback of the operator's is asked by whole names only
+            return  # an operator's callback needs whole names
         if _key(manager, self._type, principal, client_id) == self.view.group.key:
             self._connections += 1
             who = (str(principal), kept_name(client_id))
             self._clients[who] = self._clients.get(who, 0) + 1
 
     def told(self, now_ms: int) -> SharedGroup:
-        """Return it as it is told."""
+        """Return it as a row."""
         named = [(kept_name(who), client_id, count) for (who, client_id), count in islice(self._clients.items(), CLIENTS_TOLD_MAX)]
         return SharedGroup(row_of(self.view, now_ms), self._connections, len(self._clients), named)
 

@@ -9,7 +9,7 @@ from quota.names import kept_name
 
 
 def shown_connection(info: ConnectionInfo) -> ConnectionInfo:
-    """Return a connection with long texts cut; not to be done twice."""
+    """Return a connection with long texts cut; must be called only once."""
     return info._replace(principal=kept_name(info.principal), client_id=kept_name(info.client_id))
 
 
@@ -19,13 +19,13 @@ def connections_json(
     """Return a page: `head`, and the first `connections_max` of `found`; in a thread.
 
     Args:
-        found: as `shown_connection` returns them, in the order of their numbers, one more than is shown where there are more.
-        workers: who has which connection, by its number; None: there are no workers.
+        found: as `shown_connection` returns them, in order, one more than is shown when there are more.
+        workers: the worker of each connection, by its number; None: there are no workers.
     """
     infos = list(found)
     shown = infos[:connections_max]
     following = shown[-1].number if len(infos) > len(shown) else None
-    # One by one: encoding thousands in one call would keep the interpreter from the event loop for all of it.
+    # One by one: encoding thousands in one call would hold the interpreter lock.
     rows = ",".join([json.dumps(_row(info, workers)) for info in shown])
     return f'{json.dumps({**head, "next": following})[:-1]}, "connections": [{rows}]}}'.encode()
 

@@ -1,6 +1,6 @@
-"""Groups as plain rows in the order of broker, quota type and tags: as pages show them, and as one process sends them to another.
+"""Groups as plain rows in the order of broker, quota type and tags, for pages and for exchange between processes.
 
-A row has texts as they are shown, long ones already cut. It is a struct because there are many rows.
+A row has texts in the form in which they are shown, long ones cut. It is a struct because there are many rows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from quota.groups.mutation_group import MutationGroup
 from quota.names import kept_name
 
 TAGS_SORTED_BY_MAX: Final = 3
-"""A cursor that names more would not fit the first line of a request."""
+"""A cursor with more tags would not fit the first line of a request."""
 TYPES: Final = tuple(quota_type.value for quota_type in ClientQuotaType)
 _PLACES: Final = {quota_type: at for at, quota_type in enumerate(TYPES)}
 
 Number = int | float
 VerdictRow = tuple[int, Number, Number, Number, int, int]
-"""The fields of a `Verdict`; an amount that is whole stays so."""
+"""The fields of a `Verdict`; an integer amount stays an integer."""
 
 
 class CursorError(Exception):
-    """The cursor of a request is not valid."""
+    """The cursor of a request is invalid."""
 
 
 class Cursor(NamedTuple):
@@ -44,10 +44,10 @@ class Cursor(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the cursor that a page gave as `next`.
+        """Return the cursor that a page returned as `next`.
 
         Raises:
-            CursorError: it gave no such one.
+            CursorError: it is not the cursor of a page.
         """
         try:
             decoded = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
@@ -60,14 +60,14 @@ class Cursor(NamedTuple):
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
-    """A group at one moment: a `ShownGroup`.
+    """The state of a group at one time: a `ShownGroup`.
 
     Attributes:
-        type_at: the quota type, as a place in `TYPES`.
+        type_at: the quota type, as an index in `TYPES`.
         order: the sort key of the group, unique within its type.
         observed: units per second.
-        measures_all: whether `observed` is the use in all processes, or only in the one that made the row.
-        recorded_total: units that this process recorded itself since its start.
+        measures_all: whether `observed` is the usage of all processes, or only of this one.
+        recorded_total: units that this process recorded since its start.
         balance: of a token bucket; None: the group has none.
         parent: the tags of its parent group.
         verdicts: the newest ones, oldest first.
@@ -92,12 +92,12 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def place(self) -> Cursor:
-        """Where it stands among all groups; equal for the same group in several processes."""
+        """Its position among all groups; equal for the same group in several processes."""
         return Cursor(self.broker, self.type_at, self.order)
 
     @property
     def quota_type(self) -> str:
-        """Kafka's name of it."""
+        """Kafka's name of the quota type."""
         return TYPES[self.type_at]
 
     @property
@@ -106,15 +106,15 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
         return self.bound < UNLIMITED
 
     def urgency(self, now_ms: int) -> Urgency:
-        """Return what groups are chosen by where there are too many."""
+        """Return the sort key for the selection of groups."""
         return self.throttled_until_ms > now_ms, self.is_limited, self.recorded_total
 
     def rate(self, _now_ms: int) -> float:
-        """Return units per second as they were when the row was made."""
+        """Return units per second at the time of the row."""
         return self.observed
 
     def tokens(self, _now_ms: int) -> float | None:
-        """Return the balance as it was when the row was made."""
+        """Return the balance at the time of the row."""
         return self.balance
 
 
@@ -126,12 +126,12 @@ class RowsPage(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def following(self) -> Cursor | None:
-        """Where the next page begins; None: there is none."""
+        """The cursor of the next page; None: there is none."""
         return self.rows[-1].place if self.left_out and self.rows else None
 
 
 def rows_page(managers: Iterable[ManagerView], after: Cursor | None, groups_max: int, now_ms: int) -> RowsPage:
-    """Return the first `groups_max` groups behind `after`; changes nothing."""
+    """Return the first `groups_max` groups after `after`; changes no state."""
     views: list[GroupView] = []
     left_out = 0
     for manager in sorted(managers, key=_place_of):
@@ -152,7 +152,7 @@ def rows_page(managers: Iterable[ManagerView], after: Cursor | None, groups_max:
 
 
 def row_of(view: GroupView, now_ms: int) -> GroupRow:
-    """Return what is shown of a group; changes nothing."""
+    """Return the row of a group; changes no state."""
     group = view.group
     return GroupRow(
         view.broker,
@@ -177,8 +177,8 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
 def merged_row(rows: list[GroupRow]) -> GroupRow:
     """Return one row for the same group in several processes.
 
-    A process that shares its usage measures that of all, so of these rates the greatest holds. Rates of those that count alone add up, as
-    totals do.
+    A process that shares its usage measures that of all, so the greatest of these rates applies. Rates of those that count alone are added,
+    like totals.
     """
     first = rows[0]
     if len(rows) == 1:
@@ -208,7 +208,7 @@ def _place_of(manager: ManagerView) -> tuple[str, int]:
 
 
 def _order_of(group: QuotaGroup | MutationGroup) -> GroupKey:
-    """Return what groups are sorted and gone on by: their tags, which have a bound each, or a digest of more than a few."""
+    """Return the sort key of a group: its tags, which are limited in length, or a digest of more than a few."""
     key = group.key
     return key if len(key) <= TAGS_SORTED_BY_MAX else ((hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).hexdigest(), ""),)
 

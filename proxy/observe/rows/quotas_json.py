@@ -1,4 +1,4 @@
-"""The pages of /quotas: live groups with their rule, their bound and their last verdicts, exact to the bit.
+"""The pages of /quotas: live groups with their rule, bound and last verdicts, without loss of precision.
 
 Groups are in the order of broker, quota type and tags, so a page continues where the last one ended, also when groups were added or
 removed in between. Pages are made in a thread.
@@ -16,7 +16,7 @@ from quota.names import kept_name
 
 
 def quotas_head(control: ControlState) -> dict[str, Any]:
-    """Return what stands above the groups; on the loop's thread."""
+    """Return the values above the groups; on the event loop's thread."""
     return {
         "mode": control.mode(),
         "scope": control.scope(),
@@ -28,7 +28,7 @@ def quotas_head(control: ControlState) -> dict[str, Any]:
 
 
 def quotas_json(head: Mapping[str, Any], page: RowsPage, unanswered: Sequence[int] | None = None) -> bytes:
-    """Return a page. A float is written so that reading it gives the same bits; unlimited is null.
+    """Return a page. Reading a float back gives the same bits; unlimited is null.
 
     Args:
         unanswered: workers whose groups are missing; None: there are no workers.
@@ -36,7 +36,7 @@ def quotas_json(head: Mapping[str, Any], page: RowsPage, unanswered: Sequence[in
     following = page.following
     links = {"groups_left_out": page.left_out, "next": None if following is None else str(following)}
     above = _encoded({**head, **links, **({} if unanswered is None else {"workers_unanswered": unanswered})})
-    # Group by group: encoding thousands in one call would keep the interpreter from the event loop for all of it.
+    # Group by group: encoding thousands in one call would hold the interpreter lock.
     groups = ",".join([_encoded(_group(row)) for row in page.rows])
     return f'{above[:-1]},"groups":[{groups}]}}'.encode()
 
@@ -64,10 +64,10 @@ def _group(row: GroupRow) -> dict[str, Any]:
 
 
 def shown_verdict(verdict: VerdictRow) -> dict[str, Any]:
-    """Return a verdict by the names of its fields."""
+    """Return a verdict as a dictionary of its fields."""
     return {name: shown_number(value) for name, value in zip(Verdict._fields, verdict, strict=True)}
 
 
 def shown_number(value: float) -> float | str:
-    """Return `value`, or its name where JSON has no number for it."""
+    """Return `value`, or its name when JSON has no number for it."""
     return value if math.isfinite(value) else str(value)

@@ -17,12 +17,12 @@ from proxy.telemetry.loop_lag import LoopLag
 
 
 class WorkerAnswers:
-    """Answers on the loop of one worker; long work is done in a thread."""
+    """Answers on the event loop of one worker; long work is done in a thread."""
 
     def __init__(self, state: DataState, lag: LoopLag) -> None:
         self._state = state
         self._lag = lag
-        self._incarnation = secrets.randbits(63)  # tells this process from the one that had its number before
+        self._incarnation = secrets.randbits(63)  # distinguishes this process from earlier ones with its number
 
     async def answer(self, query: bytes) -> bytes:
         """Return the answer to a packed `Question`; changes no sensor."""

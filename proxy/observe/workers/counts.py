@@ -12,8 +12,8 @@ from proxy.telemetry.counters import Counters, ThrottleHistogram
 from proxy.telemetry.latency import APIS_MAX, ApiLatencies
 
 How = Literal["sum", "sum_now", "max_now", "min_now", "own"]
-"""sum: counted since the start, added, also of processes that ended. sum_now: added over those that live. max_now, min_now: the largest or
-smallest of those that live. own: has a shape of its own, added bucket by bucket, or is not told."""
+"""sum: counted since the start, added, also for processes that ended. sum_now: added over live processes. max_now, min_now: the largest or
+smallest of live processes. own: has its own form, added bucket by bucket, or is not reported."""
 
 HOW: Final[dict[str, How]] = {
     "accepts_exhausted": "sum",
@@ -71,7 +71,7 @@ HOW: Final[dict[str, How]] = {
 }
 
 Key = tuple[str, ...]
-"""What a number is counted by: nothing, one text, or two."""
+"""The keys of a number: none, one string, or two."""
 _GET: Final = {name: attrgetter(name) for name, how in HOW.items() if how != "own"}
 
 
@@ -84,7 +84,7 @@ class Counts(msgspec.Struct):
     throttles: dict[str, tuple[list[int], int]] = {}
 
     def add(self, other: Counts, *, lasting_only: bool = False) -> None:
-        """Take another process's in; `lasting_only`: one that has ended, of which nothing is there any more but what it did."""
+        """Add those of another process; `lasting_only`: it has ended, so only its totals count."""
         for name, values in other.numbers.items():
             if lasting_only and HOW[name] != "sum":
                 continue
@@ -100,7 +100,7 @@ class Counts(msgspec.Struct):
 
 
 def counts_of(counters: Counters) -> Counts:
-    """Return what a process counted; from any thread."""
+    """Return the counts of a process; any thread may call it."""
     return Counts(
         {name: _by_key(get(counters)) for name, get in _GET.items()},
         {api: row.copy() for api, row in list(counters.latencies.rows.items())},
@@ -110,7 +110,7 @@ def counts_of(counters: Counters) -> Counts:
 
 
 def sum_of(parts: Iterable[Counts]) -> Counts:
-    """Return the counts of several processes as one; the parts stay as they are."""
+    """Return the sum of the counts of several processes, which are not modified."""
     total = Counts()
     for part in parts:
         total.add(part)
@@ -118,10 +118,10 @@ def sum_of(parts: Iterable[Counts]) -> Counts:
 
 
 def counters_of(counts: Counts, apis: Collection[int]) -> Counters:
-    """Return counts as pages know them.
+    """Return counts in the form of pages.
 
     Args:
-        apis: those that have a latency row of their own, however many workers met others since; see `rows_for`.
+        apis: those with a latency row of their own, whatever workers have met since; see `rows_for`.
     """
     counters = Counters()
     for name, values in counts.numbers.items():
@@ -145,7 +145,7 @@ def counters_of(counts: Counts, apis: Collection[int]) -> Counters:
 
 
 def rows_for(counts: Counts, apis: dict[int, None]) -> None:
-    """Give rows to the first 40 APIs that came; who has one keeps it, so that no bucket falls."""
+    """Give rows to the first 40 APIs; an API keeps its row, so that no bucket decreases."""
     for api in counts.latencies:
         if len(apis) < APIS_MAX:
             apis.setdefault(api)
@@ -172,5 +172,5 @@ def _joined(how: How, one: int | float, other: int | float) -> int | float:
 
 
 def _added(one: list[int], other: list[int]) -> list[int]:
-    """Return two rows of buckets as one; an empty one counts nothing."""
+    """Return the sum of two rows of buckets; an empty one counts nothing."""
     return [left + right for left, right in zip(one, other, strict=True)] if one and other else [*(one or other)]

@@ -1,4 +1,4 @@
-"""The pages of a Sluice with several workers: each worker is asked, and the answers are merged."""
+"""The pages of a Sluice with several workers: each worker is queried, and the answers are merged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ManyWorkers:
 
     Args:
         control: the state that exists once; its counters are added to those of the workers.
-        ask: asks all workers that should run, and waits a second at most.
+        ask: queries all workers that should run, and waits a second at most.
     """
 
     def __init__(self, control: ControlState, ask: Ask) -> None:
@@ -55,14 +55,14 @@ class ManyWorkers:
         self._one_pulse = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
-        """Return how things stand in all processes; reports are merged in a thread."""
+        """Return the state of all processes; reports are merged in a thread."""
         answers = await self._answers(MetricsQuery())
         control = control_snapshot(self.control)
         control = control._replace(readiness=[*control.readiness, _check(answers)])
         return await asyncio.to_thread(self._reports.snapshot, control, answers)
 
     async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
-        """Return a page; workers that gave no answer are named in it."""
+        """Return a page; it names the workers that gave no answer."""
         answers = await self._answers(QuotasQuery(after, limit))
         head = quotas_head(self.control)
         return await asyncio.to_thread(
@@ -70,18 +70,18 @@ class ManyWorkers:
         )
 
     async def connections_page(self, head: Mapping[str, Any], after: int, limit: int) -> bytes:
-        """Return a page; workers that gave no answer are named in it, and each connection says whose it is."""
+        """Return a page; it names the workers that gave no answer, and the worker of each connection."""
         answers = await self._answers(ConnectionsQuery(after, limit + 1))
         return await asyncio.to_thread(self._connections_page, head, answers, limit)
 
     async def client_answers(self, question: ClientQuestion) -> list[ClientAnswer]:
-        """Return the answers that came."""
+        """Return the answers of the workers."""
         return [answer for _, answer in _read(await self._answers(question), ClientAnswer)]
 
     async def pulse(self) -> Pulse:
-        """Return the errors of all workers, also of those that ended, and whether one serves; asked for once in `PULSE_SHARED_MS`.
+        """Return the errors of all workers, also of ended ones, and whether one serves; queried at most once in `PULSE_SHARED_MS`.
 
-        Every client that reaches the port may ask for it, so a flood of requests must not become a flood of messages to workers.
+        Every client that reaches the port may request it, so a flood of requests must not cause a flood of messages to workers.
         """
         async with self._one_pulse:
             now_ms = self.control.now_ms()
@@ -113,8 +113,8 @@ class ManyWorkers:
 def merged_page(pages: Sequence[RowsPage], limit: int) -> RowsPage:
     """Return the first `limit` groups of all pages, equal ones as one row.
 
-    A page lacks no group that stands before the last of them: it has `limit` groups itself, or all. Of groups that are left out, one that
-    several workers have is counted by each.
+    No group before the last row is missing, since each page has `limit` groups or all. Among the groups that are left out, one that
+    several workers have is counted for each.
     """
     in_order = heapq.merge(*(page.rows for page in pages), key=_place_of)
     rows = [merged_row(list(equal)) for _, equal in groupby(in_order, key=_place_of)]

@@ -1,4 +1,4 @@
-"""Merges the reports of workers into one snapshot. Totals never fall: the counts of a worker that ended stay.
+"""Merges the reports of workers into one snapshot. Totals never decrease: the counts of a worker that ended are kept.
 
 | Figure | Merged value |
 |---|---|
@@ -40,36 +40,36 @@ class MergedManager:
 
     @property
     def group_count(self) -> int:
-        """How many groups there are; one that several workers do not tell of is counted by each of them."""
+        """Number of groups; one that several workers leave out is counted for each of them."""
         return len(self.rows) + self._untold
 
     def exempt_rate(self, _now_ms: int) -> float:
-        """Return the request time that no quota applies to, in percent."""
+        """Return the exempt request time, in percent."""
         return self._exempt_rate
 
     def views(self) -> Iterator[GroupRow]:
-        """Return the groups that workers told of."""
+        """Return the groups in the reports."""
         return iter(self.rows)
 
     def rest_rate(self) -> float:
-        """Return what the others use together."""
+        """Return the usage of the others."""
         return self._untold_rate
 
     def add_totals(self, groups_overflowed: int, exempt_total: float | None) -> None:
-        """Take in what a manager counted since its start."""
+        """Add the totals of a manager since its start."""
         self.groups_overflowed += groups_overflowed
         if exempt_total is not None:
             self.exempt_total = (self.exempt_total or 0.0) + exempt_total
 
     def add_now(self, exempt_rate: float, untold: int, untold_rate: float) -> None:
-        """Take in what a manager has now."""
+        """Add the current values of a manager."""
         self._exempt_rate += exempt_rate
         self._untold += untold
         self._untold_rate += untold_rate
 
 
 class MergedReports:
-    """Remembers the last report of each worker; used by one thread at a time."""
+    """Keeps the last report of each worker; used by one thread at a time."""
 
     def __init__(self) -> None:
         self._last: dict[int, Report] = {}
@@ -82,11 +82,11 @@ class MergedReports:
         self._ended_managers: dict[tuple[str, str], tuple[int, float | None]] = {}
 
     def snapshot(self, control: Snapshot, answers: Sequence[tuple[int, bytes | None]]) -> Snapshot:
-        """Return `control` with all that workers report, and with the last report of those that gave no answer.
+        """Return `control` with the reports of all workers, the last ones for those that gave no answer.
 
         Args:
             control: of the process with the admin port, as `control_snapshot` returns it.
-            answers: of every worker that should run; who is not among them has ended.
+            answers: of every worker that should run; workers that are not among them have ended.
         """
         self._take(answers)
         reports = list(self._last.values())
@@ -114,7 +114,7 @@ class MergedReports:
             self._last[number] = report
 
     def _end(self, report: Report) -> None:
-        """Keep what a worker did that has ended."""
+        """Keep the totals of a worker that has ended."""
         self._ended_counts.add(report.counts, lasting_only=True)
         self._ended_traffic = traffic_of([self._ended_traffic, report.traffic])
         self._ended_callback = callback_of([self._ended_callback, report.callback])._replace(error=None, suspended=0)
@@ -151,12 +151,12 @@ class MergedReports:
 
 
 def traffic_of(parts: Iterable[Traffic]) -> Traffic:
-    """Return what passed through all."""
+    """Return the sum of the traffic."""
     return Traffic(*map(sum, zip(*parts, strict=True)))
 
 
 def callback_of(parts: Iterable[CallbackStatus]) -> CallbackStatus:
-    """Return how it stands with the callback in all."""
+    """Return the merged state of the callback."""
     known = list(parts)
     return CallbackStatus(
         next((one.class_name for one in known if one.class_name is not None), None),

@@ -40,7 +40,7 @@ class UsageSum:
         self.exempt_bytes_total = 0
 
     def add(self, other: UsageRow | UsageSum) -> None:
-        """Take in what it did at one more."""
+        """Add the usage at one more worker."""
         self.produce_bytes += other.produce_bytes
         self.fetch_bytes += other.fetch_bytes
         self.request_ns += other.request_ns
@@ -51,7 +51,7 @@ class UsageSum:
 
 
 class MergedUsages:
-    """Counts the first 10,000 clients one by one, and those after them together. Such a client stays so: no number falls."""
+    """Counts the first 10,000 clients separately, and later ones together, permanently, so that no number decreases."""
 
     def __init__(self, usages_max: int = USAGES_MAX) -> None:
         self._usages_max = usages_max
@@ -60,7 +60,7 @@ class MergedUsages:
         self._ended_others = _others()
 
     def of(self, reports: Iterable[Report]) -> list[UsageSum]:
-        """Return what all clients did at these workers and at those that ended; the last is of all that are counted together."""
+        """Return the usage of all clients at these workers and at ended ones; the last is that of all clients that are counted together."""
         others = _others()
         others.add(self._ended_others)
         sums: dict[Who, UsageSum] = {}
@@ -71,7 +71,7 @@ class MergedUsages:
         return [*sums.values(), others]
 
     def end(self, report: Report) -> None:
-        """Keep what clients did at a worker that has ended."""
+        """Keep the usage at a worker that has ended."""
         self._add(self._ended, self._ended_others, report)
 
     def _add(self, sums: dict[Who, UsageSum], others: UsageSum, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""Encodes messages between processes as MessagePack, including texts that are not valid Unicode, which clients may send."""
+"""Encodes messages between processes as MessagePack, including strings that are not valid Unicode, which clients may send."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BYTES: Final = 1
 
 
 def _plain_text(value: object) -> str:
-    """Return a `KeptName` as the text that it is."""
+    """Return a `KeptName` as a plain str."""
     if isinstance(value, str):
         return str(value)
     raise NotImplementedError(f"no message has a {type(value).__name__}")
@@ -27,7 +27,7 @@ def pack(value: object) -> bytes:
     """Return a value as bytes."""
     try:
         return _PLAIN + _encoder.encode(value)
-    except UnicodeEncodeError:  # half a pair of surrogates, somewhere
+    except UnicodeEncodeError:  # a lone surrogate
         return _ESCAPED + _encoder.encode(_bytes_for_texts(msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_plain_text)))
 
 
@@ -35,7 +35,7 @@ def unpack(packed: bytes, kind: type[T]) -> T:
     """Return the value that was packed.
 
     Raises:
-        msgspec.DecodeError: it is not of this kind.
+        msgspec.DecodeError: it is not of this type.
     """
     body = memoryview(packed)[1:]
     if packed[:1] == _PLAIN:

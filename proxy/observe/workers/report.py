@@ -25,9 +25,9 @@ from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import CallbackStatus, Traffic
 
 GROUPS_TOLD_MAX: Final = 2_000
-"""The page shows some 330: so many more are told that a group is shown which is one of the busiest of all, not of any worker."""
+"""The page shows some 330 groups: with this many, every group that is among the busiest of all workers together is reported."""
 CHUNK: Final = 200
-"""So many clients or groups are encoded in one call, in which no other thread runs."""
+"""Number of clients or groups that are encoded in one call, in which no other thread runs."""
 
 T = TypeVar("T")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -51,9 +51,9 @@ class ManagerRow(msgspec.Struct, frozen=True, array_like=True):
     """A manager without its groups.
 
     Attributes:
-        exempt_total, exempt_rate: request time that no quota applies to; None where the type has none.
-        untold: groups that are not in the report.
-        untold_rate: units per second of these together.
+        exempt_total, exempt_rate: exempt request time; None when the type has none.
+        untold: number of groups that are not in the report.
+        untold_rate: their usage, in units per second.
     """
 
     broker: str
@@ -69,8 +69,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     """The state of a worker.
 
     Attributes:
-        incarnation: another one in each process.
-        usages: chunks of `UsageRow`; the last row of all is of those that are not counted one by one.
+        incarnation: differs for each process.
+        usages: chunks of `UsageRow`; the last row is that of all clients that are not counted separately.
         groups: chunks of `GroupRow`, without parents and verdicts.
     """
 
@@ -85,7 +85,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReportParts:
-    """The parts of a report, copied in one step on the loop's thread; another thread makes the report."""
+    """The parts of a report, copied at once on the event loop's thread; another thread makes the report."""
 
     def __init__(self, state: DataState, lag: LoopLag, incarnation: int) -> None:
         self._incarnation = incarnation
@@ -98,7 +98,7 @@ class ReportParts:
         self._lag = lag
 
     def report(self) -> Report:
-        """Return the report; chunk by chunk, so that the loop's thread gets its turn."""
+        """Return the report, chunk by chunk, so that the event loop's thread can run."""
         told = _most_urgent(self._managers, self._now_ms)
         by_manager: dict[int, set[int]] = {}
         for view in told:
@@ -116,7 +116,7 @@ class ReportParts:
 
 
 def _most_urgent(managers: Sequence[ManagerView], now_ms: int) -> list[GroupView]:
-    """As the page chooses: those being throttled first, then those with a bound, then by traffic."""
+    """Return the groups as the page selects them: those being throttled first, then those with a bound, then by traffic."""
     views = islice((view for manager in managers for view in manager.views()), GROUPS_MAX)
     if sum(manager.group_count for manager in managers) <= GROUPS_TOLD_MAX:
         return list(views)
