@@ -57,7 +57,7 @@ def f1_storm_of_one(folder: Path) -> list[Figure]:
         return [
             Figure("F1", f"attempts per second from one address ({storm.attempts:,} in all)", storm.attempts / elapsed, None, "/s"),
             Figure("F1", "let in, the burst of one second left out", (let_in - RATE) / elapsed, RATE + 1, "/s"),
-            Figure("F1", "broker connections that nobody was let in for", abs(_count(arm, CONNECTS) - let_in_by_count), 0, ""),
+            Figure("F1", "broker connections without an admitted client", abs(_count(arm, CONNECTS) - let_in_by_count), 0, ""),
             Figure("F1", "held at once", held, 1_024, ""),
             Figure(
                 "F1",

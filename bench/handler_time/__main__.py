@@ -58,7 +58,7 @@ OLD_BATCHES, BACKLOG_BATCHES = 20, 600
 
 @contextmanager
 def stages_for(brokers: int, engine: Engine, module: str, workers: Sequence[int]) -> Iterator[list[tuple[int, Stage, Books]]]:
-    """Sluice in front of a cluster that charges everybody and throttles nobody: once for each number of workers."""
+    """Sluice in front of a cluster that charges all clients and throttles none: once for each number of workers."""
     settings = CLUSTER | BROKER_SETTINGS | ({"min.insync.replicas": 2} if brokers > 1 else {})
     jvm = JVM if brokers == 1 else Jvm(heap_mb=500, optimises=True)
     with (

@@ -89,14 +89,14 @@ class Worker:
             quota_config_sha256=None,
         )
         self.writer = MeteringWriter(WriterSettings(directory, header), lambda: clock.now_ms, _fail)
-        self.meter = Meter(self.writer.hand_over, partial(_describe, windows), 0, self._everybody)
+        self.meter = Meter(self.writer.hand_over, partial(_describe, windows), 0, self._all_groups)
         enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
         state = {"from_seq": 0, "ts_ms": clock.now_ms, "mode": "delay", "scope": "broker", "delay_max_ms": 5_000, **windows}
         self.meter.tell({"state": {**state, **enabled, "level": "packed"}})
         self.usage.on_remote = self.meter.remote
         self.writer.start()
 
-    def _everybody(self) -> list[EnforcedGroup]:
+    def _all_groups(self) -> list[EnforcedGroup]:
         return [group for group in self.groups if group is not None]
 
     @property

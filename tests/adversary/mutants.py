@@ -136,7 +136,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "closed-unrecorded": Mutant(
         "produce",
-        "requests whose answers nobody looks at are not recorded",
+        "requests whose answers are not followed are not recorded",
         _instead((UnansweredRequests, "record", _nothing), (UnansweredRequests, "scan", _nothing)),
     ),
     "nobody-inherits": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
@@ -149,7 +149,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         _instead((AnswerVerdicts, "_wait_max_ms", _silenced_for_no_time)),
     ),
     "refused-logins-free": Mutant(
-        "request", "refused handshakes are nobody's time", _instead((AnswerVerdicts, "is_free", _free_of_charge))
+        "request", "the time of refused handshakes is not charged", _instead((AnswerVerdicts, "is_free", _free_of_charge))
     ),
     "fetches-guessed-small": Mutant(
         "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchAdmission, "may_follow", _always))
@@ -160,7 +160,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         _instead((ThrottleState, "in_flight_max", lambda *_: 64)),
     ),
     "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
-    "nobody-evicted": Mutant("memory", "at the limit nobody goes", _instead((BufferAccount, "_evict", lambda *_: False))),
+    "nobody-evicted": Mutant("memory", "at the limit no connection ends", _instead((BufferAccount, "_evict", lambda *_: False))),
     "walked-at-once": Mutant(
         "items", "requests are looked at to their end, however long they are", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
     ),

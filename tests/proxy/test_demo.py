@@ -143,7 +143,7 @@ class TestJudgement:
             pytest.param(2_400_000, seen(2_000_000, 0), "last 10 s", id="the-last-ten-seconds"),
             pytest.param(1_000_000, seen(2_000_000, 85_000_000), "more passed", id="sluice-counted-more-than-the-client"),
             pytest.param(1_000_000, seen(2_000_000, 0, [verdict_row(throttle_ms=1_211)]), "differently", id="a-wrong-verdict"),
-            pytest.param(1_000_000, seen(2_000_000, 0, [verdict_row()], count=2), "not seen", id="a-verdict-nobody-saw"),
+            pytest.param(1_000_000, seen(2_000_000, 0, [verdict_row()], count=2), "not seen", id="a-verdict-not-seen"),
             pytest.param(1_000_000, seen(3_000_000, 0), "as its bound", id="another-bound"),
         ],
     )

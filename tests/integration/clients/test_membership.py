@@ -87,7 +87,7 @@ def test_r6_a_throttled_group_loses_nothing(kraft: KafkaCluster, folder: Path) -
         with member() as first, member() as second, member() as third:
             until(lambda: is_shared([first, second, third]), offsets, "three members never shared")
             before = len(first.events("rebalanced"))
-            until(lambda: sluice.metric(UTILIZATION, quota_type="Fetch") > 0.9, offsets, "nobody was held")
+            until(lambda: sluice.metric(UTILIZATION, quota_type="Fetch") > 0.9, offsets, "no client was held")
             third.kill()
             until(lambda: is_shared([first, second]), offsets, "two members never shared")
             assert sluice.stop() == 0

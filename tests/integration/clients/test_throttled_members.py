@@ -114,7 +114,7 @@ def test_members_stay_members(kraft: KafkaCluster, tools: JavaTools, folder: Pat
         until(lambda: all(group.is_shared for group in groups), "the members never shared")
         for mode in MODES:
             write_quotas(folder / f"{mode}.toml", [{"client-id": "<default>", "request_percentage": PERCENT}])
-        until(lambda: min(map(longest_throttle_ms, sluices.values())) > SESSION_S * 1_000, "nobody was throttled hard")
+        until(lambda: min(map(longest_throttle_ms, sluices.values())) > SESSION_S * 1_000, "no client was throttled hard")
         admin = AdminClient({"bootstrap.servers": kraft.bootstrap})
         before, assignments = members_of(admin, groups), [group.assignments for group in groups]
         assert all(len(members) == 2 for members in before.values())

@@ -63,5 +63,5 @@ def test_observers_agree_with_the_broker(version: str, tmp_path: Path) -> None:
     assert not wrong
     named = sum(one is not None for one in reported)
     read = sum(said_by_us(*case) is not None for case in cases)
-    print(f"{len(cases)} tokens, seed {SEED}: Kafka {version} names somebody in {named}, the observers in {read} of them")
+    print(f"{len(cases)} tokens, seed {SEED}: Kafka {version} names a user in {named}, the observers in {read} of them")
     assert read >= 0.9 * named > 0

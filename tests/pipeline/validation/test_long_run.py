@@ -61,7 +61,7 @@ def test_the_ceiling_is_the_simulated_one() -> None:
 
 
 def test_too_short_or_unknown_is_not_judged() -> None:
-    """Less than a minute, or connections that nobody counted, lead to no judgement."""
+    """Less than a minute, or connections that were not counted, lead to no judgement."""
     events = list(closed_loop(1, 10_000, BOUND, 80))
     assert judge([(0, stretch_of(events, 1))]) is None
     assert judge([(0, stretch_of(list(closed_loop(1, 10_000, BOUND, 120)), 0))]) is None

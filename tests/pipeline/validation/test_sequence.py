@@ -70,7 +70,7 @@ def test_a_later_number_with_an_earlier_time_is_found(apart: int) -> None:
 
 
 def test_rows_are_known_to_differ_only_where_every_number_is_there_once() -> None:
-    """Then nobody has to look for one that is there twice; the rows of all groups are counted together."""
+    """Then no duplicate has to be searched; the rows of all groups are counted together."""
     even, odd = parts_of([at * 1_000 for at in range(40)], DENSE)
     twice = odd.first_seq.copy()
     twice[3] = even.first_seq[3]

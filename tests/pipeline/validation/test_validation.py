@@ -303,7 +303,7 @@ def test_a_manifest_that_tells_otherwise_is_found(tmp_path: Path, edit: Callable
 
 @pytest.mark.parametrize("column", ["first_seq", "last_seq"])
 def test_numbers_of_rows_that_cannot_be_are_found(tmp_path: Path, column: str) -> None:
-    """No two rows share a first or last decision, and the file set's own first and last are somebody's."""
+    """No two rows share a first or last decision, and the file set's own first and last are among them."""
 
     def anothers(rows: list[dict[str, Any]]) -> None:
         taken = {row[name] for row in rows for name in ("first_seq", "last_seq")}

@@ -82,7 +82,7 @@ def test_a_demand_is_that_of_one_worker(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["open", "regroup", "closed"])
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_a_what_if_counts_what_each_worker_recorded(tmp_path: Path, mode: str, level: str) -> None:
-    """Usage of the other worker fills the samples, and is nobody's decision here; under the bound that held, waits are those of today."""
+    """Usage of the other worker fills the samples, and is no decision here; under the bound that held, waits are those of today."""
     busy(tmp_path / "in", level)
     (tmp_path / "q.toml").write_text(f'[[quota]]\nclient-id = "etl"\nproducer_byte_rate = {BOUNDS[0]}\n')
     asked = ["whatif", "--in", str(tmp_path / "in"), "--quotas", str(tmp_path / "q.toml"), "--mode", mode, "--format", "json"]
@@ -311,7 +311,7 @@ def test_groups_that_are_read_in_parts_are_judged_alike(tmp_path: Path, monkeypa
     assert validate(tmp_path).as_dict(20) == at_once
 
 
-def test_usage_that_nobody_recorded_is_found(tmp_path: Path) -> None:
+def test_usage_without_a_source_is_found(tmp_path: Path) -> None:
     """All totals of a source are higher than what the source recorded, and fit each other."""
 
     def raise_all(rows: Rows) -> None:
@@ -417,7 +417,7 @@ COMMANDS = ("validate", "whatif", "recommend", "neighbours", "verify-manifests",
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_both_versions(tmp_path: Path, command: str) -> None:
-    """A directory with the runs of workers, and one of a process that shares nothing: nobody is turned away for the version."""
+    """A directory with the runs of workers, and one of a process that shares nothing: none is refused for its version."""
     source = busy(tmp_path / "in")
     alone = MeteringWriterFixture(source)
     alone.writer.start()

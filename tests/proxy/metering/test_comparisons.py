@@ -29,7 +29,7 @@ def produces(peer: Peer, number: int, *, broker_ms: int) -> None:
 
 
 def test_what_both_say_of_an_answer_is_a_row(tmp_path: Path) -> None:
-    """With the group whose verdict is ours, and the client; answers that nobody throttled are no rows."""
+    """With the group whose verdict is ours, and the client; answers without a throttle are no rows."""
     with shadowing(tmp_path, produce=BOUND) as proxy:
         peer = proxy.connect()
         produces(peer, 1, broker_ms=7)
@@ -54,7 +54,7 @@ def test_a_throttle_that_no_quota_here_explains_is_a_row(tmp_path: Path) -> None
 
 
 def test_where_sluice_keeps_the_quotas_nothing_is_compared(tmp_path: Path) -> None:
-    """Not a row, whoever throttles."""
+    """A response without a throttle is not a row, for any origin of throttles."""
     with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
         produces(proxy.connect(), 1, broker_ms=7)
         proxy.written()

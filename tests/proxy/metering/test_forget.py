@@ -78,7 +78,7 @@ def problems(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("user", ODD_NAMES)
 def test_any_name_goes_and_all_others_stay(tmp_path: Path, user: str) -> None:
-    """Special characters are only characters, and who is called nearly so is somebody else."""
+    """Special characters have no special meaning, and a user with a similar name is another user."""
     others = ["bob", user + "x", user + ", O=y", user[:-1] or "zz"]
     before = [*written(tmp_path, user, *others).rglob("*.parquet")]
     rules = [row["rule"] for row in rows(tmp_path, "dim_bound")]
@@ -94,7 +94,7 @@ def test_any_name_goes_and_all_others_stay(tmp_path: Path, user: str) -> None:
 
 
 def test_who_breaks_off_between_manifest_and_old_files_leaves_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old files go with the next call, whoever that forgets, even where no manifest names them any more."""
+    """The old files are removed by the next call, for any user, even where no manifest names them any more."""
     written(tmp_path, "alice", "bob")
     monkeypatch.setattr(forget, "remove", _die)
     with pytest.raises(KeyboardInterrupt):
@@ -133,7 +133,7 @@ def _die(*_paths: Path) -> None:
 
 
 def forget_alice_while(does: Callable[[], object], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget alice while somebody else, who begins in the middle of it, does something."""
+    """Forget alice while another process, who begins in the middle of it, does something."""
     other, write = threading.Thread(target=does), forget.write_parquet
 
     def write_meanwhile(*arguments: Any, **options: Any) -> None:
@@ -171,7 +171,7 @@ def test_the_empty_name_cannot_be_forgotten(tmp_path: Path) -> None:
 
 
 def test_keyed_names_need_their_key(tmp_path: Path) -> None:
-    """Without the key nobody can be found among hashes: that is said, rather than that nobody is there."""
+    """Without the key no user can be found among hashes: the command says so, and not that the user is absent."""
     names = Names("keyed", b"k" * 16)
     (tmp_path / "key").write_bytes(b"k" * 16)
     done = forgets(written(tmp_path, "alice", names=names), "alice")

@@ -88,7 +88,7 @@ def runs_of(batch: list[Event], waits: list[int], first_seq: int) -> Runs:
 
 
 def as_noted(runs: Runs) -> Runs:
-    """An entry for all that follow each other and are equal, and made nobody wait."""
+    """An entry for all that follow each other and are equal, and delayed no client."""
     alike = np.ones(len(runs), np.bool_)
     for name in ("group_ref", "ts_ms", "value"):
         column = getattr(runs, name)

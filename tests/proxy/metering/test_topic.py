@@ -158,7 +158,7 @@ def test_a_file_set_is_sent_when_it_is_whole(tmp_path: Path, broker: type[Broker
 
 
 def test_what_is_repaired_is_sent_too(tmp_path: Path, broker: type[Broker]) -> None:
-    """A segment says that it is to be sent, whoever converts it."""
+    """A segment says that it is to be sent, whatever process converts it."""
     proxy = MeteringWriterFixture(tmp_path, publish=True)
     proxy.writer.start()
     proxy.play(500, 1)

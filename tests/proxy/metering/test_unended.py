@@ -50,7 +50,7 @@ class Killed:
             pass  # this conversion has looked for runs without an end, and will not find ours
 
     def die(self) -> None:
-        """Leave the mapped buffer to nobody: the lock on the file goes with who maps it."""
+        """Leave the mapped buffer without an owner: the lock on the file ends with the process that maps it."""
         copy = self.pending.with_suffix(".copy")
         shutil.copy(self.pending, copy)
         copy.rename(self.pending)
@@ -132,7 +132,7 @@ def start_another(directory: Path, proxy_id: str) -> None:
 
 
 def test_the_next_start_counts_it_too(killed: Killed) -> None:
-    """Where nobody repairs, the converter of the next proxy of the same name does, before anything else; what another left is its own."""
+    """Without a repair the converter of the next proxy of the same name does, before anything else; what another left is its own."""
     killed.write(500)
     killed.proxy.play(20, 2)
     killed.lose_the_segment()
@@ -145,7 +145,7 @@ def test_the_next_start_counts_it_too(killed: Killed) -> None:
 
 
 def test_a_buffer_in_use_is_left_alone(killed: Killed) -> None:
-    """A proxy that lives and has no segment open, because its disk is full, keeps its decisions whoever starts or repairs beside it."""
+    """A proxy that lives and has no segment open, because its disk is full, keeps its decisions while others start or repair beside it."""
     killed.write(500)
     killed.proxy.play(20, 2)
     killed.lose_the_segment()

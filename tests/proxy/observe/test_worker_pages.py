@@ -83,7 +83,7 @@ def test_a_group_that_several_workers_have_has_one_row(shards: list[set[tuple[st
 
 
 async def test_pages_go_on_while_groups_come_and_go_at_workers() -> None:
-    """A group that stays from the first page to the last is shown once, whoever left before it or came since, at any worker."""
+    """A group that stays from the first page to the last is shown once, whatever groups left or came before it, at any worker."""
     states = [FakeState() for _ in range(3)]
     for at in range(90):
         add(states[at % 3], "produce", f"stays-{at}")

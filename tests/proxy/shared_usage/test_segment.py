@@ -121,7 +121,7 @@ def test_a_dead_workers_rows_are_free_when_its_successor_begins() -> None:
 
 
 def test_a_row_whose_writer_died_in_the_middle_is_made_anew() -> None:
-    """An even generation belongs to nobody, whatever stands in the row, and rows behind it are found all the same."""
+    """A row with an even generation is free, whatever stands in the row, and rows behind it are found all the same."""
     segment = new_segment(2, rows_max=4)
     first = segment.claim(digest(0), 0, OLD_MS)
     behind = segment.claim(digest(4), 0, OLD_MS)

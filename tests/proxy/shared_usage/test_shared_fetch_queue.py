@@ -106,7 +106,7 @@ def test_a_fetch_waits_behind_those_of_other_workers() -> None:
 
 
 @pytest.mark.parametrize("end", ["dead", "asleep"])
-def test_nobody_waits_behind_a_worker_that_does_nothing(end: str) -> None:
+def test_no_fetch_waits_behind_a_worker_that_does_nothing(end: str) -> None:
     """When a worker died its fetches have left the queue; those of one that is asleep keep their places, and no fetch waits for them."""
     segment = new_segment(2)
     gone, here = (SharedWorker(segment, number, 1_000.0, 0) for number in (0, 1))

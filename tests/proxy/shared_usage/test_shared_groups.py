@@ -117,7 +117,7 @@ class Fleet:
 
 @given(st.integers(2, 4), BOUNDS, EVENTS, STARTS_MS)
 def test_all_know_the_same_total(workers: int, bound: float, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
-    """After everybody published and pulled, each group's total is the sum of what all recorded, each unit once, through deaths and gaps."""
+    """After all publish and pull, each group's total is the sum of what all recorded, each unit once, through deaths and gaps."""
     fleet = Fleet(workers, bound, start_ms)
     now_ms = fleet.play(events, start_ms)
     fleet.settle(now_ms)
@@ -212,7 +212,7 @@ def test_the_room_is_divided() -> None:
 
 
 def test_together_they_have_one_window() -> None:
-    """Ten seconds of the bound pass, whoever records them; the next byte waits, in every worker."""
+    """Ten seconds of the bound pass, whichever workers record them; the next byte waits, in every worker."""
     segment = new_segment(4)
     workers = [SharedWorker(segment, worker, BOUND, 0) for worker in range(4)]
     answers = [worker.record(2_500, 0) for worker in workers]
@@ -236,7 +236,7 @@ def test_a_client_that_moves_gets_no_second_window(gap_ms: int) -> None:
 @pytest.mark.parametrize("gap_ms", [5_000, 12_000, 60_000])
 @pytest.mark.parametrize("is_new", [False, True])
 def test_no_throttle_after_a_gap_that_the_use_does_not_justify(gap_ms: int, is_new: bool) -> None:
-    """A worker that comes back to a group which another one used at 95 % of the bound all the time throttles nobody, then or later."""
+    """A worker that comes back to a group which another one used at 95 % of the bound all the time throttles no client, then or later."""
     segment = new_segment(2)
     steady, idle = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     if not is_new:
@@ -251,7 +251,7 @@ def test_no_throttle_after_a_gap_that_the_use_does_not_justify(gap_ms: int, is_n
 
 
 def test_a_dead_predecessor_is_remembered() -> None:
-    """A worker that is started again finds what the one before it had used, and throttles on it; it is nobody's second window."""
+    """A worker that is started again finds what the one before it had used, and throttles on it; it is no worker's second window."""
     segment = new_segment(2)
     dying = SharedWorker(segment, 0, BOUND, 0)
     dying.record(10_000, 5_000)
@@ -264,7 +264,7 @@ def test_a_dead_predecessor_is_remembered() -> None:
 
 
 def test_usage_older_than_all_samples_is_skipped_and_counted_as_seen() -> None:
-    """It is outside the window: it throttles nobody, metering hears of it, and no later pull brings it."""
+    """It is outside the window: it throttles no client, metering hears of it, and no later pull brings it."""
     segment = new_segment(2)
     first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     first.record(10_000, 0)

@@ -69,7 +69,7 @@ def test_what_a_group_without_a_row_has_under_way_is_published_with_its_row() ->
 
 
 def test_a_dead_worker_has_nothing_under_way() -> None:
-    """Its connections ended with it; its successor, or whoever finds it dead, says so."""
+    """Its connections ended with it; its successor, or the process that finds it dead, says so."""
     first, second = two_workers()
     first.group.pending += 700
     first.publish(10)

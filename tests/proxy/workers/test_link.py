@@ -87,7 +87,7 @@ async def test_a_request_that_fails_there_names_the_reason() -> None:
 
 
 async def test_an_answer_that_does_not_come_in_time_is_given_up() -> None:
-    """A stopped process stops nobody."""
+    """A stopped process does not block the other one."""
     ends = Ends()
     here, there = await ends.connect()
     with pytest.raises(LinkLost, match="within"):

@@ -48,7 +48,7 @@ async def test_a_question_gets_its_answer() -> None:
 
 
 def test_a_supervisor_that_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker goes on without it, and does not wait again for a while; a late answer is nobody's."""
+    """The worker goes on without it, and does not wait again for a while; a late answer is dropped."""
     supervisor, worker = socket_pair()
     monkeypatch.setattr("proxy.workers.messaging.questions.ANSWER_S", 0.01)
     questions = Questions(worker)
@@ -153,7 +153,7 @@ def test_a_new_supervisor_goes_on_with_the_buckets() -> None:
 
 
 async def test_connections_of_a_principal_are_counted_by_the_supervisor() -> None:
-    """With a limit the supervisor says who may stay; without one nobody is asked."""
+    """With a limit the supervisor says who may stay; without one no question is sent."""
     sent: list[AnyMessage] = []
     asked_for: list[AnyQuestion] = []
 

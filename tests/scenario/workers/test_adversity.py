@@ -1,4 +1,4 @@
-"""Clients and faults that workers have to bear: nobody gets round the budget, no slot, descriptor or process is lost."""
+"""Clients and faults that workers have to bear: no client gets round the budget, no slot, descriptor or process is lost."""
 
 import asyncio
 import contextlib

@@ -114,7 +114,7 @@ async def until_throttled(client: ScriptedClient) -> None:
 
 
 async def test_a_reload_is_obeyed_by_all_or_by_none(tmp_path: Path) -> None:
-    """A file that is wrong changes nothing; one that is right is obeyed by every worker, and nobody is disconnected."""
+    """A file that is wrong changes nothing; one that is right is obeyed by every worker, and no client is disconnected."""
     config = tmp_path / "sluice.toml"
     async with ScriptedBroker() as broker:
         port = SluiceProcess("", config=config).port

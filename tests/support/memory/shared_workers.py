@@ -84,7 +84,7 @@ class SharedWorker:
         self.group = made
 
     def pull(self, now_ms: int) -> None:
-        """Take in what the others used, as whoever asks for the room does."""
+        """Take in the usage of the others, as a request for the room does."""
         self.publish(now_ms)
         self.group.certain_room(now_ms)
 

@@ -55,12 +55,12 @@ class MeteringWorker:
             WriterSettings(directory, header), lambda: clock.now_ms + self.offset_ms, lambda _problem: None, None, convert_here
         )
         meter_of_level = TracingMeter if level == "trace" else Meter
-        self.meter = meter_of_level(self.writer.hand_over, _describe, self.offset_ms, self._everybody)
+        self.meter = meter_of_level(self.writer.hand_over, _describe, self.offset_ms, self._all_groups)
         self.meter.tell({"state": {**STATE, "ts_ms": clock.now_ms + self.offset_ms, "level": level}})
         self.usage.on_remote = self.meter.remote
         self.writer.start()
 
-    def _everybody(self) -> list[EnforcedGroup]:
+    def _all_groups(self) -> list[EnforcedGroup]:
         return [group for group in self.groups if group is not None]
 
     def group(self, at: int) -> EnforcedGroup:
