@@ -100,9 +100,12 @@ def _count(life: Life, said: SharedUsage) -> None:
 
 
 def _next_ms(life: Life, lives: Sequence[Life]) -> float:
-    """When its worker had another life in the group of one."""
-    begins = [other.claims[0].ts_ms for other in lives if other.run.worker == life.run.worker and other.claims and other is not life]
-    return min((at_ms for at_ms in begins if life.claims and at_ms > life.claims[0].ts_ms), default=math.inf)
+    """Return when the worker of a life had its next life in the same group, which may begin in the same ms."""
+    if not life.claims:
+        return math.inf
+    begins = [other.claims[0] for other in lives if other.run.worker == life.run.worker and other.claims and other is not life]
+    begin = life.claims[0]
+    return min((other.ts_ms for other in begins if (other.ts_ms, other.seq) > (begin.ts_ms, begin.seq)), default=math.inf)
 
 
 def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], history_ms: int, lags: Lags) -> None:
@@ -115,4 +118,4 @@ def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], his
                 continue
             found = findings[life.run.key]
             check_recorded(life, other.run.worker, timelines[at], found)
-            lags.add(check_lag(life, other.run.worker, timelines[at], found))
+            lags.add(check_lag(life, other.run.worker, timelines[at], found, history_ms))

@@ -52,6 +52,23 @@ def test_what_workers_write_is_accepted(tmp_path_factory: pytest.TempPathFactory
     assert verdict.shared.lag_ms_max <= 20
 
 
+@pytest.mark.parametrize("level", ["packed", "trace"])
+def test_a_group_that_is_forgotten_and_made_again_in_one_millisecond_goes_on(tmp_path: Path, level: str) -> None:
+    """Its second life goes on from the total of the first, which no other worker could read in between."""
+    steps = [Step(0, "record", 0, 7435, 0), Step(0, "expire", 0, 80, 0), Step(0, "record", 0, 90, 0), Step(2, "record", 0, 6227, 1)]
+    play(tmp_path, steps, 3, level=level)
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+
+
+def test_usage_that_is_older_than_all_samples_is_not_missed(tmp_path: Path) -> None:
+    """A row whose usage is that old may go to another group: a worker that begins in the old one then knows nothing of it."""
+    steps = [Step(2, "record", 2, 3378, 0), Step(2, "expire", 2, 369, 0), Step(0, "record", 1, 2375, 15_000), Step(0, "record", 2, 4690, 0)]
+    play(tmp_path, steps, 3)
+    verdict = validate(tmp_path)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+
+
 def busy(directory: Path, level: str = "packed") -> Path:
     """Let two workers use one group by turns for some seconds, at a rate of which each knows only half by itself."""
     play(directory, [Step(at % 2, "record", 0, 700 + 13 * at, 40) for at in range(150)], level=level)

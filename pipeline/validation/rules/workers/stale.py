@@ -13,8 +13,11 @@ LAG_MS_MAX: Final = 1_000
 """While both lived."""
 
 
-def check_lag(life: Life, source: str, timelines: Sequence[Timeline], findings: Findings) -> Ints:
+def check_lag(life: Life, source: str, timelines: Sequence[Timeline], findings: Findings, history_ms: int) -> Ints:
     """Compare what each checked record of one group knew of another worker with what that one had recorded by then.
+
+    Usage that is older than `history_ms`, and so than all samples, is not compared: it changes no decision, and the row that had it in the
+    shared memory may be another group's by then.
 
     Returns:
         For each record that can be judged, for how many ms there had been something that it did not know.
@@ -28,7 +31,7 @@ def check_lag(life: Life, source: str, timelines: Sequence[Timeline], findings: 
     lags: list[Ints] = []
     for one in timelines:
         judged = np.flatnonzero((at_ms >= one.from_ms) & (at_ms <= one.until_ms))
-        lag_ms = _lag_ms(one, at_ms[judged], known[judged] + life.tolerance)
+        lag_ms = _lag_ms(one, at_ms[judged], known[judged] + life.tolerance, history_ms)
         lags.append(lag_ms)
         late = np.flatnonzero(lag_ms > LAG_MS_MAX)
         if len(late):
@@ -56,11 +59,11 @@ def _known(life: Life, source: str, claim_ms: int) -> Floats:
     return known
 
 
-def _lag_ms(timeline: Timeline, at_ms: Ints, known: Floats) -> Ints:
+def _lag_ms(timeline: Timeline, at_ms: Ints, known: Floats, history_ms: int) -> Ints:
     """For how long there has been something beyond what is known; what was taken back later counts as if it had never been there."""
     lasting = np.minimum.accumulate(np.append(timeline.base, timeline.total)[::-1])[::-1]
     began_ms = np.append(timeline.from_ms, timeline.ts_ms)
-    first = np.searchsorted(lasting, known, side="right")
+    first = np.maximum(np.searchsorted(lasting, known, side="right"), np.searchsorted(began_ms, at_ms - history_ms))
     since_ms = np.append(began_ms, np.iinfo(np.int64).max)[first]
     lag_ms: Ints = np.where(since_ms < at_ms, at_ms - np.minimum(since_ms, at_ms), 0)
     return lag_ms
