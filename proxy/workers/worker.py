@@ -267,7 +267,13 @@ class Worker:
             self._catch_up(self._words[QUOTAS_AT])
 
     def _catch_up(self, generation: int) -> None:
-        """Read the supervisor's messages up to these quotas; without them for a second, or without a supervisor, go on by the old ones."""
+        """Read the supervisor's messages up to these quotas; without them for a second, or without a supervisor, go on by the old ones.
+
+        A worker that drains goes on by the old ones, too: after an upgrade the quotas are those of another supervisor, which sends it none.
+        """
+        if self._draining:
+            self._generation = generation
+            return
         end_ms = now_ms() + QUOTAS_LATE_MS
         while self._generation < generation:
             if self._link is None or not self._link.read_ahead(max(0, end_ms - now_ms()) / 1_000):
