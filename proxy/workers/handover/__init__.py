@@ -1,1 +1,1 @@
-"""One supervisor takes the place of another: where they meet, what they say, and what changes hands."""
+"""Handover between supervisors: the socket where they connect, the messages, and the ports and state that are handed over."""

@@ -1,4 +1,4 @@
-"""Asks a supervisor that runs to let the new version take its place: what `sluice upgrade` does."""
+"""Requests an upgrade from the running supervisor: the client side of `sluice upgrade`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from proxy.workers.handover.messages import AskUpgrade, UpgradeEnded
 from proxy.workers.handover.place import SOCKET_NAME, runtime_dir_of
 
 ENDED_S: Final = 120.0
-"""Longer than an upgrade may take."""
+"""Time limit for the answer, longer than the time limit of an upgrade."""
 
 
 def folder_of(config: Config | None, folder: Path | None) -> Path:
-    """Return where the Sluice of a configuration is to be met.
+    """Return the runtime folder of a Sluice: `folder` if given, else that of the configuration.
 
     Raises:
-        StartError: nothing tells.
+        StartError: neither is given, or the configuration determines no folder.
     """
     found = folder or (None if config is None else runtime_dir_of(config))
     if found is None:
@@ -31,10 +31,10 @@ def folder_of(config: Config | None, folder: Path | None) -> Path:
 
 
 def ask_upgrade(folder: Path) -> UpgradeEnded:
-    """Have the Sluice that is met in a folder replaced; wait until it is, or is not.
+    """Request an upgrade from the Sluice of a runtime folder, wait for its end and return the result.
 
     Raises:
-        StartError: nobody is there.
+        StartError: no supervisor listens in the folder, another user listens there, or the socket cannot be connected to.
     """
     return asyncio.run(_ask_upgrade(folder))
 

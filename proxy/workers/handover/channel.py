@@ -1,4 +1,4 @@
-"""A connection between a supervisor and who comes to it: whole messages, with descriptors."""
+"""A connection to the socket of a supervisor: it carries whole messages and file descriptors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from proxy.workers.handover.messages import AnyMessage, decoded, encoded
 
 MESSAGE_BYTES_MAX: Final = 128 * 1024
 DESCRIPTORS_MAX: Final = 128
-"""Of one message; the kernel allows 253."""
+"""Maximum number of descriptors with one message; the kernel allows 253."""
 _PEER: Final = Struct("3i")
 
 
 class ChannelClosed(Exception):
-    """The other side is gone, says nothing in time, or says what nobody knows."""
+    """The other process has closed the connection, sent no message in time, or sent a message that cannot be read."""
 
 
 class Channel:
-    """One end of it, on the running event loop."""
+    """One end of the connection, on the running event loop."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -35,15 +35,15 @@ class Channel:
 
     @property
     def peer(self) -> tuple[int, int]:
-        """Process id and user id of the other side, as the kernel knows them."""
+        """Process id and user id of the other process, as the kernel reports them."""
         pid, uid, _ = _PEER.unpack(self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         return pid, uid
 
     async def send(self, message: AnyMessage, descriptors: Sequence[int] = ()) -> None:
-        """Send a message.
+        """Send a message with descriptors; this process keeps its own copies of them.
 
         Raises:
-            ChannelClosed: the other side is gone.
+            ChannelClosed: the other process has closed the connection.
         """
         data = encoded(message)
         while True:
@@ -59,10 +59,10 @@ class Channel:
                 raise ChannelClosed(error.strerror or str(error)) from None
 
     async def receive(self, timeout_s: float | None = None) -> tuple[AnyMessage, list[int]]:
-        """Return the next message, and descriptors that are this process's from now on.
+        """Return the next message and its descriptors; the caller owns the descriptors and closes them.
 
         Raises:
-            ChannelClosed: there is none.
+            ChannelClosed: no message came within `timeout_s` seconds, or the connection is closed, or the message cannot be read.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -105,7 +105,7 @@ class Channel:
                 remove(descriptor)
 
     def close(self) -> None:
-        """Hang up; nobody may wait for a message."""
+        """Close the connection; no task may be waiting for a message."""
         self._sock.close()
 
 
@@ -115,10 +115,10 @@ def _wake(ready: asyncio.Future[None]) -> None:
 
 
 def connected(path: Path) -> Channel | None:
-    """Return a channel to who listens at `path`; None: nobody does.
+    """Return a channel to the process that listens at `path`; None: no process listens there.
 
     Raises:
-        OSError: it may not be connected to.
+        OSError: the connection fails for another reason, such as missing permission.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

@@ -1,4 +1,4 @@
-"""Answers those who come to the socket: a supervisor does, and a worker whose supervisor is gone."""
+"""Answers connections to the supervisor's socket. A supervisor does so, and so does a worker after its supervisor has ended."""
 
 from __future__ import annotations
 
@@ -27,43 +27,48 @@ from proxy.workers.handover.messages import (
 )
 
 ASK_S: Final = 5.0
-"""How long it may take who comes to say what it wants."""
+"""Time limit for the first message of a connection."""
 START_S: Final = 60.0
-"""How long a new supervisor may take until its workers serve and it knows the quotas."""
+"""Time limit for a new supervisor to start its workers and to read the quotas."""
 ACCEPT_S: Final = 10.0
-"""How long it may take then until it accepts; no connection is accepted meanwhile."""
+"""Time limit from the handover until the new supervisor accepts; no connection is accepted meanwhile."""
 
 Part = tuple[Handed, Sequence[int]]
-"""A message, and the descriptors that go with it."""
+"""A message and its descriptors."""
 
 
 class _CannotStart(ChannelClosed):
-    """Who was to take over says that it cannot."""
+    """The new supervisor reported that it cannot start."""
 
 
 class Replaceable(Protocol):
-    """What another process can take the place of."""
+    """A process that a new supervisor can replace."""
 
     def offer(self, pid: int) -> tuple[Offer, Sequence[int]] | Refused:
-        """Say what the process `pid` would take over; the descriptors are a segment and perhaps a lock."""
+        """Return an offer to the process `pid` and its descriptors: the segment of shared usage, and the lock if this process holds it."""
 
     async def hand_over(self) -> Sequence[Part]:
-        """Accept no more; return what changes hands."""
+        """Stop accepting; return the ports, brokers and buckets to hand over."""
 
     def taken(self, pid: int) -> None:
-        """The process `pid` accepts."""
+        """React to a completed handover: the process `pid` accepts connections."""
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
-        """Nobody took over; go on. Who was to ends by itself and has let go of everything, or else is not heard of any more."""
+        """Continue after a failed handover.
+
+        Args:
+            problem: the reason, one line.
+            is_ending: the new process reported the failure, has released everything and ends by itself; False: its state is unknown.
+        """
 
 
 class Meeting:
-    """Answers at a listening socket, one who takes over at a time.
+    """Answers connections to a listening socket; it allows one handover at a time.
 
     Args:
-        sock: may be shared with other processes; each of those who come is answered by one of them.
-        upgrade: starts the new version; None: who answers cannot.
-        on_closed: called when another process has closed the meeting for all.
+        sock: the listening socket. Other processes may share it; one of them answers each connection.
+        upgrade: starts the new version and returns the result; None: this process cannot start one.
+        on_closed: called when another process has shut down the shared socket.
     """
 
     def __init__(
@@ -84,7 +89,7 @@ class Meeting:
         self._loop.add_reader(sock.fileno(), self._readable)
 
     def close(self) -> None:
-        """Answer no more, and let no other process that shares the socket answer."""
+        """Shut down the socket, for this process and for every other process that shares it."""
         if self._sock.fileno() >= 0:
             self._loop.remove_reader(self._sock.fileno())
             with contextlib.suppress(OSError):
@@ -92,7 +97,7 @@ class Meeting:
             self._sock.close()
 
     async def stop(self) -> None:
-        """End what was begun, too."""
+        """Close the socket and cancel the answers in progress."""
         self.close()
         for task in list(self._answering):
             task.cancel()
@@ -106,7 +111,7 @@ class Meeting:
             if _is_shut_down(self._sock):
                 self.close()
                 self._on_closed()
-            return  # else another process that shares it was faster
+            return  # otherwise another process that shares the socket has taken the connection
         task = asyncio.ensure_future(self._answer(Channel(sock)))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
@@ -158,17 +163,17 @@ class Meeting:
 
 
 def _is_shut_down(sock: socket.socket) -> bool:
-    """Whether a process that shares a listening socket has closed it for all: `accept` alone does not tell."""
+    """Whether a process that shares a listening socket has shut it down; the error of `accept` does not distinguish this."""
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     return any(events & select.POLLHUP for _, events in poll.poll(0))
 
 
 async def _expect(channel: Channel, kind: type[AskPorts | Taken], timeout_s: float) -> None:
-    """Wait for a message of this kind.
+    """Wait for a message of this class.
 
     Raises:
-        ChannelClosed: another one came, or none.
+        ChannelClosed: a message of another class came, or none within `timeout_s` seconds.
     """
     message, _ = await channel.receive(timeout_s)
     if isinstance(message, Failed):

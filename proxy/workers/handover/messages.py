@@ -1,4 +1,4 @@
-"""What is said at the socket of a supervisor. The two sides may be of different versions; `PROTOCOL` says which messages they know."""
+"""The messages at the socket of a supervisor. The two sides may have different versions; `PROTOCOL` is the version of the messages."""
 
 from __future__ import annotations
 
@@ -13,63 +13,70 @@ class Message(msgspec.Struct, tag=True, array_like=True):
     """One message; its class is its tag."""
 
 
-# --- by who comes
+# --- from the process that connects
 
 
 class AskUpgrade(Message):
-    """Start the new version; the answer is `UpgradeEnded`."""
+    """Request to start the new version; the response is `UpgradeEnded`."""
 
 
 class TakeOver(Message):
-    """The process `pid` is to take the place of who answers; the answer is `Offer` or `Refused`."""
+    """Request of the process `pid` to replace the process that answers; the response is `Offer` or `Refused`."""
 
     protocol: int
     pid: int
 
 
 class AskPorts(Message):
-    """Accept no more and give what is to change hands; the answers are `Handed`, and `HandedAll`."""
+    """Request to stop accepting and to hand over; the responses are any number of `Handed`, then `HandedAll`."""
 
 
 class Taken(Message):
-    """The new supervisor accepts."""
+    """The new supervisor accepts connections."""
 
 
 class Failed(Message):
-    """The new supervisor ends: one line for each problem."""
+    """The new supervisor cannot start; one line for each problem."""
 
     lines: list[str]
 
 
-# --- by who answers
+# --- from the process that answers
 
 
 class UpgradeEnded(Message):
-    """The process `pid` has taken over, or, None, did not for the reason in `problem`."""
+    """The result of an upgrade: the id of the new process, or None and the reason in `problem`."""
 
     pid: int | None
     problem: str
 
 
 class Offer(Message):
-    """Who answers can be replaced. Its descriptors: the socket where it is met, the segment of shared usage, and the lock where
-    its process holds it.
+    """The process can be replaced. The descriptors are its listening socket, the segment of shared usage, and the lock if it holds it.
 
     Attributes:
-        numbers: of the workers that go on for now.
+        numbers: of the workers that continue to serve their connections.
     """
 
     numbers: list[int]
 
 
 class Refused(Message):
-    """Who answers cannot be replaced now."""
+    """The process cannot be replaced now, for the reason in `problem`."""
 
     problem: str
 
 
 class BucketState(msgspec.Struct, array_like=True):
-    """A token bucket of controller mutations: tags of its group, its settings, and its balance at a time in monotonic ms."""
+    """A token bucket of controller mutations.
+
+    Attributes:
+        key: tags of the quota group.
+        num_samples, window_ms: settings of the bucket.
+        bound: mutations per second.
+        tokens: balance at `last_update_ms`, in mutations.
+        last_update_ms: monotonic; all processes of a host have the same clock.
+    """
 
     key: tuple[tuple[str, str], ...]
     num_samples: int
@@ -80,11 +87,12 @@ class BucketState(msgspec.Struct, array_like=True):
 
 
 class Handed(Message):
-    """A part of what changes hands. Its descriptors are the ports.
+    """A part of the handover. The descriptors are the listening sockets of `ports`, in the same order.
 
     Attributes:
-        ports: name of the listener and address, as it is configured.
-        brokers: number of the route, node id, host, port.
+        ports: listener name and configured address of each.
+        brokers: route number, node id, host and port of each.
+        buckets: token buckets of controller mutations.
     """
 
     ports: list[tuple[str, str]]
@@ -93,7 +101,7 @@ class Handed(Message):
 
 
 class HandedAll(Message):
-    """Nothing more changes hands."""
+    """The handover is complete."""
 
 
 AnyMessage = AskUpgrade | TakeOver | AskPorts | Taken | Failed | UpgradeEnded | Offer | Refused | Handed | HandedAll
@@ -102,15 +110,15 @@ _DECODER: Final = msgspec.msgpack.Decoder(AnyMessage)
 
 
 def encoded(message: AnyMessage) -> bytes:
-    """Return a message as bytes."""
+    """Return the encoded message."""
     return _ENCODER.encode(message)
 
 
 def decoded(data: bytes) -> AnyMessage:
-    """Return the message in `data`.
+    """Return the decoded message.
 
     Raises:
-        msgspec.DecodeError: there is none.
+        msgspec.DecodeError: `data` is not a message of this protocol version.
     """
     message: AnyMessage = _DECODER.decode(data)
     return message

@@ -1,4 +1,4 @@
-"""What a worker has for a new supervisor, should its own die: duplicates of all ports, and of the socket where supervisors meet."""
+"""Duplicates of the supervisor's sockets in a worker, for a new supervisor to take over if the supervisor dies."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from proxy.workers.handover.messages import Offer, Refused
 from proxy.workers.handover.parts import Broker, parts_of
 
 HELD_S: Final = 60.0
-"""So long ports stay open without a supervisor; clients wait in the kernel's queues."""
+"""Time for which ports stay open without a supervisor; new connections wait in the kernel's accept queue."""
 
 
 class Orphan:
-    """A worker's duplicates; a `Replaceable` once the supervisor is gone.
+    """A worker's duplicates of all ports and of the supervisor's socket; a `Replaceable` after the supervisor has ended.
 
     Args:
         number: of the worker.
-        segment: descriptor of the memory that workers share usage by.
-        brokers: tells where brokers are.
+        segment: descriptor of the segment of shared usage.
+        brokers: returns the known addresses of brokers.
     """
 
     def __init__(self, number: int, segment: int, brokers: Callable[[], list[Broker]]) -> None:
@@ -36,20 +36,20 @@ class Orphan:
         self._let_go = asyncio.Event()
 
     def keep_port(self, port: Port) -> None:
-        """Hold a duplicate of a port."""
+        """Keep the duplicate of a port; it replaces an older one of the same listener and address."""
         before = self._ports.pop((port.listener, port.address), None)
         if before is not None:
             before.sock.close()
         self._ports[port.listener, port.address] = port
 
     def keep_meeting(self, sock: socket.socket) -> None:
-        """Hold a duplicate of the supervisor's socket."""
+        """Keep the duplicate of the supervisor's socket; it replaces an older one."""
         if self._meeting_socket is not None:
             self._meeting_socket.close()
         self._meeting_socket = sock
 
     async def offer_until_taken(self, held_s: float = HELD_S) -> None:
-        """Keep the ports open until a new supervisor has them, but for `held_s` at most."""
+        """Keep the ports open until a new supervisor accepts on them, for at most `held_s` seconds; then close them."""
         if self._meeting_socket is None:
             self.close()
             return
@@ -63,7 +63,7 @@ class Orphan:
         self.close()
 
     def close(self) -> None:
-        """Hold nothing any more."""
+        """Close all duplicates."""
         if self._meeting is not None:
             self._meeting.close()
         if self._meeting_socket is not None:
@@ -72,21 +72,21 @@ class Orphan:
         while self._ports:
             self._ports.popitem()[1].sock.close()
 
-    # --- at the meeting
+    # --- called by `Meeting`
 
     def offer(self, _pid: int) -> tuple[Offer, Sequence[int]] | Refused:
-        """Offer everything to who comes: a supervisor that holds the lock of the place."""
+        """Return an offer to any process: only a supervisor that holds the lock of the folder connects here."""
         return Offer([self._number]), [self._segment]
 
     async def hand_over(self) -> Sequence[Part]:
-        """Return what changes hands; nothing is accepted here."""
+        """Return the ports and the known brokers; a worker does not accept, so there is nothing to stop."""
         return parts_of(list(self._ports.values()), self._brokers())
 
     def taken(self, pid: int) -> None:
-        """The new supervisor accepts: no worker has to hold ports any more."""
+        """Release the ports: the new supervisor accepts connections."""
         log.info("ports_handed_over", pid=pid)
         self._let_go.set()
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
-        """It does not; the next one may."""
+        """Keep the ports for the next supervisor."""
         log.warning("ports_kept", problem=problem, is_ending=is_ending)

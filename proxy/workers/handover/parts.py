@@ -1,4 +1,4 @@
-"""What changes hands, cut into messages that a socket takes."""
+"""Splits the state that is handed over into messages that fit a socket."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from proxy.workers.handover.messages import BucketState, Handed
 
 PORTS_MAX: Final = 100
 OTHERS_MAX: Final = 200
-"""Of one message: tags of a bucket are names of up to 256 bytes."""
+"""Maximum number of brokers or buckets in one message; a tag of a bucket is a name of up to 256 bytes."""
 
 Broker = tuple[int, int, str, int]
-"""Number of the route, node id, host, port."""
+"""Route number, node id, host and port of a broker."""
 
 T = TypeVar("T")
 
 
 def parts_of(ports: Sequence[Port], brokers: Sequence[Broker], buckets: Sequence[BucketState] = ()) -> list[Part]:
-    """Return the messages with their descriptors."""
+    """Return the messages and their descriptors; only messages with ports have descriptors."""
     parts: list[Part] = [
         (Handed([(port.listener, port.address) for port in some], [], []), [port.sock.fileno() for port in some])
         for some in _cut(ports, PORTS_MAX)

@@ -1,4 +1,4 @@
-"""Where the supervisors of one Sluice meet: a folder of their user alone, with a lock and a socket."""
+"""The runtime folder of a Sluice: only its user can access it, and it contains the supervisor's lock and socket."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9.-]")
 
 
 def runtime_dir_of(config: Config) -> Path | None:
-    """Return the folder of a configuration: its own, or one that follows from the user and the first listener.
+    """Return the runtime folder of a configuration: `runtime_dir`, or one derived from the user and the first listener.
 
-    None: the first listener takes any free port, so that nothing tells this Sluice from another one.
+    None: the first listener has port 0, so nothing distinguishes this Sluice from another one.
     """
     if config.runtime_dir is not None:
         return config.runtime_dir
@@ -33,18 +33,18 @@ def runtime_dir_of(config: Config) -> Path | None:
         return None
     name = f"sluice-{_UNSAFE.sub('_', address.host)}-{address.port}"
     base = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0] or os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base) / name if base else Path("/tmp") / f"{name}-{os.geteuid()}"  # noqa: S108 - its owner and mode are checked
+    return Path(base) / name if base else Path("/tmp") / f"{name}-{os.geteuid()}"  # noqa: S108 - `Place` checks owner and mode
 
 
 class Place:
-    """The folder, made where it is missing.
+    """The runtime folder; it is created if it is missing.
 
     Attributes:
-        socket_path: where supervisors meet.
+        socket_path: path of the supervisor's socket.
 
     Raises:
-        OSError: it cannot be made.
-        StartError: it is open to others, or theirs.
+        OSError: the folder cannot be created.
+        StartError: another user owns the folder, or others than the owner can access it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -62,11 +62,11 @@ class Place:
 
     @property
     def lock(self) -> int | None:
-        """The descriptor of the lock; None: another process holds it."""
+        """Descriptor of the lock; None: this process does not hold the lock."""
         return self._lock
 
     def try_lock(self) -> bool:
-        """Be the supervisor here; False: another process is."""
+        """Take the lock of the supervisor; False: another process holds it."""
         descriptor = os.open(self.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, SOCKET_MODE)
         if try_lock(descriptor):
             self._lock = descriptor
@@ -75,14 +75,14 @@ class Place:
         return False
 
     def inherit_lock(self, descriptor: int) -> None:
-        """Share the lock with the process that holds it: it is free when both have let go of it."""
+        """Share the lock of another process by a duplicate descriptor; the lock is free when both processes have closed theirs."""
         self._lock = descriptor
 
     def listen(self) -> socket.socket:
-        """Return a socket that listens here, in the place of any other.
+        """Return a listening socket at `socket_path`; it replaces an existing one.
 
         Raises:
-            OSError: it cannot be bound.
+            OSError: the socket cannot be bound.
         """
         beside = self.socket_path.with_suffix(".new")
         beside.unlink(missing_ok=True)
@@ -99,11 +99,11 @@ class Place:
         return sock
 
     def remove_socket(self) -> None:
-        """Nobody is to be met here any more; the lock is still this process's."""
+        """Remove the socket's path; the lock stays held."""
         self.socket_path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

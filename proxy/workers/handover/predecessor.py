@@ -1,4 +1,4 @@
-"""Takes the place of a supervisor that runs, or whose workers serve on without it."""
+"""The new supervisor's side of a handover: from a running supervisor, or from a worker of one that has ended."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from proxy.workers.handover.parts import Broker
 from proxy.workers.handover.place import Place
 
 TAKES_OVER: Final = "SLUICE_TAKES_OVER"
-"""The environment variable by which a supervisor tells the process that it starts to take its place."""
+"""Environment variable that a supervisor sets for the new version that it starts; the value is the supervisor's process id."""
 OFFER_S: Final = 5.0
 PORTS_S: Final = 10.0
 
 
 @dataclass
 class Inherited:
-    """What changed hands."""
+    """The ports, brokers and buckets that were handed over."""
 
     ports: list[Port] = field(default_factory=list)
     brokers: list[Broker] = field(default_factory=list)
@@ -32,11 +32,11 @@ class Inherited:
 
 
 class Predecessor:
-    """Who serves until this process does.
+    """The process that this one replaces: a supervisor, or a worker without one.
 
     Attributes:
-        numbers: of its workers that go on for now.
-        segment: descriptor of the memory that they share usage by; this process's own.
+        numbers: of the workers that continue to serve their connections.
+        segment: descriptor of the segment of shared usage; this process owns it.
     """
 
     def __init__(self, channel: Channel, meeting: socket.socket, numbers: list[int], segment: int) -> None:
@@ -46,10 +46,10 @@ class Predecessor:
         self.segment = segment
 
     async def inherit(self) -> Inherited:
-        """Let it accept no more, and take what changes hands.
+        """Let the predecessor stop accepting, and return what it hands over.
 
         Raises:
-            StartError: it is gone.
+            StartError: the predecessor closed the connection, or sent nothing within `PORTS_S` seconds.
         """
         found = Inherited()
         try:
@@ -67,13 +67,13 @@ class Predecessor:
             raise StartError(f"the Sluice that was to be replaced does not hand over: {error}") from None
 
     async def taken(self) -> None:
-        """This process accepts: nobody is to be met at the old socket any more, and no worker has to hold ports."""
+        """Report that this process accepts, and shut down the old socket, so that workers release their duplicates of ports."""
         with contextlib.suppress(OSError):
             self._meeting.shutdown(socket.SHUT_RDWR)
         await self._say(Taken())
 
     async def failed(self, lines: list[str]) -> None:
-        """This process does not begin."""
+        """Report that this process cannot start, one line for each problem."""
         await self._say(Failed(lines))
 
     async def _say(self, message: Taken | Failed) -> None:
@@ -86,13 +86,13 @@ class Predecessor:
 
 
 async def meet(place: Place, *, takes_over: bool) -> Predecessor | None:
-    """Be the supervisor at a place; return whom this process replaces, None: nobody is there.
+    """Become the supervisor of a runtime folder; return the process to replace, None: there is none.
 
     Args:
-        takes_over: a supervisor that runs is to be replaced.
+        takes_over: whether this process is to replace a running supervisor.
 
     Raises:
-        StartError: one runs, and is not to be replaced or does not want to.
+        StartError: a supervisor runs, and is not to be replaced, refuses or does not answer.
     """
     if not place.try_lock() and not takes_over:
         raise StartError(

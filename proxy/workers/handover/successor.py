@@ -1,4 +1,4 @@
-"""Gives the place of a supervisor to a new version: starts it, hands over, and goes on when it does not serve."""
+"""The running supervisor's side of an upgrade: starts the new version, hands over, and continues if the new version fails."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import TAKES_OVER
 
 END_S: Final = 5.0
-"""How long a new version that failed may take to end by itself."""
+"""Time limit for a failed new version to end by itself; then it is killed."""
 LAST_WORDS_S: Final = 0.5
 UPGRADE_S: Final = 90.0
-"""How long an upgrade may take in all."""
+"""Time limit for an upgrade."""
 
 
 class Successor:
-    """A supervisor's side of an upgrade; a `Replaceable`.
+    """The supervisor's side of an upgrade; a `Replaceable`.
 
     Args:
-        segment: descriptor of the memory that workers share usage by.
+        segment: descriptor of the segment of shared usage.
         numbers: of the workers.
-        suspend: lets clients wait, ends what one process alone may do, and returns what changes hands.
-        resume: undoes that.
-        on_replaced: called when the new version accepts.
+        suspend: stops accepting, releases what only one process can hold, and returns the ports, brokers and buckets to hand over.
+        resume: reverses `suspend`.
+        on_replaced: called when the new version accepts connections.
 
     Attributes:
-        is_replaced: the new version accepts.
+        is_replaced: whether the new version accepts connections.
+        may_go_on: not set while this supervisor is suspended.
     """
 
     def __init__(
@@ -56,14 +57,14 @@ class Successor:
         self._on_replaced = on_replaced
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: asyncio.Future[UpgradeEnded] | None = None
-        self._has_ended = asyncio.Event()  # the new version, which is a child of this process
+        self._has_ended = asyncio.Event()  # set when the new version, a child of this process, has ended
         self._is_suspended = False
         self.is_replaced = False
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
 
     async def upgrade(self) -> UpgradeEnded:
-        """Start the new version by the command line of this one; return when it has taken over, or has not."""
+        """Start the new version with the command line of this process; return the result when it has taken over or failed."""
         ended = await self._upgraded()
         if ended.pid is None:
             log.error("upgrade_failed", problem=ended.problem)
@@ -90,7 +91,7 @@ class Successor:
             return UpgradeEnded(None, f"the new version cannot be started: {error.strerror or error}")
         try:
             await _first(ended, has_ended)
-            if not ended.done() and has_ended.is_set():  # what it said at the socket, if anything, is about to be read
+            if not ended.done() and has_ended.is_set():  # its last message at the socket may not have been read yet
                 await asyncio.wait([ended], timeout=LAST_WORDS_S)
             if not ended.done():
                 code = process.poll()
@@ -104,27 +105,27 @@ class Successor:
             stop_watch()
 
     def give_up(self) -> None:
-        """End the new version that was started, if it has not taken over: this Sluice is to end."""
+        """Kill the new version if it has not taken over; called when this supervisor ends."""
         if self._process is not None and not self.is_replaced:
             self._process.kill()
 
-    # --- at the meeting
+    # --- called by `Meeting`
 
     def offer(self, pid: int) -> tuple[Offer, Sequence[int]] | Refused:
-        """Offer everything to the process that was started here, and to no other."""
+        """Return an offer to the new version that `upgrade` started; refuse every other process."""
         lock = self._place.lock
         if self._process is None or self._process.pid != pid or self.is_replaced or lock is None:
             return Refused("it runs; sluice upgrade puts a new one in its place")
         return Offer(self._numbers), [self._segment, lock]
 
     async def hand_over(self) -> Sequence[Part]:
-        """Accept no more; return what changes hands."""
+        """Stop accepting; return the ports, brokers and buckets to hand over."""
         self._is_suspended = True
         self.may_go_on.clear()
         return await self._suspend()
 
     def taken(self, pid: int) -> None:
-        """The new version accepts."""
+        """Report the upgrade's success to `upgrade` and to the service manager, and call `on_replaced`."""
         self.is_replaced = True
         self.may_go_on.set()
         if self._ended is not None and not self._ended.done():
@@ -133,7 +134,7 @@ class Successor:
         self._on_replaced()
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
-        """The new version does not serve: go on, once it holds nothing any more."""
+        """Continue as the supervisor; first kill a new version that may still hold ports."""
         if self._process is not None and not is_ending:
             self._process.kill()
             await self._has_ended.wait()
@@ -146,10 +147,10 @@ class Successor:
 
 
 def start_again(environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start the command line of this process once more.
+    """Start a process with the command line of this one and additional environment variables.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the process cannot be started.
     """
     command = [sys.executable, *sys.orig_argv[1:]]
     return subprocess.Popen(command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
