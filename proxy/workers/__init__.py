@@ -1,1 +1,1 @@
-"""Several processes that relay, below one that accepts: the workers and their supervisor."""
+"""Several processes: a supervisor that accepts connections, and workers that relay them."""

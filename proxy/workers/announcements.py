@@ -1,4 +1,4 @@
-"""State that all workers share: each change is sent to the running workers, and the whole state to a new one."""
+"""State that all workers share. Each change is sent to the running workers, and the whole state to a new one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerMet, C
 
 
 class Announcements:
-    """Quotas and switches, ports, brokers, and whether a broker's authorizer can be trusted.
+    """Quotas and switches, ports, brokers, and whether the brokers' authorizer can be trusted.
 
     Args:
-        broadcast: sends a message to every worker that runs.
-        on_quotas: called with the generation of quotas that were sent to all.
+        broadcast: sends a message to every running worker.
+        on_quotas: called with the generation of quotas after they were sent to all workers.
 
     Attributes:
-        generation: number of the newest quotas.
+        generation: number of the newest quotas; each change increments it.
         wants_cluster: whether a callback of the workers needs topics, partitions and leaders.
     """
 
@@ -33,14 +33,14 @@ class Announcements:
         self.wants_cluster = False
 
     def all(self) -> list[AnyMessage]:
-        """Return messages with the whole state."""
+        """Return the messages that carry the whole state."""
         entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
         quotas = Quotas(self.generation, True, entities, dict(self._content.switches), None)
         cluster = [] if self._cluster is None else [self._cluster]
         return [*self._ports.values(), *self._brokers.values(), *cluster, self._authority, quotas]
 
     def content_arrived(self, content: StoreContent, who: str | None) -> None:
-        """Send the current quotas and switches; `who` requested the change, None: it came from another source."""
+        """Send the current quotas and switches; `who` is the principal that requested the change, None: it came from another source."""
         before, self._content = self._content, content
         self.generation += 1
         entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
@@ -59,7 +59,7 @@ class Announcements:
             self._broadcast(cluster)
 
     def ports_bound(self, listener: str, bootstrap_port: int, brokers: Mapping[int, int]) -> None:
-        """Send the ports of a listener."""
+        """Send the ports of a listener: the bootstrap port, and the port of each broker by node id."""
         ports = self._ports[listener] = Ports(listener, bootstrap_port, dict(brokers))
         self._broadcast(ports)
 

@@ -1,8 +1,8 @@
 """Token buckets of controller mutations: the supervisor holds them, so that all workers take from one balance.
 
-A step is one question, however many parents a group has: the supervisor takes it, and answers what the step found. The worker puts these
-balances into its own buckets and takes the step there, too. Both do the same arithmetic, so both come to the same result, and the worker
-can meter what the step found and what it left.
+A step charges a group and its parents with one question. The supervisor charges its buckets and returns the balances before the step. The
+worker copies these balances into its own buckets and charges them, too. Both do the same arithmetic, so both have the same result, and the
+worker can meter the balance before and after the step.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from quota.entity import UNLIMITED
 from quota.sensor import TokenBucket
 
 Balance = tuple[float, int]
-"""Tokens, and the time at which they were that many, in monotonic milliseconds."""
+"""Tokens, and the time of that balance in monotonic milliseconds."""
 _BALANCES: Final[msgspec.msgpack.Decoder[list[Balance]]] = msgspec.msgpack.Decoder(list[Balance])
 
 
 class AskedGroup(EnforcedMutationGroup):
-    """A group whose bucket is in the supervisor. While that does not answer, the last balance is used here."""
+    """A group whose bucket is in the supervisor. While the supervisor does not answer, the worker uses the last balance."""
 
     __slots__ = ("questions",)
 
     questions: Questions
 
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
-        """Charge the supervisor's buckets, and use the balances that it returns."""
+        """Charge the supervisor's buckets with `permits`, and use the balances that it returns."""
         _begin(self, self.questions, permits, now_ms, strict=strict)
 
 
 class AskedChildGroup(ChildMutationGroup):
-    """The same for a group with a parent."""
+    """An `AskedGroup` with a parent."""
 
     __slots__ = ("questions",)
 
     questions: Questions
 
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
-        """As that of `AskedGroup`."""
+        """Charge the supervisor's buckets with `permits`, and use the balances that it returns."""
         _begin(self, self.questions, permits, now_ms, strict=strict)
 
 
@@ -73,7 +73,7 @@ def asked_bucket(
 
 
 class Buckets:
-    """The buckets of all workers, in the supervisor; a new one is full."""
+    """The token buckets of all workers, in the supervisor; a new bucket is full."""
 
     EXPIRE_WINDOWS: Final = 2
 
@@ -84,11 +84,11 @@ class Buckets:
         return len(self._buckets)
 
     def use(self, question: UseBuckets) -> list[Balance]:
-        """Refill the buckets of a chain, and take from each what is asked for; return the balances that they had before."""
+        """Refill the buckets of a chain, and take the permits from each; return the balances before the refill."""
         now_ms = question.now_ms
         buckets = [self._of(one, now_ms) for one in question.buckets]
         found = [bucket.balance for bucket in buckets]
-        # A worker asks a little later than it read its clock, and another one may have been faster: a balance is never of a time to come.
+        # A question arrives after the worker read its clock, and another worker's may come first: no returned time is after `now_ms`.
         times = [max(now_ms, since_ms) for _, since_ms in found]
         balances = [bucket.measure(at_ms) for bucket, at_ms in zip(buckets, times, strict=True)]
         if not question.strict or min(balances) >= 0.0:
@@ -105,19 +105,19 @@ class Buckets:
         return bucket
 
     def states(self) -> list[BucketState]:
-        """Return all of them, for the supervisor that takes the place of this one."""
+        """Return the state of every bucket, for the supervisor that replaces this one."""
         return [
             BucketState(key, bucket.num_samples, bucket.window_ms, bucket.bound, *bucket.balance) for key, bucket in self._buckets.items()
         ]
 
     def restore(self, states: Sequence[BucketState]) -> None:
-        """Go on with the buckets of another supervisor; the clock is the same for all processes of a machine."""
+        """Continue the buckets of another supervisor; all processes of a host have the same monotonic clock."""
         for state in states:
             bucket = TokenBucket(state.num_samples, state.window_ms, state.bound, state.last_update_ms)
             bucket.record(-state.tokens, state.last_update_ms)
             self._buckets[state.key] = bucket
 
     def expire(self, now_ms: int) -> None:
-        """Forget full buckets, since new ones are full."""
+        """Remove full buckets: a new bucket is full, so nothing is lost."""
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now_ms)]:
             del self._buckets[key]

@@ -1,4 +1,4 @@
-"""Connections of each principal over all workers: the supervisor counts them, and a worker asks it at each login."""
+"""Connections of each principal over all workers. The supervisor counts them, and a worker asks it at each login."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MAY_STAY: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)
 
 
 class AskedPrincipals(PrincipalConnections):
-    """Also counts in this worker, for when the supervisor does not answer; without a limit only here."""
+    """Counts in the supervisor and in this worker. The worker's count applies while the supervisor does not answer.
+
+    Without a limit on connections of a principal only the worker counts.
+    """
 
     def __init__(self, questions: Questions, send: Callable[[AnyMessage], None]) -> None:
         super().__init__()
@@ -24,7 +27,7 @@ class AskedPrincipals(PrincipalConnections):
         self._send = send
 
     def enter(self, principal: KafkaPrincipal, *, only_observes: bool) -> bool:
-        """Count a connection of `principal`; False: it has reached its limit, and the connection is not counted."""
+        """Count a connection of `principal`; False: the principal has reached its limit, and the connection is not counted."""
         if self.max_connections is not None or self.overrides:
             may_stay = self._questions.ask(EnterPrincipal(principal.type, principal.name, only_observes), _MAY_STAY)
             if may_stay is False:
@@ -34,6 +37,6 @@ class AskedPrincipals(PrincipalConnections):
         return super().enter(principal, only_observes=only_observes)
 
     def leave(self, principal: KafkaPrincipal) -> None:
-        """Remove a connection."""
+        """Stop counting a connection of `principal`."""
         super().leave(principal)
         self._send(PrincipalLeft(principal.type, principal.name))

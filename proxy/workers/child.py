@@ -24,17 +24,17 @@ Slot = tuple[str, IpKey]
 
 
 class WorkerProcess:
-    """A started worker.
+    """A started worker, as the supervisor sees it.
 
     Attributes:
-        number: its successor has the same.
-        slots: of the connections that it was given and has not reported as ended.
-        connections: how many these are; `of_listener`: of each listener.
-        given: how many it was given in all.
-        principals: of its connections that are counted for a limit of their principal.
-        is_ready: it serves.
-        may_accept: it has memory for more connections.
-        generation: of the quotas that hold in it.
+        number: the worker's number; a worker that replaces it has the same.
+        slots: listener and address key of each connection that was passed to it and has not been reported as ended.
+        connections: number of these connections; `of_listener`: their number by listener.
+        given: number of connections passed to it since its start.
+        principals: principals of its connections that count against a limit.
+        is_ready: whether it serves connections.
+        may_accept: whether it has memory for more connections.
+        generation: number of the quotas in use in it.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """The process id."""
         return self._process.pid
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Pass it a connection; the socket is closed here.
+        """Pass a connection to the worker and close the supervisor's descriptor of it.
 
         Raises:
-            BlockingIOError: its queue is full.
-            OSError: it has ended.
+            BlockingIOError: the worker's queue is full.
+            OSError: the worker has ended.
         """
         arrival, name = admitted.arrival, admitted.listener.settings.name
         passed = PassedConnection(
@@ -79,24 +79,24 @@ class WorkerProcess:
         self.given += 1
 
     def show(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> bool:
-        """Give it a duplicate of what listens; False: it has to be given again, by `show_again`."""
+        """Pass a duplicate of a listening socket; False: the worker's queue is full, and `show_again` repeats it."""
         self._unshown.append((what, sock))
         return self.show_again()
 
     def show_again(self) -> bool:
-        """Give it what it had no room for; False: it still has none."""
+        """Pass the duplicates for which the queue had no room; False: it is still full."""
         while self._unshown:
             try:
                 pass_on(self._passing, *self._unshown[0])
             except BlockingIOError:
                 return False
-            except OSError:  # it is gone, or what listened here is closed
+            except OSError:  # the worker has ended, or the listening socket is closed
                 pass
             self._unshown.popleft()
         return True
 
     def left(self, listener: str, ip_key: IpKey) -> bool:
-        """Remove a connection that has ended; False: it had no such connection."""
+        """Remove a connection that has ended; False: the worker had no such connection."""
         slot = (listener, ip_key)
         if not self.slots[slot]:
             return False
@@ -112,11 +112,11 @@ class WorkerProcess:
         self._process.kill()
 
     def poll(self) -> int | None:
-        """Return the exit code; None: it runs."""
+        """Return the exit code; None: the process runs."""
         return self._process.poll()
 
     def close(self) -> None:
-        """Close its sockets."""
+        """Close the supervisor's sockets to the worker."""
         self.link.close()
         self._passing.close()
         self._questions.close()
@@ -130,16 +130,16 @@ async def start_worker(
     answer: Callable[[AnyQuestion], Any],
     segment: int,
 ) -> WorkerProcess:
-    """Start a worker; it waits for its first message, `Start`.
+    """Start a worker; its process waits for the first message, `Start`.
 
     Args:
         number: number of the worker.
         on_message, answers, on_lost: as in `Link`.
-        answer: answers its questions.
-        segment: descriptor of the memory that all workers share.
+        answer: returns the answer to a question of the worker.
+        segment: descriptor of the segment of shared usage.
 
     Raises:
-        OSError: not enough descriptors or memory.
+        OSError: there are not enough descriptors or there is not enough memory.
     """
     with contextlib.ExitStack() as here, contextlib.ExitStack() as there:
         ours, theirs = [], []
@@ -162,10 +162,10 @@ def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
 
 
 def watch_end(process: WorkerProcess | subprocess.Popen[bytes], on_end: Callable[[], None]) -> Callable[[], None]:
-    """Call `on_end` once when a process has ended; return what stops the watch.
+    """Call `on_end` once when a process has ended; return a function that cancels this.
 
     Raises:
-        OSError: no free descriptor.
+        OSError: there is no free descriptor.
     """
     loop = asyncio.get_running_loop()
     descriptor = os.pidfd_open(process.pid)

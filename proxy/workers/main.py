@@ -29,14 +29,14 @@ from proxy.workers.worker import Worker, config_of_worker
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the supervisor ends this worker; return the exit code."""
+    """Serve connections until the supervisor ends this worker; return the exit code."""
     link, passing, questions = (socket.socket(fileno=int(number)) for number in arguments[:3])
     segment = Segment(int(arguments[3]))
     start = _first_message(link)
     if start is None:
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    for sig in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # of a terminal, or for all processes: the supervisor has it, too
+    for sig in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):  # sent to the whole process group: the supervisor handles it
         signal.signal(sig, signal.SIG_IGN)
     source = GivenConfig(None if start.config_path is None else Path(start.config_path), start.flags, start.config_text)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

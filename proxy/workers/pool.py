@@ -1,4 +1,4 @@
-"""All workers: assigns connections, sends each the shared state, and replaces each that dies."""
+"""All workers: starts them, assigns connections, sends the shared state, and replaces a worker that dies."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ ANSWER_S: Final = 1.0
 """Time limit for one worker's response to an alteration, a reload and a page."""
 RETRY_S: Final = 0.01
 QUICK_DEATH_MS: Final = 1_000
-"""A worker that died sooner than this after its start is restarted with a delay of as long."""
+"""A worker that dies within this time after its start is restarted after the same time."""
 END_S: Final = 5.0
-"""Time limit for a worker to end after its connections have."""
+"""Time limit for a worker to end after its last connection has ended."""
 WAITING_MAX: Final = 256
 """Maximum number of connections that wait for a worker; while any waits, none is accepted."""
 
 
 class WorkerPool:
-    """Starts workers, passes each connection to the one with the fewest, and keeps their state equal.
+    """Starts workers, passes each connection to the worker with the fewest connections, and keeps the state of workers equal.
 
     Args:
-        on_left: called with listener and address key of each connection that ended.
+        on_left: called with listener name and address key of each connection that ended.
         on_login_failed: called with the address of each client whose login a broker refused.
         on_broker_met: called with each broker whose address a worker learned.
-        answers: answers requests of workers.
+        answers: returns the response to a request of a worker.
         on_principal_left: called with type and name of the principal of each counted connection that ended.
-        answer: answers questions of workers.
-        numbers: of the workers.
-        segment: descriptor of the memory that all workers share.
+        answer: returns the answer to a question of a worker.
+        numbers: numbers of the workers; one worker is started for each.
+        segment: descriptor of the segment of shared usage.
         on_death: called with the number of each worker that died.
-        on_quotas: called with the generation of quotas that were sent to all workers.
-        is_awake: whether a worker has been at work lately; one that is not is given connections last.
+        on_quotas: called with the generation of quotas after they were sent to all workers.
+        is_awake: whether the worker of a number has sent a heartbeat lately; an unresponsive worker gets connections last.
 
     Attributes:
-        workers: the running ones, by number.
-        announcements: the state that they share.
+        workers: running workers by number.
+        announcements: the shared state.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class WorkerPool:
         is_awake: Callable[[int], bool],
     ) -> None:
         self._source = source
-        self._preparing: PrepareReload | None = None  # what workers are asked now
-        self._config_text = source.text  # of the configuration in force: a worker that starts later obeys no other
+        self._preparing: PrepareReload | None = None  # the reload in progress
+        self._config_text = source.text  # the configuration in force, also for workers that start later
         self._numbers = list(numbers)
         self._shown: dict[PassedPort | PassedMeeting, socket.socket] = {}
         self._counters = counters
@@ -129,7 +129,7 @@ class WorkerPool:
     # --- processes
 
     async def start(self) -> None:
-        """Start all workers; return when they serve.
+        """Start all workers; return when all are ready.
 
         Raises:
             ConfigProblems: a worker cannot start.
@@ -177,7 +177,7 @@ class WorkerPool:
             self._show_to(worker, what, sock)
 
     def show(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
-        """Give every worker, now or when it starts, a duplicate of what listens: it stays open when this process dies."""
+        """Pass a duplicate of a listening socket to every worker, now and at later starts; it stays open when this process dies."""
         self._shown[what] = sock
         for worker in self.workers.values():
             self._show_to(worker, what, sock)
@@ -187,7 +187,7 @@ class WorkerPool:
             self._try_soon()
 
     def _ended(self, worker: WorkerProcess) -> None:
-        """Handle the end of a worker's process, and with it of its connections."""
+        """Handle the end of a worker's process: its connections have ended, too."""
         number = worker.number
         worker.close()
         self._give_back(worker)
@@ -199,7 +199,7 @@ class WorkerPool:
         if not self._serves:
             self._failed = self._failed or [f"worker {number} ended with exit code {worker.poll()} before it was ready"]
             return
-        say = log.error if worker.poll() else log.info  # code 0: somebody told it to end
+        say = log.error if worker.poll() else log.info  # exit code 0: the worker was requested to end
         say("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
         self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS)
 
@@ -235,13 +235,13 @@ class WorkerPool:
         return [worker for worker in self.workers.values() if worker.is_ready]
 
     async def drain(self, drain_ms: int) -> bool:
-        """Let every worker forward responses in flight and end; False when one exceeded the time limit."""
+        """Let every worker forward responses in flight and end; False: a worker exceeded `drain_ms`."""
         self._ending = True
         self._broadcast(Drain())
         return await self._all_ended(drain_ms / 1_000 + END_S)
 
     async def _all_ended(self, timeout_s: float) -> bool:
-        """Wait until no worker runs; False when one still does."""
+        """Wait until no worker runs; False: a worker still runs after `timeout_s` seconds."""
         try:
             async with asyncio.timeout(timeout_s):
                 while any(worker.poll() is None for worker in self.workers.values()):
@@ -274,7 +274,7 @@ class WorkerPool:
     # --- connections
 
     def serve(self, admitted: AdmittedConnection) -> None:
-        """Pass a connection to the worker with the fewest; when none accepts it, it waits."""
+        """Pass a connection to the worker with the fewest connections; while no worker takes it, it waits."""
         if self._waiting or not self._serve(admitted):
             self._waiting.append(admitted)
             self._try_soon()
@@ -283,13 +283,13 @@ class WorkerPool:
         for worker in sorted(self._ready(), key=self._burden_of):
             try:
                 worker.serve(admitted)
-            except OSError:  # full, or about to be found dead
+            except OSError:  # the queue is full, or the worker has ended
                 continue
             return True
         return False
 
     def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int, int]:
-        """Return the sort key of a worker: without memory, or unresponsive, last; equal ones in turn, so that the first gets not all."""
+        """Return the sort key of a worker: one without memory or without heartbeats comes last; equal workers take turns."""
         return not (worker.may_accept and self._is_awake(worker.number)), worker.connections, worker.given
 
     def _try_soon(self) -> None:
@@ -309,7 +309,7 @@ class WorkerPool:
         return len(self._waiting) < WAITING_MAX and any(worker.may_accept for worker in self._ready())
 
     def make_room(self, protected_listener: str) -> None:
-        """Let the worker with the most connections of other listeners close one of them."""
+        """Let the worker with the most connections of other listeners close one of these."""
         ready = self._ready()
         if ready:
             max(ready, key=lambda one: one.connections - one.of_listener[protected_listener]).link.send(MakeRoom(protected_listener))
@@ -317,7 +317,7 @@ class WorkerPool:
     # --- shared state
 
     async def settled(self) -> None:
-        """Wait until every worker uses the newest quotas, at most 1 s, so that a stopped worker does not block the others."""
+        """Wait until every worker uses the newest quotas, for at most 1 s, so that an unresponsive worker does not block the others."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):
                 while any(worker.generation < self.announcements.generation for worker in self._ready()):
@@ -344,9 +344,9 @@ class WorkerPool:
         self.announcements.learn_cluster(topology)
 
     async def reload(self, commit: Callable[[], None]) -> list[str]:
-        """Let every worker read the configuration again, then let all apply it, or none; return the problems.
+        """Let every worker check the new configuration, then let all workers apply it, or none; return the problems, one a line.
 
-        A worker that does not answer within 1 s applies it when it continues.
+        A worker that does not respond within 1 s applies the configuration when it continues.
         """
         self._reloads += 1
         number = self._reloads
@@ -368,7 +368,7 @@ class WorkerPool:
         return lines
 
     async def look(self, query: bytes) -> list[tuple[int, bytes | None]]:
-        """Ask every worker for its part of a page; None for one that is not there, or does not answer within 1 s."""
+        """Request each worker's part of a page of the admin port; None: the worker does not run, or does not respond within 1 s."""
         answers = await asyncio.gather(*(self._look(number, query) for number in self._numbers))
         return list(zip(self._numbers, answers, strict=True))
 

@@ -1,4 +1,4 @@
-"""The administration of quotas in a worker: the configuration is known here, everything else is requested from the supervisor."""
+"""The administration of quotas in a worker: it knows the configured authority and requests everything else from the supervisor."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from proxy.config.sections.admin import Authority
 
 ALTER_S: Final = 30.0
-"""A store may be slow; a change that was begun is completed, also after the time limit."""
+"""Time limit for a response, since a store may be slow. The supervisor completes a change also after the time limit."""
 
 
 class RemoteAdministration:
-    """Used by a worker's `ClientQuotaApi`."""
+    """The `Administration` that a worker's `ClientQuotaApi` uses."""
 
     def __init__(self, link: Link, authorizer: Authorizer) -> None:
         self._link = link
@@ -42,7 +42,7 @@ class RemoteAdministration:
     async def describe_many(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """Answer a filter, as `Administration.describe_many` does; without a supervisor with Kafka's retriable error 41."""
+        """Return the quotas that match a filter, as `Administration.describe_many`; without a supervisor, Kafka's retriable error 41."""
         try:
             body = await self._link.ask(DescribeQuotas(asker, list(components), strict, broker_allows), ALTER_S)
         except LinkLost as error:
@@ -53,7 +53,7 @@ class RemoteAdministration:
     async def alter(
         self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
-        """Validate and make alterations, as `Administration.alter` does; without a supervisor with Kafka's error 41."""
+        """Validate and make alterations, as `Administration.alter`; without a supervisor, each result is Kafka's retriable error 41."""
         try:
             body = await self._link.ask(AlterQuotas(asker, list(alterations), validate_only, broker_allows), ALTER_S)
         except LinkLost as error:

@@ -19,8 +19,8 @@ def run_sluice(source: ConfigSource) -> int:
     """Run until a signal ends the process; return the exit code.
 
     Raises:
-        ConfigProblems: configuration or quotas are invalid.
-        StartError: an address cannot be bound.
+        ConfigProblems: the configuration or the quotas are invalid.
+        StartError: an address cannot be bound, or another supervisor runs.
     """
     config = fit_open_files(source.load())
     workers = usable_cores() if config.workers == "auto" else config.workers
@@ -38,7 +38,7 @@ def is_supervised(config: Config) -> bool:
 
 
 def _supervisor_of(workers: int, *, takes_over: bool) -> MakeProxy:
-    from proxy.workers.start import start_supervisor  # only here: one process needs none
+    from proxy.workers.start import start_supervisor  # imported here: a single process needs no supervisor
 
     async def make(config: Config, source: ConfigSource, terminate: Callable[[], None]) -> RunningProxy:
         return await start_supervisor(config, source, workers, terminate, takes_over=takes_over)

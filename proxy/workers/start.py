@@ -1,4 +1,4 @@
-"""Makes a supervisor: alone, or in the place of another one, whose segment of shared usage it goes on with."""
+"""Creates a supervisor. A supervisor that replaces another one continues its segment of shared usage."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ from proxy.workers.handover.predecessor import Predecessor, meet
 from proxy.workers.supervisor import Supervisor
 
 GROUP_ROWS: Final = 65_536
-"""So many quota groups are shared by all workers; those beyond are counted by each worker alone."""
+"""Maximum number of quota groups in the segment; each worker counts further groups alone."""
 GENERATIONS: Final = 2
-"""Workers of two supervisors use one segment while the older ones are drained."""
+"""Number of supervisors with workers in one segment: after an upgrade the replaced supervisor's workers drain."""
 GONE_MS: Final = 10_000
-"""A worker that did not say for so long that it is alive, which it does every 100 ms, is dead: its number is free."""
+"""Time without a heartbeat after which a worker counts as dead and its number as free; heartbeats come every 100 ms."""
 
 
 async def start_supervisor(
     config: Config, source: ConfigSource, workers: int, terminate: Callable[[], None], *, takes_over: bool
 ) -> Supervisor:
-    """Return a supervisor that is about to start.
+    """Return a supervisor that is not started yet.
 
     Args:
-        terminate: has this process drained.
-        takes_over: a supervisor that runs is to be replaced.
+        workers: number of workers.
+        terminate: starts to drain this process.
+        takes_over: whether it is to replace a running supervisor.
 
     Raises:
-        ConfigProblems: a part of the configuration is not right.
-        StartError: another supervisor runs at the same place.
+        ConfigProblems: a part of the configuration is invalid.
+        StartError: another supervisor runs in the same runtime folder and is not replaced, or the folder cannot be used.
     """
     place = place_of(config)
     predecessor = None if place is None else await meet(place, takes_over=takes_over)
@@ -52,7 +53,7 @@ async def start_supervisor(
 
 
 def place_of(config: Config) -> Place | None:
-    """Return where supervisors meet; None: nowhere, so that no other process can take the place of this one.
+    """Return the runtime folder of a configuration; None: there is none, so upgrades in place are not possible.
 
     Raises:
         StartError: the folder that the configuration names cannot be used.
@@ -71,7 +72,7 @@ def place_of(config: Config) -> Place | None:
 
 
 def _segment_of(predecessor: Predecessor, workers: int, num_samples: int, window_ms: int) -> tuple[Segment, list[int]] | None:
-    """Return the segment of the workers that go on, and numbers that none of them has; None: it does not fit."""
+    """Return the predecessor's segment and `workers` free numbers in it; None: its windows differ or it has too few numbers."""
     problem = "other windows of quotas"
     with contextlib.suppress(SegmentError):
         segment = Segment(predecessor.segment)
@@ -86,6 +87,6 @@ def _segment_of(predecessor: Predecessor, workers: int, num_samples: int, window
 
 
 def free_numbers(segment: Segment, taken: list[int], now_ms: int) -> list[int]:
-    """Return the numbers that no living worker has."""
+    """Return the numbers in the segment that are neither in `taken` nor used by a worker with a heartbeat in the last `GONE_MS`."""
     beats_ms = {number: segment.heartbeat_ms(number) for number in range(segment.workers) if number not in taken}
     return [number for number, beat_ms in beats_ms.items() if not beat_ms or now_ms - beat_ms >= GONE_MS]

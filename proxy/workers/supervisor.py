@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from proxy.metering.metering import Metering
 
 SETTLE_S: Final = 1.0
-"""So long a replaced supervisor drains nobody: who connected last has asked something by then, and gets an answer."""
+"""Time before a replaced supervisor begins to drain: a client that connected last can send a request and get the response."""
 
 
 class Supervisor:
-    """One Sluice with several processes; corresponds to `App`."""
+    """The control plane of a Sluice with several processes; the counterpart of `App`."""
 
     def __init__(
         self,
@@ -132,11 +132,11 @@ class Supervisor:
 
     @property
     def requests(self) -> int:
-        """Number of requests forwarded so far: none by this process."""
+        """Number of requests that this process has forwarded: 0, since workers forward them."""
         return 0
 
     async def start(self) -> None:
-        """Start the workers, read the quotas, bind every port.
+        """Start the workers, read the quotas, and bind every port.
 
         Raises:
             ConfigProblems: the quotas are invalid, or a worker cannot start.
@@ -177,7 +177,7 @@ class Supervisor:
             log.info("took_over", pid=os.getpid(), ports=len(inherited.ports))
 
     def _meter(self) -> None:
-        """Meter the decisions on connections, if configured, in a run of their own, since workers do not make them."""
+        """If configured, meter the decisions on connections in a run of this process, since workers do not make them."""
         if not self.config.metering.is_on:
             return
         from proxy.metering.metering import Metering  # imported here: without metering no Arrow is loaded
@@ -188,7 +188,7 @@ class Supervisor:
         self._metering.start(config)
 
     async def reload(self) -> bool:
-        """Read file and flags again in all processes; all apply them, or none does. False: nothing changed."""
+        """Read file and flags again; all processes apply them, or none does. False: nothing changed."""
         async with self._reloading:  # workers prepare one configuration at a time
             return await self._reload()
 
@@ -207,7 +207,7 @@ class Supervisor:
         return self.control.reload_ended(quotas_are_right=await self.control.quotas.reload())
 
     async def drain(self) -> None:
-        """Stop accepting, let every worker answer what is in flight."""
+        """Stop accepting, and let every worker forward the responses in flight."""
         if self._successor is not None:
             self._successor.give_up()
             if self._successor.is_replaced:
@@ -219,7 +219,7 @@ class Supervisor:
         log.info("drained", in_time=in_time)
 
     async def stop(self) -> None:
-        """End everything now."""
+        """End all workers and this process's tasks now."""
         for task in self._tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -246,7 +246,7 @@ class Supervisor:
     # --- another supervisor
 
     def upgrade(self) -> None:
-        """Let the new version take the place of this process."""
+        """Start an upgrade: a new version is to replace this process."""
         task = asyncio.ensure_future(self._upgrade())
         self._upgrades.add(task)
         task.add_done_callback(self._upgrades.discard)
@@ -258,7 +258,11 @@ class Supervisor:
         return await self._successor.upgrade()
 
     def _meet(self) -> None:
-        """Be found by other supervisors, and let workers hold what listens, for the case that this process dies."""
+        """Listen for other supervisors, and pass duplicates of the socket to the workers for the case that this process dies.
+
+        Raises:
+            StartError: the socket cannot be bound.
+        """
         if self._place is None or self._successor is None:
             return
         try:
@@ -269,7 +273,7 @@ class Supervisor:
         self.pool.show(PassedMeeting(), sock)
 
     async def _suspend(self) -> Sequence[Part]:
-        """Let clients wait, let go of what one process alone can have, and return what changes hands."""
+        """Stop accepting, release what only one process can hold, and return the ports, brokers and buckets to hand over."""
         listeners = self.control.client_listeners
         listeners.suspend()
         await self.control.release()
@@ -277,7 +281,7 @@ class Supervisor:
         return parts_of(listeners.ports(), brokers, self._buckets.states())
 
     async def _resume(self) -> None:
-        """Go on: the new version does not serve."""
+        """Reverse `_suspend`, since the new version failed."""
         try:
             await self.control.open(self._shown, self._watch.lag)
         except (ConfigProblems, StartError) as error:
@@ -285,7 +289,7 @@ class Supervisor:
         self.control.client_listeners.resume()
 
     def _replaced(self, terminate: Callable[[], None]) -> None:
-        """The new version accepts: drain."""
+        """Begin to drain, since the new version accepts connections."""
         if self._meeting is not None:
             self._meeting.close()
         terminate()
@@ -322,10 +326,13 @@ class Supervisor:
         self.pool.announcements.content_arrived(content, who)
         if self._metering is not None:
             self._metering.quotas_changed(who)
-            self._metering.settings_changed(self.config)  # a content includes switches
+            self._metering.settings_changed(self.config)  # the content of a store includes switches
 
     def _quotas_sent(self, generation: int) -> None:
-        """Let no worker read requests before it has these quotas; the loop writes what it was given to send before it comes to this."""
+        """Announce the generation in the segment, so that no worker reads requests before it has these quotas.
+
+        The event loop first writes the messages with the quotas, then makes this call.
+        """
         asyncio.get_running_loop().call_soon(self._segment.announce_quotas, generation)
 
     def _ports_bound(self, listener: BoundListener) -> None:
@@ -382,10 +389,10 @@ class Supervisor:
 
 
 def named_run(config: Config, first_number: int) -> Config:
-    """Return a configuration whose metering is not named as that of the supervisor that is being replaced, which still writes.
+    """Return a configuration with a metering name of its own, since the replaced supervisor still writes under the usual name.
 
     Args:
-        first_number: the lowest number of a worker: two supervisors at the same time have others.
+        first_number: lowest number of a worker; supervisors that run at the same time have different ones. 0: the usual name.
     """
     if not first_number:
         return config

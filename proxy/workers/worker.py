@@ -57,13 +57,13 @@ from quota.connections.connection_quotas import ConnectionQuotas
 UNKNOWN_CONTROLLER: Final = -1
 _PORTS: Final[msgspec.msgpack.Decoder[dict[str, int]]] = msgspec.msgpack.Decoder(dict[str, int])
 QUOTAS_LATE_MS: Final = 1_000
-"""How long a worker reads nothing else while quotas that were sent have not come."""
+"""Time limit for quotas that were sent to all workers; meanwhile a worker reads nothing else."""
 ACCEPTING_S: Final = 0.1
-"""How often a worker checks whether it has memory for more connections."""
+"""Interval of the check for memory for more connections."""
 
 
 class NoAdmission:
-    """Accepts every connection, since the supervisor has checked it."""
+    """Admits every connection, since the supervisor has already admitted it."""
 
     only_observes = False
 
@@ -116,7 +116,7 @@ class Worker:
         limit_principals(sessions.principals, config)
         self._in_force: InForce = NOTHING
         self._words = usage.segment.words
-        self._generation = 0  # of the quotas in force here, or of those that did not come in time
+        self._generation = 0  # of the quotas in force here, or of quotas that did not arrive in time
         self._authority = BrokerAuthority(self.counters.administration)
         self._authorizer = Authorizer(Rules.of(config.quota_admin))
         self._prepared: tuple[int, Config, CallbackChoice] | None = None
@@ -129,7 +129,7 @@ class Worker:
         self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, link: Link, passing: socket.socket) -> None:
-        """Begin to serve.
+        """Start to serve connections.
 
         Raises:
             StartError: the metering directory cannot be written.
@@ -146,7 +146,7 @@ class Worker:
         link.send(messages.Ready())
 
     async def stop(self) -> None:
-        """End everything now."""
+        """End all connections and tasks now."""
         if self._passed is not None:
             self._passed.close()
         for task in self._tasks:
@@ -156,7 +156,7 @@ class Worker:
         await self.data_path.gateway.close()
         await self.data_path.stop()
         self._orphan.close()
-        if self._is_orphan:  # else the supervisor does, who gives the number away
+        if self._is_orphan:  # otherwise the supervisor does it, which reuses the number
             self._usage.segment.exit(self._usage.worker)
         self._watch.stop()
 
@@ -182,14 +182,14 @@ class Worker:
         self.left(passed.listener, passed.ip_key)
 
     def _keep(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
-        """Hold a duplicate of what the supervisor listens at, for the one after it."""
+        """Keep a duplicate of a listening socket for the next supervisor."""
         if isinstance(what, PassedPort):
             self._orphan.keep_port(Port(what.listener, what.address, sock))
         else:
             self._orphan.keep_meeting(sock)
 
     def left(self, listener_name: str, ip_key: tuple[int, str]) -> None:
-        """A connection has ended."""
+        """Report to the supervisor that a connection has ended."""
         self._send(messages.Left(listener_name, ip_key))
 
     def _login_failed(self, peer: tuple[str, int]) -> None:
@@ -200,7 +200,7 @@ class Worker:
             self._link.send(message)
 
     def _publish_soon(self) -> None:
-        """Publish usage of groups, also when no more requests arrive."""
+        """Schedule the publication of usage of groups, also when no more requests arrive."""
         asyncio.get_running_loop().call_later(SHARE_MS / 1_000, self._publish)
 
     def _publish(self) -> None:
@@ -222,7 +222,7 @@ class Worker:
     # --- ports and brokers
 
     def _bind(self, route: Route, node_id: int) -> bool:
-        """Have the ports of a broker bound before a response with its address is sent."""
+        """Let the supervisor bind the ports of a broker before a response with its address is sent."""
         host, port = route.book.upstream[node_id]
         ports = self._questions.ask(BindBroker(route.number, node_id, host, port), _PORTS)
         if ports is None:
@@ -262,14 +262,15 @@ class Worker:
         }
 
     def _check_quotas(self) -> None:
-        """Take in the quotas that the supervisor has sent to all, before anything is judged; called with every read."""
+        """Apply quotas that the supervisor has sent to all workers before a request is classified; called at every read."""
         if self._words[QUOTAS_AT] > self._generation:
             self._catch_up(self._words[QUOTAS_AT])
 
     def _catch_up(self, generation: int) -> None:
-        """Read the supervisor's messages up to these quotas; without them for a second, or without a supervisor, go on by the old ones.
+        """Read the supervisor's messages up to the quotas of this generation.
 
-        A worker that drains goes on by the old ones, too: after an upgrade the quotas are those of another supervisor, which sends it none.
+        The worker continues with the old quotas if they do not arrive within a second, or if the supervisor has ended. It also does so
+        while it drains: after an upgrade the generation is that of another supervisor, which sends this worker no messages.
         """
         if self._draining:
             self._generation = generation
@@ -325,7 +326,7 @@ class Worker:
     # --- reload
 
     def _prepare(self, message: messages.PrepareReload) -> None:
-        """Read the supervisor's configuration, and report whether it can be applied here."""
+        """Check the supervisor's new configuration, and report whether it can be applied here."""
         self._prepared = None
         source = GivenConfig(self._source.path, self._source.flags, message.config_text)
         lines: list[str] = []
@@ -351,7 +352,7 @@ class Worker:
     # --- shutdown
 
     def terminate(self) -> None:
-        """Drain at the first signal; end now at the second. A service manager may send the first to all processes of a service."""
+        """Drain at the first signal, end at the second. A service manager may send the first to all processes of a service."""
         if self._terminated:
             self.ended.set()
         self._terminated = True
@@ -371,7 +372,7 @@ class Worker:
         self.ended.set()
 
     def supervisor_lost(self) -> None:
-        """The supervisor has ended: serve the open connections to their end."""
+        """Serve the open connections to their end, since the supervisor has ended."""
         log.error("supervisor_lost", connections=len(self.data_path.gateway.connections))
         self._link = None
         self._is_orphan = True
@@ -385,7 +386,7 @@ class Worker:
 
 
 def config_of_worker(config: Config, number: int, workers: int) -> Config:
-    """Return the configuration of one worker: its metering is a run with a name of its own, its byte budget is a share of the whole."""
+    """Return the configuration of one worker: its metering run has its own name, and its byte budget is an equal share of the whole."""
     name = f"{config.metering.proxy_id or socket.gethostname()}-{number}"
     limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=config.limits.process_buffer_bytes_max // workers)
     return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name), limits=limits)

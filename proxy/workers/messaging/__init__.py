@@ -1,1 +1,1 @@
-"""Communication between supervisor and workers: messages, passed connections, and questions that a worker waits for."""
+"""Communication between supervisor and workers: messages, passed connections, and questions with synchronous answers."""

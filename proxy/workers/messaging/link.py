@@ -17,7 +17,7 @@ LENGTH: Final = Struct(">I")
 MESSAGE_BYTES_MAX: Final = 1 << 30
 READ_BYTES: Final = 256 * 1024
 UNSENT_BYTES_MAX: Final = 256 * 1024 * 1024
-"""With more unsent bytes the other process counts as gone."""
+"""Maximum number of unsent bytes; above it the other process counts as lost."""
 
 Answers = Callable[[Request], Awaitable[bytes]]
 
@@ -50,7 +50,7 @@ class Link(asyncio.Protocol):
     async def over(
         cls, sock: socket.socket, on_message: Callable[[AnyMessage], None], answers: Answers, on_lost: Callable[[], None]
     ) -> Link:
-        """Return a link over a connected socket, which it owns from now on."""
+        """Return a link over a connected socket; the link owns the socket."""
         _, link = await asyncio.get_running_loop().create_unix_connection(lambda: cls(on_message, answers, on_lost), sock=sock)
         return link
 
@@ -72,10 +72,10 @@ class Link(asyncio.Protocol):
         transport.write(LENGTH.pack(len(data)) + data)
 
     async def ask(self, what: Asked, timeout_s: float) -> bytes:
-        """Send a request and return the body of the response.
+        """Send a request and return the encoded body of the response.
 
         Raises:
-            LinkLost: no response in time, or the request failed.
+            LinkLost: no response came within `timeout_s` seconds, or the request failed.
         """
         if self._transport is None:
             raise LinkLost("the other process has ended")
@@ -93,10 +93,10 @@ class Link(asyncio.Protocol):
             del self._waiting[number]
 
     def read_ahead(self, wait_s: float) -> bool:
-        """Take in messages that have come and that the event loop has not read yet, or the first that come within a time.
+        """Process messages that the event loop has not read yet; wait at most `wait_s` seconds for the first bytes.
 
         Returns:
-            Whether some bytes came. None do while a message is being taken in, or when the other process is gone.
+            Whether bytes arrived. The result is False while a message is being processed, and after the other process has ended.
         """
         transport = self._transport
         if transport is None or transport.is_closing() or self._is_reading:
@@ -117,11 +117,11 @@ class Link(asyncio.Protocol):
     # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take in messages."""
+        """Process the messages that are complete."""
         self._is_reading = True
         try:
             self._take_in(data)
@@ -129,14 +129,14 @@ class Link(asyncio.Protocol):
             self._is_reading = False
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """The other process is gone."""
+        """Fail open requests and call `on_lost`: the other process has ended."""
         self._transport = None
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(LinkLost("the other process has ended"))
         self._on_lost()
 
-    # --- inside
+    # --- internals
 
     def _take_in(self, data: bytes) -> None:
         unread = self._unread
@@ -170,7 +170,7 @@ class Link(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         try:
             answer = Answer(request.number, await self._answers(request))
-        except Exception as error:  # noqa: BLE001 - who asked learns it; this process goes on
+        except Exception as error:  # noqa: BLE001 - the response carries the problem; this process continues
             log.error("worker_request_failed", limit_key="worker_request_failed", exception=error)
             answer = Answer(request.number, None, f"{type(error).__name__}: {error}")
         self.send(answer)

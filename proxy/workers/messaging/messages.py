@@ -19,10 +19,11 @@ class Message(msgspec.Struct, tag=True, array_like=True):
 
 
 class Start(Message):
-    """The first message of all: the configuration, as the supervisor has read it, and which worker this is.
+    """The first message to a worker: the configuration as the supervisor has read it, and the worker's number.
 
     Attributes:
-        number: of this worker; `numbers`: of all workers of the supervisor.
+        number: number of this worker.
+        numbers: numbers of all workers of the supervisor.
     """
 
     config_path: str | None
@@ -37,9 +38,9 @@ class Quotas(Message):
 
     Attributes:
         generation: number of this message.
-        whole: whether these are all quotas; otherwise entities that are not named stay unchanged.
-        entities: values by key; empty: the entity has no quota any more.
-        switches: all of them, by target.
+        whole: whether `entities` has all quotas; otherwise entities that are not named stay unchanged.
+        entities: values by quota key for each entity, in units per second; empty: the quotas of the entity are removed.
+        switches: all enforcement modes, by target.
         who: the principal that requested the change; None: it came from another source.
     """
 
@@ -79,14 +80,14 @@ class Authority(Message):
 
 
 class PrepareReload(Message):
-    """Check whether this configuration can be applied."""
+    """Check whether this configuration can be applied; the response is `Prepared`."""
 
     number: int
     config_text: bytes | None
 
 
 class CommitReload(Message):
-    """Apply the prepared configuration, or, not `is_agreed`, drop it."""
+    """Apply the prepared configuration if `is_agreed`, otherwise drop it."""
 
     number: int
     is_agreed: bool
@@ -120,21 +121,21 @@ class InForce(Message):
 
 
 class Prepared(Message):
-    """The configuration can be applied, or, with lines, cannot."""
+    """The result of `PrepareReload`; without lines the configuration can be applied, otherwise each line is a problem."""
 
     number: int
     lines: list[str]
 
 
 class Left(Message):
-    """A connection has ended: its listener, and the key of its address."""
+    """A connection has ended; listener and address key identify its slot."""
 
     listener: str
     ip_key: tuple[int, str]
 
 
 class LoginFailed(Message):
-    """A broker refused the login of a client of this address."""
+    """A broker refused the login of a client with this address."""
 
     host: str
     port: int

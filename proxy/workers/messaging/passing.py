@@ -1,4 +1,4 @@
-"""Passing admitted connections, and duplicates of what listens: descriptors go to a worker over a socket of their own."""
+"""Passes admitted connections and duplicates of listening sockets to a worker, as descriptors over a separate socket."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Final
 import msgspec
 
 TURN: Final = 32
-"""Maximum number of connections taken in one turn of the event loop."""
+"""Maximum number of connections received in one turn of the event loop."""
 HEAD_BYTES_MAX: Final = 192 * 1024
-"""It may contain a ClientHello that was read for its host name: up to 128 KiB with record headers, and the bytes read after it."""
+"""Limit of one message. It may contain a ClientHello (up to 128 KiB with record headers) and the bytes that were read after it."""
 DESCRIPTOR: Final = Struct("i")
 
 
 class PassedConnection(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What is known of a connection beside its descriptor.
+    """The properties of a passed connection.
 
     Attributes:
-        listener: its listener's name.
-        node_id: the broker of its port; None: the bootstrap port.
-        peer: the client, as named by a load balancer if there is one.
-        since_ms: when it was accepted, monotonic; all processes of a host have the same clock.
-        ip_key: the key of its address.
-        family: of the socket.
-        first: bytes that were read from it already.
+        listener: name of the listener.
+        node_id: broker of the port; None: the bootstrap port.
+        peer: address of the client, as reported by a load balancer if there is one.
+        since_ms: time of acceptance, monotonic; all processes of a host have the same clock.
+        ip_key: key under which the address is counted.
+        family: address family of the socket.
+        first: bytes that the supervisor has already read from the socket.
     """
 
     listener: str
@@ -40,7 +40,7 @@ class PassedConnection(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class PassedPort(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A port of the supervisor: the name of its listener, its address as it is configured, the family of its socket."""
+    """A listening port of the supervisor: listener name, configured address, and address family of the socket."""
 
     listener: str
     address: str
@@ -48,7 +48,7 @@ class PassedPort(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class PassedMeeting(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The socket where supervisors meet."""
+    """The supervisor's listening socket for handovers."""
 
 
 Passed = PassedConnection | PassedPort | PassedMeeting
@@ -57,12 +57,12 @@ _DECODER: Final = msgspec.msgpack.Decoder(Passed)
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a socket on which each message is one connection."""
+    """Return both ends of a socket pair; each message carries one connection or listening socket."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def pass_on(channel: socket.socket, passed: Passed, sock: socket.socket) -> None:
-    """Give a connection away, or a duplicate of what listens; the caller closes its own descriptor of a connection.
+    """Send a connection, or a duplicate of a listening socket; the caller closes its own descriptor of a connection.
 
     Raises:
         BlockingIOError: the worker's queue is full.
@@ -72,12 +72,12 @@ def pass_on(channel: socket.socket, passed: Passed, sock: socket.socket) -> None
 
 
 class PassedConnections:
-    """Receives connections in a worker.
+    """Receives connections and listening sockets in a worker.
 
     Args:
         take: called with each connection and its socket.
-        lose: called with each connection for whose socket this process has no descriptor left; the kernel has closed it.
-        keep: called with each duplicate of what listens.
+        lose: called with each connection that the kernel closed because this process has no free descriptor.
+        keep: called with each duplicate of a listening socket.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class PassedConnections:
         self._loop.add_reader(channel.fileno(), self._readable)
 
     def close(self) -> None:
-        """Receive no more; the kernel closes those in the queue."""
+        """Stop receiving; the kernel closes the connections in the queue."""
         if self._channel.fileno() >= 0:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()

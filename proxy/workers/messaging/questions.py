@@ -1,8 +1,8 @@
-"""Questions for which a worker waits: they are few, and the supervisor answers each within a turn of its event loop.
+"""Questions of a worker with synchronous answers. They are rare, and the supervisor answers each within a turn of its event loop.
 
-A worker blocks its event loop for the answer, so it asks only for rare decisions that have to be exact: a new
-broker, a login of a principal with a limit on connections, a change of topics under a quota. After a question without an
-answer in time none is sent for a while; meanwhile the worker decides by itself.
+A worker blocks its event loop until the answer comes, so it asks only for rare decisions that have to be exact: a new broker, a login of a
+principal with a limit on connections, a change of topics under a quota. After a question times out, the worker sends none for a while and
+decides by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proxy.telemetry import log
 
 ANSWER_S: Final = 0.25
 SILENCE_MS: Final = 5_000
-"""After a missing answer no question is sent for this time."""
+"""Time without questions after one that was not answered."""
 QUESTION_BYTES_MAX: Final = 64 * 1024
 
 
@@ -45,7 +45,7 @@ class EnterPrincipal(Question):
 
 
 class BucketOf(msgspec.Struct, frozen=True, array_like=True):
-    """A bucket of controller mutations: `key` has the tags of its group."""
+    """A token bucket of controller mutations, with its settings; `key` has the tags of its group."""
 
     key: tuple[tuple[str, str], ...]
     bound: float
@@ -57,9 +57,9 @@ class UseBuckets(Question):
     """Refill the buckets of a group and its parents, then take `permits` from each; the answer is the balance that each had before.
 
     Attributes:
-        permits: taken; negative ones are given back.
-        now_ms: when; the clock is the same for all processes of a machine.
-        strict: nothing is taken while one of the balances is below zero.
+        permits: mutations to take from each bucket; a negative number returns them.
+        now_ms: time of the question, monotonic; all processes of a host have the same clock.
+        strict: whether nothing is taken while one of the balances is below zero.
     """
 
     buckets: list[BucketOf]
@@ -81,7 +81,7 @@ T = TypeVar("T")
 
 
 class Questions:
-    """Sends questions, in a worker."""
+    """Sends the questions of a worker."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -90,7 +90,7 @@ class Questions:
         self._silent_until_ms = 0
 
     def ask(self, question: AnyQuestion, answer: msgspec.msgpack.Decoder[T]) -> T | None:
-        """Return the answer, converted by `answer`; None: the supervisor does not answer now."""
+        """Return the answer, decoded by `answer`; None: the supervisor has not answered in time, or no question is sent now."""
         if now_ms() < self._silent_until_ms:
             return None
         self._number += 1
@@ -98,7 +98,7 @@ class Questions:
             self._channel.send(_ENCODER.encode(_Numbered(self._number, msgspec.Raw(_ENCODER.encode(question)))))
             while True:
                 received = _NUMBERED.decode(self._channel.recv(QUESTION_BYTES_MAX))
-                if received.number == self._number:  # else it is the late answer to an earlier question
+                if received.number == self._number:  # otherwise it is a late answer to an earlier question
                     return answer.decode(received.body)
         except (OSError, msgspec.DecodeError) as error:
             self._silent_until_ms = now_ms() + SILENCE_MS
