@@ -1,1 +1,1 @@
-"""The groups of `quota`, with the state that enforcement and the meter keep for each of them."""
+"""Quota groups with the state that enforcement and the meter keep for each group."""

@@ -1,4 +1,4 @@
-"""Groups with a parent: usage of a group counts for its parents too, and the longest throttle applies.
+"""Groups with a parent: usage of a group also counts for its parents, and the longest throttle applies.
 
 Each group of a chain has its own sensor, with Kafka's arithmetic and its own bound, so each of its verdicts can be recomputed from
 its own records. A request is recorded in every group before the verdict; a mutation that one group refuses is recorded by none.
@@ -19,7 +19,7 @@ class ChildGroup(EnforcedGroup):
     """A group with a parent, which may have a parent itself. A record in it is a record in all of them.
 
     Attributes:
-        own_ms, above_ms: the results of the last checked record: the group's own, and the longest of the parents.
+        own_ms, above_ms: throttle times of the last checked record in ms: the group's own, and the longest of its parents.
     """
 
     __slots__ = ("_limiting", "_pending", "_throttle_round_ms", "above_ms", "own_ms")
@@ -37,7 +37,7 @@ class ChildGroup(EnforcedGroup):
 
     @property
     def limiting(self) -> EnforcedGroup:
-        """The group with the longest delay at the last verdict above 0: it gives out throttle rounds, and counts the verdict."""
+        """The group with the longest delay at the last verdict above 0; it grants throttle rounds and counts the verdict."""
         return self if self._limiting is None else self._limiting.limiting
 
     def record(self, amount: float, now_ms: int) -> int:
@@ -66,7 +66,7 @@ class ChildGroup(EnforcedGroup):
         return max(own_ms, self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms))
 
     def foretell(self, extra: float, now_ms: int) -> int:
-        """Do what `would_throttle_ms` does; the group with the longest delay keeps the verdict."""
+        """Return the result of `would_throttle_ms`, and store the verdict in the group with the longest delay."""
         own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
         if self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms) > own_ms:
             self._limiting = self.parent
@@ -79,14 +79,14 @@ class ChildGroup(EnforcedGroup):
         return min(QuotaGroup.certain_room(self, now_ms), self.parent.certain_room(now_ms) - self._pending_elsewhere)
 
     def next_expiry_ms(self) -> int:
-        """Return when the first sample of the chain becomes obsolete."""
+        """Return the time at which the first sample of the chain becomes obsolete, in monotonic ms."""
         return min(QuotaGroup.next_expiry_ms(self), self.parent.next_expiry_ms())
 
     def max_value_in_window(self) -> float:
-        """Return the most that fits into every window of the chain."""
+        """Return the largest amount that fits into the window of every group of the chain, in units."""
         return min(QuotaGroup.max_value_in_window(self), self.parent.max_value_in_window())
 
-    # Usage in flight counts for the parents too; throttle rounds are those of the limiting group.
+    # Usage in flight also counts for the parents; throttle rounds are those of the limiting group.
 
     @property
     def _pending_elsewhere(self) -> float:
@@ -112,7 +112,7 @@ class ChildGroup(EnforcedGroup):
 
     @property
     def last_throttle_round_ms(self) -> int:
-        """When the last throttle round was given out, in ms."""
+        """Time of the last throttle round, in monotonic ms."""
         limiting = self.limiting
         return self._throttle_round_ms if limiting is self else limiting.last_throttle_round_ms
 
@@ -143,7 +143,7 @@ class ChildMutationGroup(EnforcedMutationGroup):
         return self if self._limiting is None else self._limiting.limiting
 
     def record(self, permits: float, now_ms: int) -> int:
-        """Strict mode: while one of the balances is below zero count nothing and return the longest wait, else count in all."""
+        """Strict mode: record in every bucket; if a balance is below zero, record nothing and return the longest wait in ms."""
         own_is_exhausted, above_is_exhausted = MutationGroup.is_exhausted(self, now_ms), self.parent.is_exhausted(now_ms)
         if not (own_is_exhausted or above_is_exhausted):
             self.record_unchecked(permits, now_ms)
@@ -158,14 +158,14 @@ class ChildMutationGroup(EnforcedMutationGroup):
         return MutationGroup.is_exhausted(self, now_ms) or self.parent.is_exhausted(now_ms)
 
     def record_permissive(self, permits: float, now_ms: int) -> int:
-        """Permissive mode: count in all, then return the longest wait."""
+        """Permissive mode: record in every bucket, then return the longest wait in ms."""
         own_ms, above_ms = MutationGroup.record_permissive(self, permits, now_ms), self.parent.record_permissive(permits, now_ms)
         if own_ms > 0 or above_ms > 0:
             self._limiting = self.parent if above_ms > own_ms else None
         return max(own_ms, above_ms)
 
     def record_unchecked(self, permits: float, now_ms: int) -> None:
-        """Count in all; negative permits are given back."""
+        """Record in every bucket without a verdict; negative permits are returned to the buckets."""
         MutationGroup.record_unchecked(self, permits, now_ms)
         self.parent.record_unchecked(permits, now_ms)
 

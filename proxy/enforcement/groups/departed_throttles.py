@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 THROTTLES_MAX: Final = 1_024
-"""Maximum number of throttles per group. When more are left, the longest applies to every new connection until it is over."""
+"""Maximum number of throttles per group. With more, the longest applies to every new connection until it ends."""
 
 
 class DepartedThrottles:
-    """The throttles that connections of one group left, each as the time when it is over.
+    """The throttles that closed connections of one group left, each as its end time.
 
     Attributes:
-        until_ms: of each, ascending.
-        for_all_until_ms: until then one applies to every new connection, and none of the others is kept.
+        until_ms: end times, ascending.
+        for_all_until_ms: until this time one throttle applies to every new connection, and no other is kept.
 
     Args:
-        throttles_max: so many are kept.
+        throttles_max: maximum number of throttles.
     """
 
     __slots__ = ("_throttles_max", "for_all_until_ms", "until_ms")
@@ -34,7 +34,7 @@ class DepartedThrottles:
         Args:
             until_ms: end of the throttle.
             now_ms: monotonic milliseconds; throttles that have ended are dropped.
-            instead_of_ms: the throttle that the same connection left before; removed if no other connection has taken it.
+            instead_of_ms: end of the throttle that the same connection left before; it is removed unless a new connection has taken it.
         """
         throttles = self.until_ms
         at = bisect_right(throttles, instead_of_ms) - 1
@@ -50,7 +50,7 @@ class DepartedThrottles:
             insort(throttles, until_ms)
 
     def longest_until_ms(self, now_ms: int) -> int:
-        """Return when the longest throttle is over; 0: none is left."""
+        """Return the end of the longest throttle; 0: there is none."""
         longest_ms = max(self.for_all_until_ms, self.until_ms[-1] if self.until_ms else 0)
         return longest_ms if longest_ms > now_ms else 0
 
@@ -67,11 +67,11 @@ class DepartedThrottles:
 
 
 class ThrottleHolder(Protocol):
-    """What a group keeps of departed connections.
+    """The state of departed connections that a group keeps.
 
     Attributes:
-        departed_throttles: what they left; None: nothing ever.
-        departed_until_ms: when the longest of these throttles is over; 0: none is left.
+        departed_throttles: their throttles; None: no connection has left one yet.
+        departed_until_ms: end of the longest of these throttles; 0: there is none.
     """
 
     departed_throttles: DepartedThrottles | None
@@ -79,16 +79,16 @@ class ThrottleHolder(Protocol):
 
 
 class HoldsThrottles:
-    """What a group does with the throttles of departed connections. Mixed into a group, which brings the attributes."""
+    """Methods for the throttles of departed connections. A mixin of groups, which have the attributes of `ThrottleHolder`."""
 
     __slots__ = ()
 
     def departed_until(self: ThrottleHolder, now_ms: int) -> int:
-        """Return when the longest throttle that departed connections left is over; 0, or not after `now_ms`: none is left."""
+        """Return the end of the longest throttle that departed connections left; 0, or a time up to `now_ms`: there is none."""
         return self.departed_until_ms
 
     def leave_throttle(self: ThrottleHolder, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
-        """Leave a throttle; the arguments are those of `DepartedThrottles.leave`."""
+        """Add a throttle; the arguments are those of `DepartedThrottles.leave`."""
         throttles = DepartedThrottles() if self.departed_throttles is None else self.departed_throttles
         throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
         _keep(self, throttles, now_ms)

@@ -1,4 +1,4 @@
-"""The proxy's groups: the arithmetic of `quota`, with slots for the state of enforcement and the meter."""
+"""The groups of the proxy: the arithmetic of `quota`, with slots for the state of enforcement and the meter."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
 
     Attributes:
         pending: usage in flight, not recorded yet, in units.
-        fetch_answer_bytes: size of the last response to a fetch; `UNKNOWN`: there was none.
-        fetch_queue: the waiting fetches; None: no fetch has waited yet.
-        last_throttle_round_ms: when the group last gave out a throttle round, which lets one throttled connection forward a request.
-        meter_ref, meter_word, metered_bound: the meter's, see `proxy.meter.meter.Metered`; `meter_word` is the word that names this group,
-            0 until its bound was described.
+        fetch_answer_bytes: size of the last response to a fetch in bytes; `UNKNOWN`: there was none.
+        fetch_queue: queue of waiting fetches; None: no fetch has waited yet.
+        last_throttle_round_ms: time of the last throttle round, in which one throttled connection may forward a request; monotonic.
+        meter_ref, meter_word, metered_bound: state of the meter, see `proxy.meter.meter.Metered`; `meter_word` identifies this group in
+            records, 0 until its bound is described.
     """
 
     __slots__ = (
@@ -68,15 +68,15 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
         return self.pending
 
     def new_fetch_queue(self) -> FetchQueue:
-        """Return a queue for its fetches. Overridden by groups that share usage with other processes."""
+        """Return a queue for the group's fetches. Overridden by groups that share usage with other processes."""
         return FetchQueue()
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """Whether nothing was recorded for longer than this, and no throttle of a departed connection is left."""
+        """Whether nothing was recorded for longer than `longer_than_ms`, and no departed connection's throttle is left."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
 
     def copy_to(self, other: Self) -> None:
-        """Copy the state to another group, which continues this one; usage in flight stays counted here."""
+        """Copy the state to another group, which replaces this one; usage in flight stays counted here."""
         super().copy_to(other)
         other.fetch_answer_bytes = self.fetch_answer_bytes
         other.departed_throttles, other.departed_until_ms = self.departed_throttles, self.departed_until_ms
@@ -104,23 +104,23 @@ class EnforcedMutationGroup(HoldsThrottles, MutationGroup):
         return self
 
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
-        """Get ready for a step: for a class whose buckets are kept by another process, which takes the step there.
+        """Prepare a step; a hook for groups with buckets in another process, which charge those here.
 
         Args:
-            permits: that the step is about to take, or, negative, to give back.
-            strict: it takes none while a balance of the chain is below zero.
+            permits: mutations that the step takes; a negative number returns them.
+            strict: whether the step takes nothing while a balance of the chain is below zero.
         """
 
     def is_idle(self, longer_than_ms: int, now_ms: int) -> bool:
-        """Whether it is idle, as in `EnforcedGroup`."""
+        """Whether the group is idle, as in `EnforcedGroup`."""
         return super().is_idle(longer_than_ms, now_ms) and self.departed_until_ms <= now_ms
 
     def copy_to(self, other: Self) -> None:
-        """Copy the state to another group, which continues this one."""
+        """Copy the state to another group, which replaces this one."""
         super().copy_to(other)
         other.departed_throttles, other.departed_until_ms = self.departed_throttles, self.departed_until_ms
         other.meter_ref, other.metered_bound = self.meter_ref, self.metered_bound
 
 
 ThrottlingGroup = EnforcedGroup | EnforcedMutationGroup
-"""A group whose verdicts throttle connections, and which gives out throttle rounds."""
+"""A group that throttles connections and grants throttle rounds."""

@@ -1,4 +1,4 @@
-"""The waiting fetches of one group: their order, and the most bytes that each may return."""
+"""The waiting fetches of one group: their order, and the maximum number of bytes that each may return."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from proxy.enforcement.mode import AGE_MAX_MS
 
-WINDOWS_PER_THROTTLE_ROUND = 2  # a window that was filled at once is empty again after 11 s, so there are two in 25 s
-GIVEN_OUT = 0.9  # share of them to use; the rest is for responses larger than requested
+WINDOWS_PER_THROTTLE_ROUND = 2  # a window that was filled at once is empty after 11 s, so 25 s have two
+GIVEN_OUT = 0.9  # share of the bytes to use; the rest is for responses larger than requested
 
 Place = tuple[int, int, Callable[[], None]]
-"""Time of the read, a unique number, and the callback that notifies this fetch."""
+"""Time of the read in ms, a unique number, and the callback that notifies the fetch."""
 
 
 class FetchQueue:
-    """Ordered by the time of the read. Only the first is checked, and when it leaves the queue the next one is notified.
+    """A queue in the order of the times of the reads. Only the first fetch is checked; when it leaves the queue, the next one is notified.
 
-    Bounded by the number of connections: each has at most one place, and gives it back when it closes.
+    The number of connections bounds the length: each connection has at most one place, and leaves it when it closes.
     """
 
     __slots__ = ("_max_depth", "_max_depth_before", "_max_depth_since_ms", "_numbers", "_waiting")
@@ -25,7 +25,7 @@ class FetchQueue:
     def __init__(self) -> None:
         self._waiting: list[Place] = []
         self._numbers = 0
-        self._max_depth = 0  # the longest queue of this throttle round, and of the one before
+        self._max_depth = 0  # the longest queue of this throttle round, and of the previous one
         self._max_depth_before = 0
         self._max_depth_since_ms = 0
 
@@ -33,7 +33,7 @@ class FetchQueue:
         return len(self._waiting)
 
     def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
-        """Add a fetch that was read at `read_ms`; `tell` is called when checking again is worth while."""
+        """Add a fetch that was read at `read_ms`; `tell` is called when the fetch should be checked again."""
         self._numbers += 1
         place = (read_ms, self._numbers, tell)
         insort(self._waiting, place)
@@ -58,7 +58,7 @@ class FetchQueue:
             self._waiting[0][2]()
 
     def share_bytes(self, window_bytes: float, now_ms: int) -> float:
-        """Return the most bytes of one fetch with which all waiting ones can be forwarded before they are 25 s old.
+        """Return the maximum number of bytes of one fetch with which all waiting fetches can be forwarded before they have waited 25 s.
 
         Fetches that left the queue recently are included, since their clients will fetch again.
         """
