@@ -1,4 +1,4 @@
-"""Estimates the time of a broker's request handlers for a request, from the times of the request and of its response. Does no I/O."""
+"""Estimates the time that a broker's request handlers spend on a request, from the times of request and response. Does no I/O."""
 
 from proxy.handler_time.broker import BrokerHandlerTime, HandlerTimes, MakeBrokerHandlerTime, alone
 from proxy.handler_time.connection import ConnectionHandlerTime

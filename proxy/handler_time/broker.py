@@ -1,4 +1,4 @@
-"""Figures of one broker, learnt from all its connections: the cost of a small request, and of each class of requests."""
+"""The model of one broker: its load, and the cost of a small request and of each class of requests, estimated from all connections."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from proxy.handler_time.work import Work
 
 NO_SAMPLE_NS: Final = 8_000
-"""Answers closer than this shared a read of the socket: how long each took is not known."""
+"""Minimum duration that is used as a sample: responses closer together came in one read, so their durations are not known."""
 UNIT_NS: Final = 250_000.0
-"""What a small request is taken to cost while nothing has been seen that could say."""
+"""Cost of a small request while there is no sample, in nanoseconds."""
 UP: Final = 1 + 0.08 * 0.1
 DOWN: Final = 1 / (1 + 0.08 * 0.9)
-"""Steps of a tracked 10th percentile: one up for every nine down, at equal distance. Two hundred requests of a kind find it anew."""
+"""Factors that track the 10th percentile of samples: one sample above it outweighs nine below. It converges in about 200 requests."""
 FORGET_AFTER_NS: Final = 1_000_000_000
 FORGET_SHARE: Final = 0.02
 WAITED_SHARE: Final = 0.02
@@ -24,12 +24,12 @@ BROKERS_MAX: Final = 1_024
 
 
 class BrokerHandlerTime:
-    """What is known of one broker. Bounded: a class is a kind of request and the number of bits of its size.
+    """The model of one broker. Its size is bounded: a class is a kind of request and the number of bits of its size.
 
     Attributes:
-        unit_ns: charge of a small request that does not wait.
-        load: requests under way at once whose work counts for how busy it is, on average over the last moments.
-        logs_in: it has accepted a handshake (SASL): clients log in there, and what one asks before is no request to handlers.
+        unit_ns: cost of a small request that does not wait, in nanoseconds.
+        load: recent average number of concurrent requests, of those with `Work.loads`.
+        logs_in: whether the broker has accepted a SASL handshake: then request handlers do not serve the requests before a login.
     """
 
     __slots__ = ("_busy_ns", "_classes", "_forget_ns", "_load_due_ns", "_measured_ns", "_share", "_waited_ns", "load", "logs_in", "unit_ns")
@@ -40,19 +40,19 @@ class BrokerHandlerTime:
         self.logs_in = False
         self._forget_ns = 0
         self._classes: dict[int, float] = {}
-        self._busy_ns = 0  # since the load was measured last: time of answers that count for it, and of the others
+        self._busy_ns = 0  # durations since the last measurement of the load: of responses that count for it, and of the others
         self._waited_ns = 0
-        self._measured_ns = 0  # and all before
+        self._measured_ns = 0  # all earlier durations
         self._load_due_ns = 0
         self._share = 1.0
 
     @property
     def elapsed_ns(self) -> int:
-        """The time that answers took, waiting included."""
+        """Sum of the durations of all responses in nanoseconds, waits included."""
         return self._measured_ns + self._busy_ns + self._waited_ns
 
     def estimate(self, work: Work, size: int) -> float:
-        """What a request of this kind and size costs as far as is known, in nanoseconds; nothing is learnt."""
+        """Return the estimated cost of a request in nanoseconds, without changing the model; `size` is in bytes."""
         small = self.unit_ns + size * work.ns_per_byte
         known = self._classes.get(work.key + size.bit_length(), small)
         if work.cap:
@@ -61,15 +61,17 @@ class BrokerHandlerTime:
         return known
 
     def charge(self, work: Work, size: int, elapsed_ns: int, passed_ns: float, now_ns: int) -> float:
-        """Learn from how long an answer took; return what to charge for it, in nanoseconds.
+        """Update the model with the duration of a response; return the time to charge, in nanoseconds.
 
-        All in one place, since every answer comes by here.
+        The code is inlined, since it runs for every response.
 
         Args:
-            elapsed_ns: since its request left, or since the answer before it on its connection.
-            passed_ns: what of that may be work when nothing else is under way.
+            size: bytes of the request for Produce, of the response otherwise.
+            elapsed_ns: duration since the request was forwarded, or since the previous response of the connection.
+            passed_ns: upper bound of the handler time within it while the broker serves no other request.
+            now_ns: time of the response, monotonic.
         """
-        if work.loads:  # `saw`, in place
+        if work.loads:  # `saw`, inlined
             self._busy_ns += elapsed_ns
         else:
             self._waited_ns += elapsed_ns
@@ -85,7 +87,7 @@ class BrokerHandlerTime:
             known *= UP if spent > known else DOWN
             if cap := work.cap:
                 limit = unit * cap + size * work.ns_per_byte
-                if now_ns > self._forget_ns:  # nothing to go by: what a busy time taught holds no longer
+                if now_ns > self._forget_ns:  # without recent samples the cost returns to the default
                     self.unit_ns = unit + (UNIT_NS * self._share - unit) * FORGET_SHARE
                 if spent > limit:
                     known += (limit - known) * WAITED_SHARE
@@ -100,7 +102,7 @@ class BrokerHandlerTime:
         return spent if spent < known else known
 
     def saw(self, work: Work, elapsed_ns: int, now_ns: int) -> None:
-        """An answer took so long; nothing is learnt from it but how busy the broker is."""
+        """Count the duration of a response for the load only, since its handler time is not known."""
         if work.loads:
             self._busy_ns += elapsed_ns
         else:
@@ -109,18 +111,18 @@ class BrokerHandlerTime:
             self._measure_load(now_ns)
 
     def share(self, passed_ns: float) -> float:
-        """What of such a time threads can have worked for one request, as busy as the broker is."""
+        """Return the handler time that one request can have had within `passed_ns` at the current load, in nanoseconds."""
         return passed_ns * self._share if passed_ns > 0.0 else 0.0
 
     def _measure_load(self, now_ns: int) -> None:
-        """Find anew how many requests are under way at once."""
+        """Measure the load over the time since the last measurement."""
         self._use_load(self._load_of(self._busy_ns, now_ns))
         self._measured_ns += self._busy_ns + self._waited_ns
         self._busy_ns = self._waited_ns = 0
         self._load_due_ns = now_ns + LOAD_WINDOW_NS
 
     def _load_of(self, busy_ns: int, now_ns: int) -> float:
-        """By Little's law the time of all that did not wait, by the time that passed, is how many were under way at once."""
+        """Return the number of concurrent requests by Little's law: the sum of their durations divided by the time that passed."""
         passed_ns = now_ns - self._load_due_ns + LOAD_WINDOW_NS
         load = busy_ns / passed_ns
         return (self.load + load) * 0.5 if passed_ns < LOAD_FORGET_NS else load
@@ -135,15 +137,15 @@ MakeBrokerHandlerTime = Callable[[Address], BrokerHandlerTime]
 
 
 def alone(_address: Address) -> BrokerHandlerTime:
-    """Return what a process learns of a broker by itself."""
+    """Return a new model of a broker that one process updates alone."""
     return BrokerHandlerTime()
 
 
 class HandlerTimes:
-    """What is known of each broker, by its address. A broker that moves is learnt anew.
+    """The models of brokers by address. A broker with a new address gets a new model.
 
     Args:
-        make: makes what is known of one.
+        make: creates the model of a broker.
     """
 
     __slots__ = ("_brokers", "_forgotten_ns", "_make")
@@ -155,11 +157,11 @@ class HandlerTimes:
 
     @property
     def elapsed_ns(self) -> int:
-        """The time that answers of all brokers took so far, waiting included."""
+        """Sum of the durations of all brokers' responses in nanoseconds, waits included."""
         return self._forgotten_ns + sum(times.elapsed_ns for times in self._brokers.values())
 
     def of(self, address: Address) -> BrokerHandlerTime:
-        """What is known of the broker at `address`."""
+        """Return the model of the broker at `address`; it is created at first use. Above `BROKERS_MAX` brokers all models start again."""
         times = self._brokers.get(address)
         if times is None:
             if len(self._brokers) >= BROKERS_MAX:

@@ -1,12 +1,13 @@
-"""Estimates the time that a broker's threads worked for each answer of one connection.
+"""Estimates the handler time of each response of one connection.
 
-What a proxy sees of a request is when it left and when its answer came; in between it travelled, stood in queues, was worked on, and may
-have waited for records, replicas or other members of a group. Work is what a quota is about. The estimate is the smaller of two:
+A proxy knows when it forwarded a request and when the response arrived. The duration includes network travel, queueing, work of the
+broker's threads, and waits for records, replicas or other members of a group. A request quota limits the work only. The estimate is the
+smaller of two values:
 
-* what passed, less the way there and back and what threads take to hand a request on, times the share that small requests spend with
-  threads rather than in queues;
-* what such requests cost when nothing holds them up: a low percentile of the former, by kind and size, learnt as traffic passes. Where
-  every request waits such a percentile means nothing, so it is capped at a few times what a small prompt request costs.
+* the duration, less the network round trip and the wake-up of the broker's threads, multiplied by the share of the rest that small
+  requests spend in threads and not in queues;
+* the cost of such requests without waits: a low percentile of the first value by kind and size, updated with each response. Where every
+  request waits, this percentile is not meaningful, so it is capped at a small multiple of the cost of a small request that does not wait.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from proxy.handler_time.work import ALONE, Work
 
 ANSWERS_PER_RTT: Final = 64
 HANDOVERS_NS: Final = 42_000
-"""What it takes to wake the threads that a request goes through at a broker: next to nothing beside the work of one that finds them asleep
-and cold, as much as the work of one that comes right behind another. It is no more than half of what passed."""
+"""Time to wake the broker's threads that a request passes through. It is small beside the work of a request that finds the threads idle
+and the caches cold, and as long as the work of a request right after another one. At most half of the duration counts as wake-up."""
 NEVER_NS: Final = 2**63
 
 
 class ConnectionHandlerTime:
-    """The answers of one connection to a broker, in order.
+    """The responses of one connection to a broker, in order.
 
     Attributes:
-        broker: what is known of the broker; shared.
-        way_ns: the smallest round trip that the kernel has seen, and the time between a broker's threads.
-        rtt_due: answers until it should be asked again; 0 and below: now.
-        read_since_ns: since when this side has been read without a pause; answers to requests that left before are charged what
-            such requests cost, and nothing is learnt from them.
+        broker: the model of the broker, which all its connections share.
+        way_ns: the kernel's smallest round-trip time plus the wake-up time of a broker's threads.
+        rtt_due: number of responses until the round-trip time should be read again; 0 and below: now.
+        read_since_ns: start of reading without a pause. Responses to earlier requests are charged the estimated cost, and do not change
+            the model.
     """
 
     __slots__ = (
@@ -54,58 +55,58 @@ class ConnectionHandlerTime:
         self.way_ns = HANDOVERS_NS
         self.rtt_due = 0
         self.read_since_ns = 0
-        self._end_ns = 0  # when the last answer was here in whole
-        self._joined = 0  # answers of the last read, the time before it, and what was not charged of that yet
+        self._end_ns = 0  # when the last response was complete
+        self._joined = 0  # responses of the last read, the time before the read, and the part of it that is not charged yet
         self._joined_ns = 0.0
         self._left_ns = 0.0
-        self._work: Work | None = None  # of the answer whose end is to come, and what it was charged at its head
+        self._work: Work | None = None  # of the response that is not complete yet, with the time charged at its head
         self._size = 0
         self._forwarded_ns = 0
         self._charged_ns = 0.0
 
     @property
     def rtt_ns(self) -> int:
-        """The smallest round trip that the kernel has seen; 0 before it was asked."""
+        """The kernel's smallest round-trip time in nanoseconds; 0 before the first `set_rtt`."""
         return self.way_ns - HANDOVERS_NS
 
     def set_rtt(self, rtt_ns: int) -> None:
-        """The smallest round trip as the kernel says now."""
+        """Set the smallest round-trip time, as read from the kernel."""
         self.way_ns = rtt_ns + HANDOVERS_NS
         self.rtt_due = ANSWERS_PER_RTT
 
     def pause(self) -> None:
-        """This side is not read from now on: nothing is known of when answers come."""
+        """Note that the socket is not read: the arrival times of responses are unknown from now on."""
         self.read_since_ns = NEVER_NS
 
     def resume(self, now_ns: int) -> None:
-        """It is read again."""
+        """Note that the socket is read again from `now_ns` on."""
         self.read_since_ns = now_ns
 
     def charge(self, work: Work, size: int, forwarded_ns: int, now_ns: int, behind_bytes: int) -> float:
-        """Return what to charge for an answer that is here in whole, in nanoseconds.
+        """Return the time to charge for a complete response, in nanoseconds.
 
         Args:
-            size: bytes of the request for Produce, of the answer otherwise.
-            forwarded_ns: when the last byte of its request left for the broker.
-            now_ns: when the answer was read.
-            behind_bytes: how many bytes follow in the same read; 0: this answer is the last one of it.
+            size: bytes of the request for Produce, of the response otherwise.
+            forwarded_ns: when the last byte of the request was forwarded to the broker, monotonic.
+            now_ns: when the response was read, monotonic.
+            behind_bytes: number of bytes that follow in the same read; 0: this response is the last of the read.
         """
         self.rtt_due -= 1
         end_ns = self._end_ns
         if now_ns == end_ns or behind_bytes or forwarded_ns < self.read_since_ns:
             return self._charge_unsure(work, size, forwarded_ns, now_ns, last=not behind_bytes)
         self._end_ns = now_ns
-        if forwarded_ns >= end_ns:  # `_passed`, in place
+        if forwarded_ns >= end_ns:  # `_passed`, inlined
             elapsed_ns = now_ns - forwarded_ns
             passed_ns = elapsed_ns - self.way_ns
             if passed_ns < HANDOVERS_NS:
                 passed_ns = (passed_ns + HANDOVERS_NS) // 2
             return self.broker.charge(work, size, elapsed_ns, passed_ns * ALONE, now_ns)
-        elapsed_ns = now_ns - end_ns  # who stood behind another one has no way to pay for
+        elapsed_ns = now_ns - end_ns  # the round trip overlapped with the previous response
         return self.broker.charge(work, size, elapsed_ns, elapsed_ns * work.behind, now_ns)
 
     def charge_head(self, work: Work, size: int, forwarded_ns: int, now_ns: int) -> float:
-        """Return what to charge now for an answer of which the beginning is here; `charge_end` says the rest."""
+        """Return the time to charge when the beginning of a response has arrived, in nanoseconds; `charge_end` returns the rest."""
         self.rtt_due -= 1
         self._work, self._size, self._forwarded_ns = work, size, forwarded_ns
         charged_ns = self.broker.estimate(work, size)
@@ -116,7 +117,7 @@ class ConnectionHandlerTime:
         return charged_ns
 
     def charge_end(self, now_ns: int) -> float:
-        """Return what the answer that began with `charge_head` cost beyond what was charged then, now that it is here in whole."""
+        """Return the rest to charge when the response of `charge_head` is complete, in nanoseconds."""
         work, self._work = self._work, None
         if work is None:
             return 0.0
@@ -129,12 +130,12 @@ class ConnectionHandlerTime:
         return max(0.0, charged_ns - self._charged_ns)
 
     def _charge_unsure(self, work: Work, size: int, forwarded_ns: int, now_ns: int, *, last: bool) -> float:
-        """An answer whose own time is not known: reading paused meanwhile, or it came out of one read with others."""
+        """Return the time to charge for a response without a known duration: reading paused, or the read contained several responses."""
         broker = self.broker
         if forwarded_ns < self.read_since_ns:
             self._end_ns = now_ns
             return broker.estimate(work, size)
-        if now_ns != self._end_ns:  # the first of a read: all of them together are charged no more than the time before it
+        if now_ns != self._end_ns:  # the first of a read: all responses of a read are charged at most the time before it
             elapsed_ns, passed_ns = self._passed(work, forwarded_ns, now_ns)
             broker.saw(work, elapsed_ns, now_ns)
             self._begin_read(now_ns, passed_ns)
@@ -150,12 +151,15 @@ class ConnectionHandlerTime:
         return charged_ns
 
     def _begin_read(self, now_ns: int, passed_ns: float) -> None:
-        """Answers that come out of one read share the time that passed before it."""
+        """Start a read: all its responses share the time before it."""
         self._end_ns = now_ns
         self._joined, self._joined_ns, self._left_ns = 1, passed_ns, self.broker.share(passed_ns)
 
     def _passed(self, work: Work, forwarded_ns: int, now_ns: int) -> tuple[int, float]:
-        """How long an answer took, and how much of that may be work; the way is nothing to who stood behind another one."""
+        """Return the duration of a response, and the upper bound of the handler time in it, both in nanoseconds.
+
+        A response to a request that was sent before the previous response has no round trip: it overlapped with that response.
+        """
         if forwarded_ns >= self._end_ns:
             elapsed_ns = now_ns - forwarded_ns
             passed_ns = elapsed_ns - self.way_ns

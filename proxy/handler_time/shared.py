@@ -1,8 +1,8 @@
-"""Figures of one broker that worker processes learn together: each sees a part of the requests under way, and all measure one load.
+"""The model of one broker that worker processes share: each worker sees a part of the requests, and all use one load.
 
-Each worker adds the time of its answers to a cell of its own in shared memory. Who finds the measurement due sums the cells of all and
-writes down what it measured; the others use the newest measurement. So the load is that of one process with all connections, to the last
-bit. The cost of a small request is that of the worker that learnt it last. What a kind of requests costs each worker learns for itself.
+Each worker adds the durations of its responses to its own cell in shared memory. The worker that finds the measurement due sums the cells
+of all workers and writes the result; the others use the newest result. So the load equals that of one process with all connections, bit
+for bit. The cost of a small request is that of the worker with the newest sample. Each worker estimates the cost of each class alone.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from proxy.shared_usage.broker_rows import COLUMN_WORDS
 
 CLAIM_AGAIN_NS: Final = 1_000_000_000
 _BUSY, _DUE_AGAIN, _SUM, _LOAD, _UNIT, _LEARNT, _UNUSED, _DUE = range(COLUMN_WORDS)
-"""Time of answers that count for the load, only ever more; then what was measured, between two copies of when it is due again, of which
-a writer writes the last word first: where they differ, a writer is at work or died there. The sum is that of all `_BUSY` as measured."""
+"""Words of one worker. `_BUSY` is the sum of durations that count for the load; it only grows. The others are its newest measurement:
+`_DUE` and `_DUE_AGAIN` are two copies of the time of the next one. The writer writes `_DUE` first and `_DUE_AGAIN` last, so a reader skips
+words while the copies differ. `_SUM` is the sum of `_BUSY` of all workers at the measurement."""
 _FLOATS: Final = Struct("2d")
 _BITS: Final = Struct("2q")
 
-Cells = memoryview  # of 64-bit words
+Cells = memoryview  # signed 64-bit words
 
 
 class BrokerRows(Protocol):
-    """Where the workers have the cells of each broker."""
+    """The shared memory with the cells of each broker."""
 
     worker: int
 
     def claim_broker(self, address: Address) -> Cells | None:
-        """Return a broker's cells, `COLUMN_WORDS` for each worker; None: there are none now."""
+        """Return a broker's cells, `COLUMN_WORDS` for each worker; None: none are free now."""
 
 
 class SharedBrokerHandlerTime(BrokerHandlerTime):
-    """What one worker knows of one broker. Without cells it knows what a process alone does, and asks for them again."""
+    """One worker's model of one broker. Without cells it is the model of one process, and requests cells again every second."""
 
     __slots__ = ("_busy", "_cells", "_claim", "_claim_ns", "_sum_ns", "_worker")
 
@@ -51,19 +52,19 @@ class SharedBrokerHandlerTime(BrokerHandlerTime):
         self._join(0)
 
     def charge(self, work: Work, size: int, elapsed_ns: int, passed_ns: float, now_ns: int) -> float:
-        """Learn from an answer, as `BrokerHandlerTime.charge` does; the other workers learn of its time, too."""
+        """Update the model, as `BrokerHandlerTime.charge`, and publish the duration to the other workers."""
         if work.loads:
             self._busy[0] += elapsed_ns
         return BrokerHandlerTime.charge(self, work, size, elapsed_ns, passed_ns, now_ns)
 
     def saw(self, work: Work, elapsed_ns: int, now_ns: int) -> None:
-        """An answer took so long; nothing is learnt from it but how busy the broker is, here and elsewhere."""
+        """Count the duration of a response for the load of all workers only, since its handler time is not known."""
         if work.loads:
             self._busy[0] += elapsed_ns
         BrokerHandlerTime.saw(self, work, elapsed_ns, now_ns)
 
     def _join(self, now_ns: int) -> None:
-        """Count with the other workers from now on, if there are cells."""
+        """Share the load with the other workers from now on, if cells are free."""
         self._claim_ns = now_ns + CLAIM_AGAIN_NS
         self._cells = cells = self._claim()
         if cells is not None:
@@ -72,7 +73,7 @@ class SharedBrokerHandlerTime(BrokerHandlerTime):
             self._busy[0] += self._busy_ns
 
     def _measure_load(self, now_ns: int) -> None:
-        """Use the newest measurement of all workers, or make it."""
+        """Use the newest measurement of all workers; if the next one is due, make it."""
         if self._cells is None and now_ns >= self._claim_ns:
             self._join(now_ns)
         if self._cells is None:
@@ -90,7 +91,7 @@ class SharedBrokerHandlerTime(BrokerHandlerTime):
         self._write(self._cells)
 
     def _adopt(self, words: list[int]) -> None:
-        """Take over the newest measurement, and the cost of a small request from who learnt it last."""
+        """Use the newest measurement, and the cost of a small request from the worker with the newest sample."""
         due_ns, learnt_ns = self._load_due_ns, self._forget_ns
         load_at = unit_at = -1
         for first in range(0, len(words), COLUMN_WORDS):
@@ -116,11 +117,11 @@ class SharedBrokerHandlerTime(BrokerHandlerTime):
 
 
 def shared_by(rows: BrokerRows) -> MakeBrokerHandlerTime:
-    """Return what makes the figures of a broker that workers share."""
+    """Return a function that creates the shared model of a broker."""
     return lambda address: SharedBrokerHandlerTime(partial(rows.claim_broker, address), rows.worker)
 
 
 def _floats(words: list[int], first: int) -> tuple[float, float]:
-    """Return the load and the cost of a small request."""
+    """Return the load and the cost of a small request in nanoseconds."""
     load, unit = _FLOATS.unpack(_BITS.pack(words[first + _LOAD], words[first + _UNIT]))
     return load, unit

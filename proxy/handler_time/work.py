@@ -1,4 +1,4 @@
-"""The class of work of each API: the cost of its bytes, and whether its response may be delayed by the broker."""
+"""The kind of work of each API: the cost of its bytes, and whether the broker may delay its response."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ PRODUCE_NS_PER_BYTE: Final = 3.5
 ANSWER_NS_PER_BYTE: Final = 0.4
 ACKS_ALL: Final = -1
 ALONE: Final = 0.7
-"""Share of the time between request and answer that threads work, when nothing else is under way."""
+"""Share of the time between request and response that threads work while the broker serves no other request."""
 
 PROMPT: Final = 0.0
-"""No cap: the answer never waits for anything but a thread, so its time may teach what a small request costs."""
+"""No cap: the response waits only for a thread, so its duration is a sample of the cost of a small request."""
 
 
 class Work:
     """One kind of request.
 
     Attributes:
-        key: tells the classes of this kind from those of others; the size is added to it.
-        cap: an answer that may wait is never charged more than so many small requests and its bytes; `PROMPT` when it does not wait.
-        ns_per_byte: what a byte costs: of the request for Produce, of the answer otherwise.
-        by_request: bytes are the request's.
-        behind: share of the time since the answer before it that threads work for one that was sent behind others.
-        loads: it counts for how busy the broker is: what does not wait, or for the broker's own threads, disk and replicas only, which
-            others wait for too.
-        of_login: logging in, which is no request to a broker's handlers unless the broker refuses it.
+        key: first key of the classes of this kind; the number of bits of the size is added to it.
+        cap: maximum charge of a response that may wait, in small requests, plus the cost of its bytes; `PROMPT`: it does not wait.
+        ns_per_byte: cost of a byte in nanoseconds: of the request for Produce, of the response otherwise.
+        by_request: whether the size is that of the request.
+        behind: share of the time since the previous response that threads work for a request that was sent before that response.
+        loads: whether its duration counts for the load. It does if the response does not wait, or waits only for the broker's threads,
+            disk and replicas, for which other requests wait, too.
+        of_login: whether it belongs to a login, which request handlers do not serve unless the broker refuses it.
     """
 
     __slots__ = ("behind", "by_request", "cap", "key", "loads", "ns_per_byte", "of_login")
@@ -44,7 +44,7 @@ class Work:
 
 CAP_REPLICATED: Final = 1.6
 CAP_WAITING: Final = 2.0
-CAP_API_VERSIONS: Final = 0.6  # its answer is built after the charge
+CAP_API_VERSIONS: Final = 0.6  # the broker builds the response after it records the time
 
 _PROMPT_APIS: Final = (
     ApiKey.METADATA,
@@ -68,7 +68,7 @@ _BRIEF_APIS: Final = (
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
-"""Finished by a coordinator's threads, which no client is charged for; they wait for those and no longer."""
+"""Requests that a coordinator's threads finish. The broker charges no client for these threads, and the response waits only for them."""
 _LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
@@ -86,7 +86,7 @@ VERSIONS_BEFORE_LOGIN: Final = Work(ApiKey.API_VERSIONS, CAP_API_VERSIONS, of_lo
 
 
 def work_of(api_key: int, acks: int | None = None) -> Work:
-    """Return the work of an API, of Produce by its acks."""
+    """Return the kind of work of an API; Produce has one for each of acks=all and other acks."""
     if acks == ACKS_ALL and api_key == ApiKey.PRODUCE:
         return _PRODUCE_ALL
     return _WORKS.get(api_key, _UNKNOWN)
