@@ -1,4 +1,4 @@
-"""Decides who may connect, keeps the quotas, and serves operators. There is one per Sluice, whatever the number of workers."""
+"""The control plane: admission of connections, quotas, and the admin port. A Sluice has one, with and without workers."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ EXPIRE_S = 30.0
 
 
 class Relays(Protocol):
-    """Serves admitted connections: the data path of this process, or workers."""
+    """The data path that serves admitted connections: that of this process, or workers."""
 
     @property
     def wants_cluster(self) -> bool:
-        """Whether a quota callback needs topics, partitions and leaders."""
+        """Whether a quota callback needs the cluster's topics, partitions and leaders."""
 
     def serve(self, admitted: AdmittedConnection) -> None:
         """Serve an admitted connection."""
@@ -63,10 +63,10 @@ class Relays(Protocol):
         """Whether there is memory for one more connection."""
 
     def make_room(self, protected_listener: str) -> None:
-        """Close a connection of another listener."""
+        """Close a connection of a listener other than `protected_listener`."""
 
     def apply_table(self, table: QuotaTable, who: str | None) -> None:
-        """Apply a table of quotas; `who` requested it, None: it came from another source."""
+        """Apply a table of quotas; `who` is the principal that requested the change, None: it came from another source."""
 
     def apply_switches(self, table: Mapping[str, str]) -> bool:
         """Apply switches; False: they have not changed."""
@@ -76,7 +76,7 @@ class Relays(Protocol):
 
 
 class ControlPlane:
-    """Listeners and their admission, the store of quotas and its administration, probes of brokers, the admin port.
+    """Listeners and their admission, the quota store and its administration, probes of brokers, and the admin port.
 
     Args:
         listeners: the configured listeners.
@@ -134,7 +134,7 @@ class ControlPlane:
         self._admin: AdminHttp | None = None
 
     async def open(self, shown: ProxyState | ManyWorkers, lag: LoopLag) -> None:
-        """Open what one process alone can have: the audit log and the admin port.
+        """Open the audit log and the admin port, which only one process can hold.
 
         Raises:
             ConfigProblems: the audit log cannot be used.
@@ -146,16 +146,16 @@ class ControlPlane:
             await self._admin.start()
 
     async def release(self) -> None:
-        """Let another process have what `open` opened; changes that were begun are finished before."""
+        """Complete the changes in progress, then close the audit log and the admin port, so that another process can open them."""
         await self.administration.close()
         await self.audit.release()
         await self.close_admin()
 
     async def follow_quotas(self) -> None:
-        """Read the quotas, and follow them from now on; a store may have to be waited for, and /readyz says so meanwhile.
+        """Read the quotas, and follow the store from now on. The read may wait for the store; /readyz reports this meanwhile.
 
         Raises:
-            ConfigProblems: the quotas are not right.
+            ConfigProblems: the quotas are invalid.
         """
         await self.use_store(self.config)
         _warn_of_administration(self.config)
@@ -173,11 +173,11 @@ class ControlPlane:
             log.info("listening", listener=listener.settings.name, host=listener.settings.address.host, port=listener.bootstrap_port)
 
     def forever(self) -> Sequence[Any]:
-        """Return the coroutines that run until shutdown."""
+        """Return the coroutines that are to run until shutdown."""
         return [*(prober.run() for prober in self.probers.values()), self._expire_forever()]
 
     def reload(self, config: Config) -> None:
-        """Apply another configuration, from the next connection and the next request about quotas on."""
+        """Apply another configuration; it takes effect at the next connection and at the next request for quotas."""
         self._apply(config)
         self.admission.enforcement_changed()
         self.tokens.read(config.admin.tokens)
@@ -207,7 +207,7 @@ class ControlPlane:
         self.client_listeners.close(reason)
 
     async def stop(self) -> None:
-        """Close the store and end what was begun; the admin port stays open until `close_admin`."""
+        """Close the store and end the tasks; the admin port stays open until `close_admin`."""
         if self._canary_task is not None:
             self._canary_task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -218,7 +218,7 @@ class ControlPlane:
         await self.connection_limits.close()
 
     async def close_admin(self) -> None:
-        """Answer operators no more."""
+        """Close the admin port."""
         admin, self._admin = self._admin, None
         if admin is not None:
             await admin.stop()
@@ -234,14 +234,14 @@ class ControlPlane:
         self.relays.apply_table(table, self.administration.altering if self.quotas.origin == "own" else None)
 
     def needs_other_store(self, config: Config) -> bool:
-        """Whether another configuration has another store of quotas, or other settings of it."""
+        """Whether a configuration names another quota store, or other settings of it."""
         return other_store(self.config, config) or can_change(self.config) != can_change(config)
 
     async def use_store(self, config: Config) -> None:
-        """Use the configured store of quotas from now on.
+        """Use the quota store of a configuration from now on.
 
         Raises:
-            ConfigProblems: it cannot be used; the previous one stays in use.
+            ConfigProblems: the store cannot be used; the previous one stays in use.
         """
         if config.quotas.store != "forward":
             await self.quotas.use(lambda on_content: make_store(config, on_content, altering=can_change(config)))
@@ -277,7 +277,7 @@ class ControlPlane:
         )
 
     def _watch_canary(self, config: Config) -> None:
-        """Test the brokers' authorizer where it decides."""
+        """Test the brokers' authorizer periodically, if it decides on changes of quotas."""
         if self._canary_task is not None:
             self._canary_task.cancel()
             self._canary_task = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from proxy.observe.profile import Profiler
 
 SWITCH_INTERVAL_S = 0.0005
-"""A computing thread yields to the event loop within this time; with Python's 5 ms each event would wait that long."""
+"""Switch interval of threads: a computing thread yields to the event loop within this time. Python's default is 5 ms."""
 
 
 class RunningProxy(Protocol):
@@ -42,32 +42,32 @@ class RunningProxy(Protocol):
         """Apply the current configuration; False: it is invalid."""
 
     async def drain(self) -> None:
-        """Stop accepting, forward responses in flight."""
+        """Stop accepting, and forward the responses in flight."""
 
     async def stop(self) -> None:
-        """End everything now."""
+        """Close all connections and end all tasks now."""
 
     def upgrade(self) -> None:
-        """Let a new version take the place of this process, where one can."""
+        """Start an upgrade: a new version is to replace this process. A process without a supervisor refuses."""
 
     def log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Count and log an uncaught exception."""
 
 
 MakeProxy = Callable[[Config, ConfigSource, Callable[[], None]], Awaitable[RunningProxy]]
-"""Makes a proxy on the running event loop; it may call its third argument to have itself drained, as by SIGTERM."""
+"""Creates a proxy on the running event loop; the proxy may call the third argument to be drained, as at SIGTERM."""
 
 
 async def make_app(config: Config, source: ConfigSource, _terminate: Callable[[], None]) -> RunningProxy:
-    """Make a Sluice of one process."""
+    """Create a Sluice of one process."""
     return App(config, source)
 
 
 def run(config: Config, source: ConfigSource, make: MakeProxy = make_app) -> int:
-    """Run until a signal says stop; return the exit code.
+    """Run until a signal ends the process; return the exit code.
 
     Raises:
-        ConfigProblems: configuration or quotas are invalid.
+        ConfigProblems: the configuration or the quotas are invalid.
         StartError: an address cannot be bound.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -121,10 +121,10 @@ def _profiler() -> Profiler:
 
 
 async def _started(app: RunningProxy, terminated: asyncio.Event) -> bool:
-    """Start; False when a signal came first, while the start waited for a store.
+    """Start the proxy; False: a signal came first, while the start waited for the quota store.
 
     Raises:
-        ConfigProblems, StartError: it cannot start.
+        ConfigProblems, StartError: the proxy cannot start.
     """
     starting, stopping = asyncio.ensure_future(app.start()), asyncio.ensure_future(terminated.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The channels of a process whose quotas come from another one: what was decided elsewhere is taken in before bytes are judged."""
+"""The channels of a worker: each read first applies the quotas that the supervisor has sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Check = Callable[[], None]
 
 
 class CheckedClientChannel(ClientChannel):
-    """Reads requests after a check."""
+    """A client channel that calls `check` before each read of requests."""
 
     __slots__ = ("_check",)
 
@@ -22,13 +22,13 @@ class CheckedClientChannel(ClientChannel):
         self._check = check
 
     def data_received(self, data: bytes) -> None:
-        """Look for what was decided elsewhere, then do what every client's channel does."""
+        """Apply newer quotas, then handle the bytes as `ClientChannel` does."""
         self._check()
         ClientChannel.data_received(self, data)
 
 
 class CheckedBrokerChannel(BrokerChannel):
-    """Reads answers after a check."""
+    """A broker channel that calls `check` before each read of responses."""
 
     __slots__ = ("_check",)
 
@@ -37,13 +37,13 @@ class CheckedBrokerChannel(BrokerChannel):
         self._check = check
 
     def data_received(self, data: bytes) -> None:
-        """Look for what was decided elsewhere, then do what every broker's channel does."""
+        """Apply newer quotas, then handle the bytes as `BrokerChannel` does."""
         self._check()
         BrokerChannel.data_received(self, data)
 
 
 def channels_of(connection: ChannelOwner, session: Session, check: Check | None) -> tuple[ClientChannel, BrokerChannel]:
-    """Return both channels of a connection; with a check, those that make it."""
+    """Return both channels of a connection; with `check`, channels that call it before each read."""
     if check is None:
         return ClientChannel(connection, session), BrokerChannel(connection, session)
     return CheckedClientChannel(connection, session, check), CheckedBrokerChannel(connection, session, check)
