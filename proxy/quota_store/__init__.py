@@ -1,1 +1,1 @@
-"""Stores of quotas and switches. A store keeps the last good content, whatever happens to its origin."""
+"""Stores of quotas and switches. A store keeps the last valid content while its source is invalid or unreachable."""

@@ -25,12 +25,12 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
     """Return the store of a configuration, not started.
 
     Args:
-        config: says which, in `[quotas]`, and how brokers are reached.
+        config: names the store in `[quotas]`, and the brokers.
         on_content: called with each new content.
-        altering: clients may alter quotas through Sluice.
+        altering: whether clients may alter quotas through Sluice.
 
     Raises:
-        ConfigProblems: a secret cannot be had any more, or the client of the topic is not installed.
+        ConfigProblems: a secret cannot be read any more, or the Kafka client that a topic needs is not installed.
     """
     quotas = config.quotas
     if quotas.store == "zookeeper":
@@ -44,7 +44,7 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
 
 
 def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
-    from proxy.quota_store.zookeeper.store import ZookeeperStore  # only here: who has no ZooKeeper does not load its client
+    from proxy.quota_store.zookeeper.store import ZookeeperStore  # imported here: without ZooKeeper its client is not loaded
 
     assert quotas.connect is not None
     try:
@@ -63,12 +63,12 @@ def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
 
 
 def _access(quotas: Quotas) -> Access:
-    """Return how ZooKeeper is reached.
+    """Return TLS settings and credentials for ZooKeeper.
 
     Raises:
-        CredentialsError: a secret cannot be had.
+        CredentialsError: a secret cannot be read.
     """
-    from proxy.quota_store.zookeeper.access import Access  # only here, as above
+    from proxy.quota_store.zookeeper.access import Access  # imported here, as above
 
     tls = quotas.tls
     access = Access() if tls is None else Access(lambda: tls.context_of(tls.files()), tls.server_name)
@@ -83,7 +83,7 @@ def _access(quotas: Quotas) -> Access:
 
 def _topic(config: Config, on_content: OnContent) -> QuotaStore:
     try:
-        from proxy.quota_store.topic.store import TopicStore  # only here: who has no topic needs no client for it
+        from proxy.quota_store.topic.store import TopicStore  # imported here: without a topic its client is not needed
     except ModuleNotFoundError as error:
         remedy = 'run `pip install "kafka-sluice[topic]"`'
         raise ConfigProblems([Problem("sluice.toml", "quotas.topic", "needs aiokafka, which is not installed", remedy)]) from error

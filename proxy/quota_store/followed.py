@@ -17,25 +17,25 @@ T = TypeVar("T")
 
 REPLACED_LOGGED_MAX: Final = 8
 AT_ONCE: Final = 500
-"""With more entities, kept now or before, what is enforced of them is worked out in a thread."""
+"""Above this number of entities, before or after a change, a thread derives the enforced quotas."""
 OTHER_S: Final = 20.0
-"""How long another store may take to answer when it takes the place of one that works."""
+"""Time limit for the first read of a store that replaces a working one."""
 NOT_READ: Final = SourceStatus("none", 0, 0.0, 0, "quotas are not read yet")
 
 
 class FollowedQuotas:
-    """Outlives the stores, which a reload may replace.
+    """The quotas in force. It outlives the stores, which a reload may replace.
 
-    Each new content is put in force as a whole, one after the other, so a request never meets a part of it.
+    Each new content is put in force as a whole, in order of arrival, so no request is judged by a part of a change.
 
     Args:
-        apply_table: puts quotas in place.
-        apply_rates: puts connection rates in place, by IP address or host name.
+        apply_table: applies a table of quotas.
+        apply_rates: applies connection rates per second, by IP address or host name.
 
     Attributes:
         listeners: called with each new content, after it is in force.
-        origin: who made the newest content.
-        on_settled: awaited after each change, before the change is answered.
+        origin: the source of the newest content.
+        on_settled: awaited after each alteration is in force, before `alter` returns.
     """
 
     def __init__(self, apply_table: Callable[[QuotaTable], None], apply_rates: Callable[[Mapping[str, int]], None]) -> None:
@@ -46,29 +46,29 @@ class FollowedQuotas:
         self._apply_table = apply_table
         self._apply_rates = apply_rates
         self._store: QuotaStore | None = None
-        self._first: QuotaStore | None = None  # while it is read for the first time
+        self._first: QuotaStore | None = None  # the store during its first read
         self._following: asyncio.Task[None] | None = None
         self._waiting: deque[tuple[StoreContent, Origin]] = deque()
         self._working: asyncio.Task[None] | None = None
 
     @property
     def content(self) -> StoreContent:
-        """The last good content, which is in force."""
+        """The last valid content, which is in force."""
         return self.in_force.content
 
     @property
     def status(self) -> SourceStatus:
-        """How it stands with the store, and with values that are not enforced as they are kept."""
+        """State of the store, with the values that are enforced differently from the stored value."""
         store = self._store or self._first
         if store is None:
             return NOT_READ
         return store.status._replace(replaced=len(self.in_force.replaced))
 
     async def use(self, make: Callable[[OnContent], QuotaStore]) -> None:
-        """Read another store, and follow it instead of the one before.
+        """Create a store, read it, and follow it instead of the previous one.
 
         Raises:
-            ConfigProblems: it cannot be used; everything is as it was.
+            ConfigProblems: the store cannot be used; the previous one stays in use.
         """
         contents: list[StoreContent] = []
         current = False
@@ -99,17 +99,17 @@ class FollowedQuotas:
         self._following = asyncio.create_task(store.follow_forever())
 
     async def reload(self) -> bool:
-        """Look now; True when what is kept there is in force."""
+        """Read the store now; True: its content is in force."""
         assert self._store is not None
         is_good = await self._store.reload()
         await self._settled()
         return is_good
 
     async def alter(self, decide: Decide[T]) -> T:
-        """Make the changes that `decide` wants, all or none, and return what it answers.
+        """Make the changes of `decide`, all or none; return its answer when they are in force.
 
         Raises:
-            StoreUnavailable: they are not made.
+            StoreUnavailable: the changes are not made, or their outcome is unknown.
         """
         if self._store is None:
             raise StoreUnavailable("quotas are not read yet; try again, nothing was changed")
@@ -120,7 +120,7 @@ class FollowedQuotas:
         return answer
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following, and close the store."""
         await self._let_go()
         await self._settled()
 
@@ -134,12 +134,12 @@ class FollowedQuotas:
         self._following = None
 
     def _take(self, content: StoreContent, origin: Origin) -> None:
-        """Put a new content in force, at once where that is little work, else soon."""
+        """Put a new content in force: at once if it is small, otherwise after a thread has derived the quotas."""
         if self._working is None and max(len(content.quotas), len(self.content.quotas)) <= AT_ONCE:
             self._put(in_force(content, self.in_force), origin)
             return
         if origin == "outside" and self._waiting and self._waiting[-1][1] == "outside":
-            self._waiting.pop()  # no reader has seen it yet, and it is not the newest any more
+            self._waiting.pop()  # superseded before it was put in force
         self._waiting.append((content, origin))
         if self._working is None:
             self._working = asyncio.create_task(self._work())
@@ -153,7 +153,7 @@ class FollowedQuotas:
             self._working = None
 
     async def _settled(self) -> None:
-        """Wait until everything that has arrived is in force."""
+        """Wait until every content that has arrived is in force."""
         while self._working is not None:
             await asyncio.shield(self._working)
 

@@ -1,4 +1,4 @@
-"""A store of quotas that the brokers keep and enforce; Sluice reads them, and changes none."""
+"""The store of quotas that the brokers keep and enforce. Sluice reads these quotas, and never changes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quota.admin.messages import IP, EntityKey
 T = TypeVar("T")
 
 ASK_EVERY_S: Final = 1.5
-"""What is set at a broker is known here within 2 s."""
+"""Interval of the reads: a quota that is set at a broker is known here within 2 s."""
 _RATE: Final = "connection_creation_rate"
 
 
@@ -26,24 +26,28 @@ class BrokersSilent(Exception):
 
 
 class Kept(NamedTuple):
-    """The quotas of the brokers, and the address at which they see Sluice with all its clients."""
+    """The quotas of the brokers, and the address from which Sluice and thus all its clients connect to them."""
 
     quotas: Mapping[EntityKey, Mapping[str, float]]
     own_host: str
 
 
 class Brokers(Protocol):
-    """Asks the brokers."""
+    """Reads quotas from the brokers."""
 
     async def read(self) -> Kept:
-        """Return what they keep; raises `BrokersSilent`."""
+        """Return the quotas of the brokers.
+
+        Raises:
+            BrokersSilent: no broker returned them.
+        """
 
     async def close(self) -> None:
         """Hang up."""
 
 
 class ForwardStore(Held):
-    """Follows the brokers. Switches of enforcement are kept in memory, while the process runs."""
+    """Follows the quotas of the brokers. Switches are kept in memory, and are lost when the process ends."""
 
     def __init__(self, brokers: Brokers, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
         super().__init__(on_content)
@@ -57,11 +61,11 @@ class ForwardStore(Held):
 
     @property
     def status(self) -> SourceStatus:
-        """How it stands with the brokers' answers."""
+        """State of the store for metrics and readiness: whether the brokers respond."""
         return SourceStatus("brokers", len(self.content.quotas), self._success_s, self._success_ms, self._error)
 
     async def start(self) -> None:
-        """Ask for the first time; where no broker answers yet, begin with nothing.
+        """Read the quotas for the first time; if no broker responds, start without quotas.
 
         Raises:
             ConfigProblems: the brokers limit how fast Sluice itself may connect, and with it all its clients.
@@ -73,7 +77,7 @@ class ForwardStore(Held):
         self._on_content(self.content, "start")
 
     async def reload(self) -> bool:
-        """Ask now; True when what the brokers keep is in force."""
+        """Read the quotas now; True: they are in force."""
         try:
             kept = await self._brokers.read()
         except BrokersSilent as error:
@@ -90,16 +94,16 @@ class ForwardStore(Held):
         return True
 
     async def follow_forever(self) -> None:
-        """Ask again and again."""
+        """Read the quotas periodically until cancelled."""
         while True:
             await asyncio.sleep(ASK_EVERY_S)
             await self.reload()
 
     async def alter(self, decide: Decide[T]) -> T:
-        """Set switches; quotas are not set here.
+        """Set switches; quotas cannot be set here.
 
         Raises:
-            StoreUnavailable: a quota was to be changed.
+            StoreUnavailable: a change is a change of a quota.
         """
         answer, changes = decide(self.content)
         if any(not isinstance(change, SwitchChange) for change in changes):
@@ -112,7 +116,7 @@ class ForwardStore(Held):
         await self._brokers.close()
 
     def _look_for_limit(self, kept: Kept) -> None:
-        """Note a rate of connections that the brokers would hold Sluice to, for all its clients together."""
+        """Record a connection rate at the brokers that limits Sluice, and with it all its clients together."""
         limit = _limit_of(kept)
         if limit is not None and limit != self._limit and self._success_ms and self.content is not EMPTY:
             log.error("brokers_limit_sluice", problem=limit)
@@ -121,7 +125,7 @@ class ForwardStore(Held):
 
 def _limit_of(kept: Kept) -> str | None:
     own = _plain(kept.own_host)
-    for entity, values in sorted(kept.quotas.items(), key=lambda item: item[0][0][1] is None):  # its own rate hides the default one
+    for entity, values in sorted(kept.quotas.items(), key=lambda item: item[0][0][1] is None):  # the address's rate precedes the default
         (kind, name), *_ = entity
         if kind == IP and _RATE in values and (name is None or _plain(name) == own):
             who = "any address" if name is None else name

@@ -1,4 +1,4 @@
-"""Derives the enforced quotas from the content of a store. Pure; the cost is that of the changes."""
+"""Derives the enforced quotas from the content of a store. Pure; its cost is proportional to the changes."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -12,10 +12,10 @@ from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 from quota.limits import QuotaLimits
 
 QuotaTable = Mapping[ClientQuotaType, QuotaLimits]
-"""Every quota: by type, by entity, in units per second. It is immutable; a new one takes its place."""
+"""All quotas by type and entity, in units per second. Immutable."""
 
 SMALLEST: Final = 1.0
-"""What holds, in units per second, for a bound of 0 or below that never was a better one."""
+"""The enforced quota, in units per second, for a stored value of 0 or below without an earlier positive value."""
 CONNECTIONS_MAX: Final = 2**31 - 1
 
 _TYPES: Final = {
@@ -41,17 +41,17 @@ class InForce(NamedTuple):
     connection_rates: Mapping[str, int]
     """Connections per second of an IP address or host name, or of `<default>`."""
     replaced: Mapping[tuple[EntityKey, str], float]
-    """Values that are not enforced as they are kept, with what holds instead."""
+    """Stored values that are not enforced as they are, with the value in force instead."""
 
 
 NOTHING: Final = InForce(EMPTY, empty_table(), MappingProxyType({}), MappingProxyType({}))
 
 
 def in_force(content: StoreContent, before: InForce = NOTHING) -> InForce:
-    """Return what is enforced of `content` after `before`.
+    """Return the enforced quotas of `content`; `before` are the quotas enforced until now.
 
-    A value of 0 or below, which Kafka with ZooKeeper keeps, is never enforced as it is written: the bound that its entity had holds on,
-    and where there was none, one unit per second. An address may have 0 connections per second: no connection from there is accepted.
+    Kafka with ZooKeeper stores values of 0 and below. They are not enforced: the entity's previous bound stays in force, or one unit per
+    second if there is none. A connection rate of 0 for an address is enforced: no connection from it is accepted.
     """
     if content.quotas is before.content.quotas:
         return before._replace(content=content)
@@ -81,7 +81,7 @@ def _host(entity: EntityKey) -> str:
 
 
 class _Edit:
-    """The difference from `before`; a quota type without changes keeps its object of limits."""
+    """Collects changes to `before`; a quota type without changes keeps its mapping object."""
 
     def __init__(self, before: InForce) -> None:
         self._before = before

@@ -1,4 +1,4 @@
-"""A store in memory: its quotas end with the process."""
+"""The store in memory: its quotas are lost when the process ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class MemoryStore(Held):
-    """The store that is used where quotas are set through the API and no other store is configured. Only this process writes it."""
+    """The store for quotas set through the API if no other store is configured. Only this process writes it."""
 
     def __init__(self, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
         super().__init__(on_content)
@@ -20,26 +20,26 @@ class MemoryStore(Held):
 
     @property
     def status(self) -> SourceStatus:
-        """Always fresh."""
+        """State of the store for metrics and readiness: always up to date."""
         return SourceStatus("memory", len(self.content.quotas), self._wall_time_s(), self._now_ms(), None)
 
     async def start(self) -> None:
-        """Begin with nothing."""
+        """Do nothing: the store starts empty."""
         self._on_content(self.content, "start")
 
     async def reload(self) -> bool:
-        """Nothing can have come."""
+        """Return True: no other program changes the content."""
         return True
 
     async def follow_forever(self) -> None:
-        """Nothing will come."""
+        """Wait until cancelled: no other program changes the content."""
         await asyncio.Event().wait()
 
     async def alter(self, decide: Decide[T]) -> T:
-        """Make the changes that `decide` wants."""
+        """Make the changes of `decide`; return its answer."""
         answer, changes = decide(self.content)
         self.make(changes)
         return answer
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the store holds no resources."""

@@ -1,4 +1,4 @@
-"""The event loop's side of a store on other machines, which a thread reads and writes."""
+"""The event loop's side of a remote store; a thread reads and writes the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.telemetry.status import SourceStatus
 T = TypeVar("T")
 
 ALTER_S: Final = 45.0
-"""A hang guard: after it the outcome is reported as unknown."""
+"""Time limit of an alteration; after it the outcome is reported as unknown."""
 LOOK_S: Final = 20.0
 
 Judge = Callable[[StoreContent], tuple[Any, Sequence[StoreChange]]]
@@ -22,40 +22,42 @@ Answered = Callable[[Any, Exception | None], None]
 
 
 class StoreState(NamedTuple):
-    """The state of the store, as the thread sees it."""
+    """The state of the store, as the thread reports it."""
 
     content: StoreContent
     origin: Origin
     error: str | None
-    """Why nothing can be read, or None: everything that is there is known."""
+    """Why the store cannot be read; None: the content is complete."""
     rejected: int
     problems: list[str]
-    """Some of what makes no sense there."""
+    """Descriptions of some invalid entries."""
 
 
 class Worker(Protocol):
-    """The thread. The event loop never waits for it."""
+    """The thread of a store. The event loop never blocks on it."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
 
     def stop(self) -> None:
-        """End soon."""
+        """Request the end of the thread, without waiting."""
 
     def look(self, done: Callable[[], None]) -> None:
-        """Read everything now; `done` is called on the thread."""
+        """Read the whole store now; `done` is called on the thread."""
 
     def alter(self, decide: Judge, answered: Answered) -> None:
-        """Make a change; `answered` is called on the thread, with an answer or a problem."""
+        """Make the changes of `decide`; `answered` is called on the thread, with an answer or a problem."""
 
 
 class RemoteStore:
-    """Keeps the last good content. Belongs to the loop that it is made on.
+    """Keeps the last valid content. It belongs to the event loop that runs when it is created.
 
     Args:
-        place: the name of the store in messages.
+        place: name of the store in messages.
         on_content: called with each new content, on the loop's thread.
-        snapshot: the last good content, for a start without the store; without a snapshot the start waits.
+        now_ms: monotonic clock.
+        wall_time_s: wall clock, seconds since the epoch.
+        snapshot: file with the last valid content, for a start without the store; None: the start waits for the store.
     """
 
     worker: Worker
@@ -85,16 +87,16 @@ class RemoteStore:
 
     @property
     def status(self) -> SourceStatus:
-        """How it stands, for metrics and readiness."""
+        """State of the store for metrics and readiness."""
         return SourceStatus(
             self.place, len(self.content.quotas), self._last_success_s, self._last_success_ms, self._error, rejected=self._rejected
         )
 
     async def start(self) -> None:
-        """Read everything. Without a snapshot this waits until the store is there: no client is accepted without quotas.
+        """Read the whole store. Without a snapshot, wait until the store responds, since no client is accepted without quotas.
 
         Raises:
-            ConfigProblems: the store does not answer, and there is no snapshot that could be used.
+            ConfigProblems: the store does not respond, and the snapshot cannot be used.
         """
         self.worker.start()
         if self._snapshot is None:
@@ -109,7 +111,7 @@ class RemoteStore:
             self._started.set()
 
     async def reload(self) -> bool:
-        """Read everything now; True when it was possible."""
+        """Read the whole store now; True: it was read."""
         done = asyncio.Event()
         self.worker.look(lambda: self.call(done.set))
         try:
@@ -119,14 +121,14 @@ class RemoteStore:
         return self._error is None
 
     async def follow_forever(self) -> None:
-        """The thread follows."""
+        """Wait until cancelled: the thread follows the store."""
         await asyncio.Event().wait()
 
     async def alter(self, decide: Decide[T]) -> T:
-        """Make the changes that `decide` wants.
+        """Make the changes of `decide`; return its answer when they are made and in force here.
 
         Raises:
-            StoreUnavailable: they are not made, or the outcome is unknown.
+            StoreUnavailable: the changes are not made, or their outcome is unknown.
         """
         done: asyncio.Future[T] = self._loop.create_future()
         self.worker.alter(decide, lambda answer, problem: self.call(_settle, done, answer, problem))
@@ -137,7 +139,7 @@ class RemoteStore:
             raise StoreUnavailable(line, is_certain=False) from None
 
     async def close(self) -> None:
-        """Leave the thread to itself; it ends soon."""
+        """Request the end of the thread, and wait for the snapshot to be written."""
         self.worker.stop()
         if self._snapshot is not None:
             await self._snapshot.close()
@@ -145,11 +147,11 @@ class RemoteStore:
     # --- from the thread
 
     def tell(self, worker: Worker, state: StoreState) -> None:
-        """Take note of how it stands; from any thread."""
+        """Report a new state of the store to the event loop; may be called on any thread."""
         self.call(self._arrived, worker, state)
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Have something done on the loop; from any thread."""
+        """Schedule a call on the event loop; may be called on any thread."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
@@ -182,7 +184,7 @@ class RemoteStore:
 
 def _settle(done: asyncio.Future[Any], answer: Any, problem: Exception | None) -> None:
     if done.done():
-        return  # no caller waits any more
+        return  # the caller no longer waits
     if problem is None:
         done.set_result(answer)
     else:

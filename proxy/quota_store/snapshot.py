@@ -1,4 +1,4 @@
-"""The last good content in a quota file, for a start while the store does not answer."""
+"""The last valid content in a quota file, for a start while the store does not respond."""
 
 import asyncio
 from pathlib import Path
@@ -11,12 +11,12 @@ from proxy.quota_store.store import EMPTY, StoreContent
 from proxy.telemetry import log
 
 WAIT_S: Final = 10.0
-"""How long a start waits for the store before it takes the snapshot."""
+"""Time that a start waits for the store before it uses the snapshot."""
 _HEAD: Final = "# Written by Sluice: what its store held last, for a start while that does not answer. Edits are lost.\n\n"
 
 
 class Snapshot:
-    """Keeps content in the file at `path`, in the background; a new write starts after the last one ended."""
+    """Writes content to the file at `path` in the background, one write at a time."""
 
     def __init__(self, path: Path, *, wait_s: float = WAIT_S) -> None:
         self.path = path
@@ -25,21 +25,21 @@ class Snapshot:
         self._writing: asyncio.Task[None] | None = None
 
     def load(self) -> StoreContent:
-        """Return what was kept.
+        """Return the content of the file.
 
         Raises:
-            ConfigProblems: nothing that could be used.
+            ConfigProblems: the file is missing or invalid.
         """
         return read_quota_file(self.path, any_sign=True)
 
     def keep(self, content: StoreContent) -> None:
-        """Write `content` soon."""
+        """Write `content` in the background; a later call before the write replaces it."""
         self._wanted = content
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._write())
 
     async def close(self) -> None:
-        """Wait until what is wanted is written."""
+        """Wait until the newest content is written."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
 

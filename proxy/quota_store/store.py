@@ -1,4 +1,4 @@
-"""The interface of quota stores: content, changes, and how a change is made."""
+"""The interface of quota stores: content, changes, and alteration by compare-and-set."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,14 +13,14 @@ T = TypeVar("T")
 Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 MODES: Final = ("enforce", "observe", "off")
-"""What a switch can say."""
+"""The values of a switch."""
 
 
 class StoreContent(NamedTuple):
-    """The content of a store. It is immutable; a change makes a new one, which shares the unchanged parts."""
+    """The content of a store. Immutable; a change creates a new one that shares the unchanged parts."""
 
     quotas: Quotas
-    """Values as they are kept, by entity and key; no entity without a value. What is in force may differ: `in_force`."""
+    """Values as stored, by entity and key; every entity has a value. The enforced values may differ, see `in_force`."""
     switches: Mapping[str, str]
     """Target -> "enforce", "observe" or "off"; targets: "all", "listener:NAME", "entity:user=alice,client-id=<default>", ..."""
 
@@ -29,7 +29,7 @@ EMPTY: Final = StoreContent(MappingProxyType({}), MappingProxyType({}))
 
 
 class SwitchChange(NamedTuple):
-    """One switch to be set or, with None, to be removed."""
+    """A switch to set; mode None: to remove."""
 
     target: str
     mode: str | None
@@ -37,19 +37,19 @@ class SwitchChange(NamedTuple):
 
 StoreChange = Change | SwitchChange
 Origin = Literal["start", "own", "outside"]
-"""Who made the content: it was there at the start, this process altered it, or another program did."""
+"""The source of a content: the store at the start, an alteration by this process, or another program."""
 OnContent = Callable[[StoreContent, Origin], None]
 Decide = Callable[[StoreContent], tuple[T, Sequence[StoreChange]]]
-"""Looks at the content and says what to answer and what to change.
+"""Takes the content; returns the answer and the changes to make.
 
-Pure: called again when another writer was first, and not always on the loop's thread."""
+It must be pure: it is called again after a conflict with another writer, and not always on the loop's thread."""
 
 
 class StoreUnavailable(Exception):
-    """A change could not be made; `str` is one line with place and remedy.
+    """A change could not be made; `str` is one line with store, problem and remedy.
 
     Attributes:
-        is_certain: nothing was changed. False: the connection was lost during the change, whose result is known when it is back.
+        is_certain: True: nothing was changed. False: the connection was lost during the change, so the outcome is not known yet.
     """
 
     def __init__(self, line: str, *, is_certain: bool = True) -> None:
@@ -58,48 +58,48 @@ class StoreUnavailable(Exception):
 
 
 class QuotaStore(Protocol):
-    """Keeps quotas and switches, for one process or for several.
+    """A store of quotas and switches, for one or several processes.
 
-    A store is made with a function that it calls with every new content, on the loop's thread.
+    The constructor takes a function that the store calls with each new content, on the loop's thread.
     """
 
     @property
     def content(self) -> StoreContent:
-        """The last good content."""
+        """The last valid content."""
 
     @property
     def status(self) -> SourceStatus:
-        """How it stands, for metrics and readiness."""
+        """State of the store for metrics and readiness."""
 
     async def start(self) -> None:
-        """Read everything for the first time.
+        """Read the store for the first time.
 
         Raises:
-            ConfigProblems: then there is nothing to start with.
+            ConfigProblems: there is no valid content to start with.
         """
 
     async def reload(self) -> bool:
-        """Look now; True when what is kept there is in force."""
+        """Read the store now; True: its content is in force."""
 
     async def follow_forever(self) -> None:
         """Put the changes of all programs in force within 2 s, until cancelled."""
 
     async def alter(self, decide: Decide[T]) -> T:
-        """Make the changes that `decide` wants, all or none, and return what it answers.
+        """Make the changes of `decide`, all or none; return its answer when the changes are durable and in force here.
 
-        Compare-and-set: changes are made to the very content that `decide` saw; when another program wrote meanwhile it is called again.
-        Returns when they are kept durably and in force here.
+        Compare-and-set: the changes apply to the content that `decide` was called with. After a conflict with another writer, `decide` is
+        called again with the new content.
 
         Raises:
-            StoreUnavailable: they are not.
+            StoreUnavailable: the changes are not made, or their outcome is unknown.
         """
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close connections, files and threads."""
 
 
 def different_entities(before: Quotas, after: Quotas) -> list[EntityKey]:
-    """Return the entities that have other values than before, or none any more. Quick where contents share what stayed the same."""
+    """Return the entities with changed or removed values. Fast for contents that share their unchanged parts."""
     new = [entity for entity, values in after.items() if (held := before.get(entity)) is not values and held != values]
     if len(before) == len(after) and all(entity in before for entity in new):
         return new
@@ -107,25 +107,25 @@ def different_entities(before: Quotas, after: Quotas) -> list[EntityKey]:
 
 
 class Held:
-    """Content that this process holds, and the function that is called with new content."""
+    """The content of a store in memory, and the function that is called with each new content."""
 
     def __init__(self, on_content: OnContent) -> None:
         self.content: StoreContent = EMPTY
         self._on_content = on_content
 
     def hold(self, content: StoreContent, origin: Origin) -> None:
-        """Put content in the place of what there was; the same content is not announced again."""
+        """Replace the content; the function is called only if the content differs."""
         if content is not self.content:
             self.content = content
             self._on_content(content, origin)
 
     def make(self, changes: Sequence[StoreChange]) -> None:
-        """Make changes of this process."""
+        """Apply changes that this process makes."""
         self.hold(changed(self.content, changes), "own")
 
 
 def changed(content: StoreContent, changes: Sequence[StoreChange]) -> StoreContent:
-    """Return `content` with `changes` made in their order; the same object where nothing is different."""
+    """Return `content` with `changes` applied in order; the same object if the result is equal."""
     quotas: dict[EntityKey, Mapping[str, float]] = {}
     switches: dict[str, str] | None = None
     for change in changes:

@@ -1,1 +1,1 @@
-"""Quotas in a file."""
+"""The quota store in a file."""

@@ -1,4 +1,4 @@
-"""A lock by which one process alters a file at a time. The lock file stays, and names the content that a Sluice wrote last."""
+"""A lock that lets one process at a time alter a file. The lock file stays, and has the digest of the content last written by a Sluice."""
 
 import fcntl
 import os
@@ -14,13 +14,13 @@ DIGEST_BYTES: Final = 32
 
 
 def lock_path(path: Path) -> Path:
-    """Return the lock file of the file at `path`; all names of one file have the same."""
+    """Return the path of the lock file for the file at `path`; symlinks to one file have the same lock file."""
     target = path.resolve()
     return target.with_name(f"{target.name}.lock")
 
 
 def last_commit(path: Path) -> bytes | None:
-    """Return the digest of what a Sluice last wrote to the file at `path`, whole; None where none ever did."""
+    """Return the digest of the content that a Sluice last wrote to the file at `path`; None: no Sluice has written it."""
     try:
         with lock_path(path).open("rb") as file:
             return file.read(DIGEST_BYTES)
@@ -29,10 +29,10 @@ def last_commit(path: Path) -> bytes | None:
 
 
 class FileLock:
-    """Takes the lock of the file at `path` when it is made; waits for it in the thread of the caller.
+    """The lock of the file at `path`. The constructor takes it, and blocks the caller's thread while it waits.
 
     Raises:
-        StoreUnavailable: another process holds it for 5 s, or no lock file can be made there.
+        StoreUnavailable: another process holds the lock for 5 s, or the lock file cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,9 +59,9 @@ class FileLock:
         raise StoreUnavailable(f"{self._path}: another process holds it; try again, nothing was changed")
 
     def commit(self, digest: bytes) -> None:
-        """Note what the file is about to hold."""
+        """Write the digest of the content that the file is about to get."""
         os.pwrite(self._descriptor, digest, 0)
 
     def release(self) -> None:
-        """Let others alter the file. The lock file stays: one that is removed can be locked twice."""
+        """Release the lock. The lock file stays, since two processes can lock a file that is removed and created again."""
         os.close(self._descriptor)

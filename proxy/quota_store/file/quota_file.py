@@ -1,4 +1,4 @@
-"""Parses the text of `quotas.toml` as content of a store. Pure; reports all problems at once."""
+"""Parses the text of `quotas.toml` into the content of a store. Pure; reports all problems at once."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey
 from quota.entity import DEFAULT
 
 NAME_BYTES_MAX: Final = 32_767
-"""The longest name that the protocol carries (a string with a 16-bit length)."""
+"""Maximum length of a name in the protocol, in bytes: a string has a 16-bit length."""
 
 _NAME_REMEDY: Final = f'a name, or "{DEFAULT}" for clients without a quota of their own'
 
@@ -45,7 +45,7 @@ def _read_connection_rate(value: object) -> float:
 
 
 def _read_byte_rate(value: object) -> float:
-    """Return bytes per second; what Kafka takes for a whole number is one here: clients may have set 1235.0000001."""
+    """Return bytes per second. A value that Kafka accepts as a whole number is accepted: clients may have set 1235.0000001."""
     if isinstance(value, float) and value > 0 and 0.0 < value % 1.0 <= FRACTION:
         return value
     return read_rate(value)
@@ -66,7 +66,7 @@ def _read_mode(value: object) -> str:
 
 
 def _read_target(value: object) -> str:
-    """Return a target in the one form that stores keep."""
+    """Return a target in the canonical form of stores."""
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not a text")
     try:
@@ -102,13 +102,13 @@ _LITERALS: Final = {"literal-user": USER, "literal-client-id": CLIENT_ID}
 
 
 def read_quota_text(data: bytes, file: str, *, any_sign: bool = False) -> StoreContent:
-    """Return what `data`, the content of `file`, says.
+    """Return the quotas and switches in `data`, the bytes of `file`.
 
     Args:
-        any_sign: values of 0 and below are taken, since the API may have set them (the ZooKeeper profile).
+        any_sign: accept values of 0 and below, since the API may have set them (the ZooKeeper profile).
 
     Raises:
-        ConfigProblems: all that is wrong with it; then no part of it may be used.
+        ConfigProblems: every problem of the file; no part of it may be used.
     """
     place = Place(file, "", [], {})
     tables = parse_toml(data, file)
@@ -148,7 +148,7 @@ def _read_quotas(rows: list[dict[str, Any]], place: Place, *, any_sign: bool) ->
 
 
 def _signed(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values of a row that are 0 or below, and that Kafka with ZooKeeper would keep."""
+    """Return the values of a row that are 0 or below and that Kafka with ZooKeeper would keep."""
     keys = {key: row[key] for key in (*CLIENT_KEYS, *IP_KEYS) if key in row}
     return {
         key: float(value)
@@ -193,7 +193,7 @@ def _is_sound(written: Mapping[str, Any], place: Place) -> bool:
 
 
 def _entity(row: _Row) -> EntityKey:
-    """Return the entity of a row, its parts in the order of their types."""
+    """Return the entity of a row; its parts are in the order of their types."""
     if row.ip is not None:
         return ((IP, None if row.ip == DEFAULT else row.ip),)
     parts = ((CLIENT_ID, row.client_id, row.literal_client_id), (USER, row.user, row.literal_user))

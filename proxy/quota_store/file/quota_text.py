@@ -1,8 +1,8 @@
-"""Alters the text of `quotas.toml`. Entries that do not change stay as they were typed, with comments and order.
+"""Alters the text of `quotas.toml`. Unchanged entries keep their text, comments and order.
 
-tomlkit keeps all of that too, but takes too long for thousands of entries. So a file is cut at the headers of its entries, and only
-changed entries are edited: line by line where each line is plain, else by tomlkit. A file that cannot be cut so (`quota = [{...}]`) goes
-through tomlkit as a whole.
+tomlkit does the same, but takes too long for thousands of entries. So the text is split at the headers of its entries, and only changed
+entries are edited: line by line if each line is a plain assignment, otherwise by tomlkit. tomlkit alters the whole text if it cannot be
+split this way (`quota = [{...}]`).
 """
 
 import json
@@ -16,7 +16,7 @@ from quota.admin.messages import EntityKey
 from quota.entity import DEFAULT
 
 Key = EntityKey | str
-"""Of an entry: the entity of a quota, or the target of a switch."""
+"""Key of an entry: the entity of a quota, or the target of a switch."""
 
 _HEADER: Final = re.compile(r"[ \t]*\[\[[ \t]*(quota|switch)[ \t]*\]\][ \t]*(?:#.*)?\r?")
 _IDLE: Final = re.compile(r"[ \t]*(?:#.*)?\r?")
@@ -30,18 +30,18 @@ _ORDER: Final = (*CLIENT_KEYS, *IP_KEYS)
 
 
 class QuotaText(NamedTuple):
-    """A file, cut into its entries; it is immutable."""
+    """The text of a file, split into its entries; immutable."""
 
     prologue: str
     entries: Mapping[Key, str]
-    """The text of each, from the comment above its header to the comment above the next."""
+    """The text of each entry, from the comment above its header to the comment above the next header."""
 
     def __str__(self) -> str:
         return self.prologue + "".join(self.entries.values())
 
 
 def cut(text: str, content: StoreContent) -> QuotaText | None:
-    """Return `text`, which says `content` and in this order, cut into its entries; None where that cannot be done line by line."""
+    """Return `text` split into its entries; None: it cannot be split line by line. `content` is its content, in the same order."""
     keys: dict[str, Iterator[Key]] = {"quota": iter(content.quotas), "switch": iter(content.switches)}
     lines = text.split("\n")
     starts = [(at, found[1]) for at, line in enumerate(lines) if (found := _HEADER.fullmatch(line))]
@@ -61,14 +61,17 @@ def cut(text: str, content: StoreContent) -> QuotaText | None:
 
 
 def _with_comment(lines: list[str], at: int, *, first: bool) -> int:
-    """Return where the comment right above a header begins; that above the first one may be about the whole file and stays."""
+    """Return the line where an entry begins: with the comment directly above its header.
+
+    The comment above the first header may describe the whole file, so it does not belong to the entry.
+    """
     while not first and at and lines[at - 1].lstrip(" \t").startswith("#"):
         at -= 1
     return at
 
 
 def altered(text: QuotaText, before: StoreContent, after: StoreContent) -> QuotaText:
-    """Return `text`, which says `before`, so that it says `after`."""
+    """Return `text`, with content `before`, altered to have the content `after`."""
     entries = dict(text.entries)
     for entity, values in _different(before.quotas, after.quotas):
         _put(entries, text, entity, _altered_quota(entries.get(entity), entity, before.quotas.get(entity, {}), values))
@@ -93,7 +96,7 @@ def _put(entries: dict[Key, str], text: QuotaText, key: Key, entry: str | None) 
     if key not in entries:
         last = next(reversed(entries), None)
         above = text.prologue if last is None else entries[last]
-        if above and not above.endswith("\n"):  # the end of the file
+        if above and not above.endswith("\n"):  # the last line of the file
             above += "\n"
         if above.strip() and not above.endswith("\n\n"):
             above += "\n"
@@ -131,7 +134,7 @@ def _sorted(values: Mapping[str, float]) -> list[str]:
 
 
 def _named(entity: EntityKey) -> Iterator[str]:
-    """Yield the lines that name an entity, the user first."""
+    """Yield the lines with the parts of an entity, the user first."""
     for kind, name in reversed(entity):
         yield f"{kind} = {_text(DEFAULT if name is None else name)}"
         if name == DEFAULT:
@@ -149,7 +152,7 @@ def _number(key: str, value: float) -> str:
 
 
 def _line_by_line(entry: str, values: Mapping[str, str | None]) -> str | None:
-    """Return an entry with other values (None: without the key); None where a line of it is not plain."""
+    """Return an entry with other values (None: without the key); None: a line of the entry is not a plain assignment."""
     lines, todo, last = entry.split("\n"), dict(values), 0
     written: list[str] = []
     for line in lines:
@@ -185,7 +188,7 @@ def _by_tomlkit(entry: str, values: Mapping[str, str | None]) -> str:
 
 
 def _parsed(text: str) -> Any:
-    import tomlkit  # only here and below: most files are altered line by line, most processes alter none
+    import tomlkit  # imported here and below: most files are altered line by line, and most processes alter none
     from tomlkit.exceptions import TOMLKitError
 
     try:
@@ -212,10 +215,10 @@ def _set(row: Any, values: Mapping[str, str | None]) -> None:
 
 
 def altered_whole(text: str, before: StoreContent, after: StoreContent) -> str:
-    """Return `text`, which says `before` in whatever way TOML allows, so that it says `after`.
+    """Return `text`, with content `before` in any form of TOML, altered to have the content `after`.
 
     Raises:
-        LookupError, TypeError, ValueError: tomlkit cannot.
+        LookupError, TypeError, ValueError: tomlkit cannot alter this form.
     """
     document = _parsed(text)
     _alter_rows(document, "quota", list(before.quotas), before.quotas, after.quotas)

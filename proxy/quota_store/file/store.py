@@ -1,4 +1,4 @@
-"""A store in a file that operators edit and Sluice alters. The file is read, checked, applied and written as a whole or not at all."""
+"""The store in a file that operators edit and Sluice alters. The file is read, validated, applied and written as a whole or not at all."""
 
 import asyncio
 import hashlib
@@ -24,13 +24,13 @@ T = TypeVar("T")
 QUOTA_FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 POLL_SECONDS: Final = 0.5
 SMALL_FILE_BYTES: Final = 64 * 1024
-"""Up to this size a file is read at every poll, since an edit in place may keep its size and time."""
+"""Up to this size in bytes a file is read at every poll, since an edit in place may leave its size and time unchanged."""
 PROBLEMS_LOGGED_MAX: Final = 8
 SETTLE_SECONDS: Final = 0.05
-"""Who writes in place empties the file first: what is read holds only if it is the same this much later."""
+"""Time between two reads of a changed file. Both have to be equal, since an editor that writes in place truncates the file first."""
 SETTLE_TRIES_MAX: Final = 40
 ALTER_TRIES_MAX: Final = 40
-"""Edits by hand that come between reading and writing, one after the other."""
+"""Maximum number of attempts when the file is edited between reading and writing."""
 
 
 class _Seen(NamedTuple):
@@ -48,7 +48,7 @@ class _Reading(NamedTuple):
 
 
 class _Commit(NamedTuple):
-    """The result of an alteration: the answer, and the file after it."""
+    """The result of an alteration: the answer of `decide`, and the file after it."""
 
     answer: Any
     seen: _Seen
@@ -61,25 +61,28 @@ async def _settle() -> None:
 
 
 def read_quota_file(path: Path, *, any_sign: bool = False) -> StoreContent:
-    """Return what the file at `path` says; with `any_sign` also values of 0 and below.
+    """Return the content of the file at `path`; with `any_sign`, accept values of 0 and below.
 
     Raises:
-        ConfigProblems: it cannot be read, or not all of it is right.
+        ConfigProblems: the file cannot be read, or a part of it is invalid.
     """
     return read_quota_text(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path), any_sign=any_sign)
 
 
 class FileStore(Held):
-    """Keeps the last valid content of the file, and passes on each new content.
+    """Keeps the last valid content of a file, and reports each new content.
 
-    Whatever happens to the file, the last good content stays; `status` says since when, and why. Other processes may alter the same file.
+    While the file is invalid or missing, the last valid content stays; `status` has the time and the reason. Other processes may alter the
+    same file.
 
     Args:
-        path: of the file, which must exist.
+        path: path of the file, which must exist.
         on_content: called with each new content.
-        any_sign: values of 0 and below may be set (the ZooKeeper profile).
-        altering: clients may alter quotas: then a file that group or world may write is refused at the start.
-        pause: awaited between two reads of a file that changed.
+        now_ms: monotonic clock.
+        wall_time_s: wall clock, seconds since the epoch.
+        any_sign: whether values of 0 and below may be set (the ZooKeeper profile).
+        altering: whether clients may alter quotas; then `start` refuses a file that group or world may write.
+        pause: awaited between two reads of a changed file.
     """
 
     def __init__(
@@ -111,7 +114,7 @@ class FileStore(Held):
 
     @property
     def status(self) -> SourceStatus:
-        """How it stands, for metrics and readiness."""
+        """State of the store for metrics and readiness."""
         return SourceStatus(
             f"file:{self.path}",
             len(self.content.quotas),
@@ -124,7 +127,7 @@ class FileStore(Held):
         """Read the file for the first time.
 
         Raises:
-            ConfigProblems: then there is nothing to start with.
+            ConfigProblems: the file is invalid, so there is no content to start with.
         """
         if self._altering and (loose := loosely_kept(self.path)):
             raise ConfigProblems([Problem(str(self.path), "", *loose)])
@@ -132,34 +135,34 @@ class FileStore(Held):
         self._accept(reading, "start")
 
     async def reload(self) -> bool:
-        """Look at the file now, whatever it looks like from outside; True when what it holds is in place."""
+        """Read the file now, even if size and time are unchanged; True: its content is in place."""
         return await self._refresh(always=True)
 
     async def follow_forever(self) -> None:
-        """Look twice a second until cancelled."""
+        """Poll the file twice a second until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             await self.poll()
 
     async def poll(self) -> bool:
-        """Look once; True when what the file holds is in place."""
+        """Read the file if it has changed; True: its content is in place."""
         return await self._refresh(always=False)
 
     async def alter(self, decide: Decide[T]) -> T:
-        """Rewrite the file so that it holds what `decide` wants.
+        """Rewrite the file with the changes of `decide`; return the answer of `decide`.
 
-        A lock file keeps other processes out meanwhile. An edit by hand that came before is taken first, looked at already or not.
+        A lock file excludes other processes meanwhile. An earlier edit by hand is applied first, also if no poll has read it yet.
 
         Raises:
-            StoreUnavailable: the file is broken, kept too loosely, or cannot be written; it is as it was.
+            StoreUnavailable: the file is invalid, others may write it, or it cannot be written; it is unchanged.
         """
         task = asyncio.ensure_future(self._alter(decide))
-        self._altering_now.add(task)  # who asked may go; what was begun is finished
+        self._altering_now.add(task)  # the alteration completes, also when the caller is cancelled
         task.add_done_callback(self._altering_now.discard)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Finish what was begun."""
+        """Wait until alterations in progress are complete."""
         if self._altering_now:
             await asyncio.wait(self._altering_now)
 
@@ -179,12 +182,12 @@ class FileStore(Held):
         self._accept(reading, "outside")
 
     async def _settled(self, reading: _Reading | None) -> _Reading | None:
-        """Return what the file holds when it is no longer being written."""
+        """Return the content of the file after two reads with equal results."""
         for _ in range(SETTLE_TRIES_MAX):
             if reading is None or reading.content is None:
                 break
             if await asyncio.to_thread(last_commit, self.path) == reading.seen.digest:
-                break  # another Sluice wrote it, whole
+                break  # another Sluice wrote it as a whole
             await self._pause()
             if await asyncio.to_thread(self._digest) == reading.seen.digest:
                 break
@@ -195,10 +198,10 @@ class FileStore(Held):
         return hashlib.sha256(read_bounded(self.path, QUOTA_FILE_BYTES_MAX)).digest()
 
     def _look(self, *, always: bool) -> _Reading | None:
-        """Return what is new, or None when nothing is; runs in a thread and changes nothing but what was rejected.
+        """Return the new state of the file; None: it has not changed. Runs in a thread; of this object it sets only the rejected state.
 
         Raises:
-            ConfigProblems: the file cannot be used.
+            ConfigProblems: the file is invalid.
         """
         stat = self._stat()
         last = self._rejected or self._seen
@@ -217,7 +220,7 @@ class FileStore(Held):
         try:
             stat = self.path.stat()
         except OSError:
-            return (-1, 0, 0)  # read_bounded says why
+            return (-1, 0, 0)  # `read_bounded` reports the reason
         return (stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
     def _accept(self, reading: _Reading | None, origin: Origin) -> None:
@@ -235,7 +238,7 @@ class FileStore(Held):
 
     def _reject(self, problems: ConfigProblems) -> None:
         lines = tuple(problems.lines())
-        if lines != self._lines:  # a file that stays wrong is reported once
+        if lines != self._lines:  # a file that stays invalid is reported once
             for line in lines[:PROBLEMS_LOGGED_MAX]:
                 log.warning("quotas_rejected", source=str(self.path), problem=line, kept_entries=len(self.content.quotas))
         self._lines = lines
@@ -263,16 +266,16 @@ class FileStore(Held):
             try:
                 commit = await asyncio.to_thread(self._commit, decide, lock)
             except ConfigProblems:
-                continue  # it is gone, or broken, since it was looked at
+                continue  # the file was removed or became invalid after the read
             if commit is not None:
                 return commit
         raise StoreUnavailable(f"{self.path}: is edited all the time; try again, nothing was changed")
 
     def _commit(self, decide: Decide[T], lock: FileLock) -> _Commit | None:
-        """Write what `decide` wants, in a thread; None when the file was edited meanwhile.
+        """Write the changes of `decide`, in a thread; None: the file was edited meanwhile.
 
         Raises:
-            StoreUnavailable: it cannot be written.
+            StoreUnavailable: the file cannot be written.
         """
         data, seen = read_bounded(self.path, QUOTA_FILE_BYTES_MAX), self._seen
         if seen is None or hashlib.sha256(data).digest() != seen.digest:
@@ -293,16 +296,16 @@ class FileStore(Held):
         try:
             write_whole(self.path, new)
         except OSError as error:
-            certain = self._digest() != digest  # or it stands there, and the directory could not be synced
+            certain = self._digest() != digest  # otherwise the file is written, but its directory could not be synced
             done = "nothing was changed" if certain else "the change may be lost with the next power cut"
             raise StoreUnavailable(f"{self.path}: cannot be written: {error.strerror}; {done}", is_certain=certain) from None
         return _Commit(answer, _Seen(self._stat(), digest), content, text)
 
     def _rewritten(self, data: bytes, content: StoreContent) -> tuple[bytes, QuotaText | None]:
-        """Return the file's new bytes, which are proved to say `content`.
+        """Return the new bytes of the file, after a check that they parse to `content`.
 
         Raises:
-            StoreUnavailable: the file is written in a way that cannot be altered.
+            StoreUnavailable: the file has a form that cannot be altered.
         """
         text = data.decode()
         try:
@@ -319,7 +322,7 @@ class FileStore(Held):
         return new, None
 
     def _prove(self, pieces: QuotaText, content: StoreContent) -> None:
-        """Read what was touched again. The rest was read before, and stands between headers as before."""
+        """Parse the altered entries again and compare them. The other entries were parsed before, and their text is unchanged."""
         touched = "".join(f"{entry}\n" for key, entry in pieces.entries.items() if self._is_touched(key, content))
         proved = read_quota_text(touched.encode(), str(self.path), any_sign=self._any_sign)
         quotas = {key: values for key, values in content.quotas.items() if self._is_touched(key, content)}
@@ -340,7 +343,7 @@ class FileStore(Held):
 
 
 def _in_usual_form(changes: Any) -> list[StoreChange]:
-    """Return changes with addresses in the form that they have when the file is read."""
+    """Return changes with addresses in the form in which the file is read."""
     return [
         change._replace(entity=((IP, plain_address(name)),))
         if isinstance(change, Change) and (name := dict(change.entity).get(IP)) is not None

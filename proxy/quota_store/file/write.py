@@ -1,4 +1,4 @@
-"""Replaces a file as a whole: readers see the old one or the new one, also after a power cut."""
+"""Replaces a file atomically: readers see the old or the new content, also after a power failure."""
 
 import contextlib
 import os
@@ -12,27 +12,27 @@ LOOSE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def loosely_kept(path: Path) -> tuple[str, str] | None:
-    """Name the problem and the remedy where others than its owner may write the file: they could set quotas without the right to."""
+    """Return problem and remedy if others than the owner may write the file, since they could set quotas without permission; else None."""
     try:
         mode = path.stat().st_mode
     except OSError:
-        return None  # who reads it says why
+        return None  # the reader of the file reports the reason
     if not mode & LOOSE:
         return None
     return "may be written by its group or by all users, who could set quotas without permission", f"run `chmod go-w {path}`"
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` in the place of the file at `path`, with its owner and mode; behind a symlink, of the file that it points to.
+    """Replace the content of the file at `path` with `data`; owner and mode stay. A symlink stays, and its target is replaced.
 
     Raises:
-        OSError: the file is as it was.
+        OSError: the file is unchanged.
     """
     target = path.resolve()
     old = target.stat()
     beside = target.with_name(f".{target.name}.{os.getpid()}.new")
     with contextlib.suppress(FileNotFoundError):
-        beside.unlink()  # of a process that had this id and was killed
+        beside.unlink()  # left by a process that had this id and was killed
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,1 +1,1 @@
-"""The store in a compacted topic."""
+"""The quota store in a compacted topic."""

@@ -1,8 +1,8 @@
-"""The topic as a log with one writer at a time: an aiokafka reader of committed records, and a writer that fences others.
+"""The topic as a log with one writer at a time: an aiokafka reader of committed records, and a writer that fences the others.
 
-Compare-and-set on a log: all Sluices write with one transactional id. A Sluice that takes it over (InitProducerId) ends the transaction
-of the holder before, whose later commits fail. So a holder that has read to the end since, and then commits, knows that no other Sluice
-wrote in between.
+Compare-and-set on a log: all Sluices write with one transactional id. InitProducerId of a Sluice aborts the transaction of the previous
+holder of the id, and later commits of that holder fail. So if a holder reads to the end of the log after InitProducerId and then commits,
+no other Sluice has written in between.
 """
 
 import asyncio
@@ -30,43 +30,43 @@ CLIENT_ID: Final = "sluice-quotas"
 REQUEST_MS: Final = 5_000
 POLL_MS: Final = 200
 REPLICAS: Final = 3
-"""Of a topic that is created, or as many as there are brokers."""
+"""Replication factor of a created topic, or the number of brokers if it is lower."""
 STOP_S: Final = 5.0
 TRANSACTION_MS: Final = 30_000
 WRITER: Final = "sluice-writer"
 """A header of each record."""
 
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
-logging.getLogger("aiokafka").propagate = False  # what it sees is reported as the store's state
+logging.getLogger("aiokafka").propagate = False  # its problems are reported as the store's state
 
 Settings = Callable[[], dict[str, Any]]
-"""How brokers are reached; asked for each client that is made, since secrets change."""
+"""Returns the settings of a connection to the brokers; called for each new client, since secrets change."""
 
 
 class Record(NamedTuple):
-    """A committed record."""
+    """A committed record of the topic."""
 
     offset: int
     key: bytes | None
     value: bytes | None
     writer: bytes | None
-    """Who wrote it, as they call themselves."""
+    """Name of the writer, from a header of the record."""
 
 
 class TopicProblem(Exception):
-    """The topic cannot be used; the text has the problem and the remedy."""
+    """The topic cannot be used; the text has problem and remedy."""
 
 
 class Truncated(Exception):
-    """Records that were read are missing, other than by compaction."""
+    """Records that were read have disappeared, and not by compaction."""
 
 
 class Fenced(Exception):
-    """Another Sluice writes: nothing of the transaction was committed."""
+    """Another Sluice has taken over the transactional id; nothing of the transaction was committed."""
 
 
 def problem_of(error: BaseException) -> str:
-    """Return what an error of aiokafka says, in a few words."""
+    """Return a short description of an error of aiokafka."""
     if isinstance(error, (TopicAuthorizationFailedError, ClusterAuthorizationFailedError, TransactionalIdAuthorizationFailed)):
         return f"the brokers do not let Sluice ({type(error).__name__.removesuffix('Error')})"
     text = str(error).partition("\n")[0]
@@ -74,10 +74,10 @@ def problem_of(error: BaseException) -> str:
 
 
 async def check_topic(settings: Settings, topic: str, *, create: bool, replication_factor: int | None) -> None:
-    """See that the topic is there, has one partition and is compacted; create it where that is wanted.
+    """Check that the topic exists, has one partition and is compacted; with `create`, create a missing topic.
 
     Raises:
-        TopicProblem, KafkaError, OSError: it cannot be used.
+        TopicProblem, KafkaError, OSError: the topic cannot be used.
     """
     admin = AIOKafkaAdminClient(**settings(), client_id=CLIENT_ID, request_timeout_ms=REQUEST_MS)
     try:
@@ -104,12 +104,12 @@ async def _create(admin: AIOKafkaAdminClient, topic: str, replication_factor: in
         replication_factor = min(REPLICAS, len((await admin.describe_cluster())["brokers"]))
     answer = await admin.create_topics([NewTopic(topic, 1, replication_factor, topic_configs={"cleanup.policy": "compact"})])
     for _, code, message in answer.topic_errors:
-        if code not in (0, TopicAlreadyExistsError.errno):  # another Sluice may have been faster
+        if code not in (0, TopicAlreadyExistsError.errno):  # another Sluice may have created it
             raise TopicProblem(f"cannot be created (error {code}): {message}")
 
 
 async def _cleanup_policy(admin: AIOKafkaAdminClient, topic: str) -> str | None:
-    """Return the policy; None where Sluice may not see it."""
+    """Return the cleanup policy; None: Sluice is not authorized to read it."""
     (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
     code, _, _, _, entries = answer.resources[0]
     return next((str(entry[1]) for entry in entries if entry[0] == "cleanup.policy"), None) if not code else None
@@ -132,34 +132,34 @@ class TopicReader:
         )
 
     async def start(self) -> None:
-        """Begin where the log begins.
+        """Connect, and start to read at the beginning of the log.
 
         Raises:
-            KafkaError, OSError: it cannot be read.
+            KafkaError, OSError: the topic cannot be read.
         """
         await self._consumer.start()
         self._consumer.assign([self._partition])
         self._consumer.seek(self._partition, (await self._consumer.beginning_offsets([self._partition]))[self._partition])
 
     async def end(self) -> int:
-        """Return where the log ends, as far as it is committed.
+        """Return the end offset of the committed log.
 
         Raises:
-            KafkaError: no broker answered.
+            KafkaError: no broker responded.
         """
         async with asyncio.timeout(2 * REQUEST_MS / 1_000):
             return int((await self._consumer.end_offsets([self._partition]))[self._partition])
 
     async def position(self) -> int:
-        """Return where reading goes on."""
+        """Return the offset of the next record to read."""
         return int(await self._consumer.position(self._partition))
 
     async def some(self) -> list[Record]:
-        """Return the next records, or none after a moment.
+        """Return the next records; an empty list if none arrive within a short time.
 
         Raises:
-            KafkaError: they cannot be read.
-            Truncated: they are not there any more.
+            KafkaError: the records cannot be read.
+            Truncated: the offset to read is no longer in the log.
         """
         try:
             found = await self._consumer.getmany(timeout_ms=POLL_MS)
@@ -173,7 +173,7 @@ class TopicReader:
 
 
 class TopicWriter:
-    """The only writer, from `start` until another one starts."""
+    """A transactional writer; it is the only one from its `start` until another one starts."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self._topic = topic
@@ -187,19 +187,19 @@ class TopicWriter:
         )
 
     async def start(self) -> None:
-        """Fence the writer before; what it had under way is committed or gone then.
+        """Fence the previous writer; its open transaction is committed or aborted when this returns.
 
         Raises:
-            KafkaError, OSError: it cannot be done.
+            KafkaError, OSError: the writer cannot start.
         """
         await self._producer.start()
 
     async def write(self, records: Sequence[tuple[bytes, bytes | None]], name: bytes) -> int:
-        """Commit records, all or none, each with the name of who wrote it, and return the offset of the last.
+        """Commit records in one transaction, each with the writer's name as a header; return the offset of the last record.
 
         Raises:
             Fenced: nothing was committed.
-            KafkaError, TimeoutError: the outcome is unknown until the next writer started.
+            KafkaError, TimeoutError: the outcome is unknown until the next writer has started.
         """
         try:
             await self._producer.begin_transaction()
@@ -211,7 +211,7 @@ class TopicWriter:
         return int(last[-1].offset)
 
     async def stop(self) -> None:
-        """Let go; what was begun is not committed."""
+        """Close the connection; an open transaction is not committed."""
         await _ended(self._producer)
 
 

@@ -1,4 +1,4 @@
-"""Records of the topic store, and the content that they make. The last record of a key counts; one without a value removes the key.
+"""Records of the topic store, and the content that results from them. The last record of a key counts; a null value removes the key.
 
 Keys:   {"entity":{"client-id":null,"user":"alice"},"key":"producer_byte_rate"}  or  {"switch":"all"}; null is the default entity.
 Values: {"version":1,"value":1048576.0}  or  {"version":1,"mode":"observe"}; infinity is the text "Infinity".
@@ -22,7 +22,7 @@ _SHAPES: Final = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
 class BadRecord(Exception):
-    """A record that no Sluice wrote; the text has the problem, but not the content."""
+    """A record that no Sluice writes; the text has the problem, but not the content."""
 
 
 class Place(NamedTuple):
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
 
 def write_record(change: StoreChange) -> tuple[bytes, bytes | None]:
-    """Return key and value of the record that makes a change."""
+    """Return key and value of the record for a change; value None: a tombstone."""
     if isinstance(change, SwitchChange):
         key: dict[str, Any] = {"switch": change.target}
         value = None if change.mode is None else msgspec.json.encode({"version": VERSION, "mode": change.mode})
@@ -47,10 +47,10 @@ def write_record(change: StoreChange) -> tuple[bytes, bytes | None]:
 
 
 def read_place(key: bytes | None) -> Place:
-    """Return what a record is about.
+    """Return the subject of a record.
 
     Raises:
-        BadRecord: that is none of ours.
+        BadRecord: the key has none.
     """
     fields = _decoded(key, "its key")
     if set(fields) == {"switch"} and isinstance(fields["switch"], str):
@@ -67,10 +67,10 @@ def read_place(key: bytes | None) -> Place:
 
 
 def read_value(place: Place, data: bytes) -> float | str:
-    """Return the value, or the mode of a switch, in a record.
+    """Return the quota value, or the mode of a switch, of a record.
 
     Raises:
-        BadRecord: it makes no sense there.
+        BadRecord: the value is not valid for `place`.
     """
     fields = _decoded(data, "its value")
     if fields.get("version") != VERSION:
@@ -98,11 +98,11 @@ def _decoded(data: bytes | None, what: str) -> dict[str, Any]:
 
 
 class TopicState:
-    """The content that records make in their order. Where the newest record is not valid, the last good one counts.
+    """The content that results from records in order. If the newest record of a key is invalid, the last valid one counts.
 
     Args:
-        good: the content known before, for records whose good predecessors are compacted away.
-        merged: whether all of that holds until a record says otherwise.
+        good: earlier state, for keys that have an invalid newest record and no older one after compaction.
+        merged: whether all of the earlier state applies until a record replaces it.
     """
 
     def __init__(self, good: "TopicState | None" = None, *, merged: bool = False) -> None:
@@ -114,16 +114,16 @@ class TopicState:
 
     @property
     def rejected(self) -> int:
-        """How many keys have a latest record that makes no sense."""
+        """Number of keys with an invalid newest record."""
         return len(self._wrong)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with some of them."""
+        """Descriptions of some invalid records."""
         return list(self._wrong.values())[:8]
 
     def apply(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Take a record; one that makes no sense changes nothing but is noted."""
+        """Apply a record; an invalid one changes no content, and is counted."""
         self._wrong.pop(key or b"", None)
         place: Place | None = None
         try:
@@ -144,7 +144,7 @@ class TopicState:
         _put(self._quotas, place.entity, MappingProxyType(values) if values else None)
 
     def _held(self, place: Place) -> float | str | None:
-        """Return what was good before: here, or else in what was known before."""
+        """Return the last valid value: of this state, otherwise of the earlier one."""
         if place.target:
             return self._switches.get(place.target) or (self._good.switches.get(place.target) if self._good is not None else None)
         here = self._quotas.get(place.entity, {}).get(place.key)
@@ -153,14 +153,14 @@ class TopicState:
         return here
 
     def content(self) -> StoreContent:
-        """Return what they came to."""
+        """Return the resulting content."""
         if self._content is None:
             self._content = StoreContent(MappingProxyType(dict(self._quotas)), MappingProxyType(dict(self._switches)))
         return self._content
 
 
 def records_of(content: StoreContent, changes: Iterable[StoreChange]) -> list[tuple[bytes, bytes | None]]:
-    """Return the records that make `changes` of `content`, the last of each key, and none for what is so already."""
+    """Return the records for `changes` to `content`: one for each key with a different value."""
     latest: dict[bytes, tuple[StoreChange, bytes | None]] = {}
     for change in changes:
         key, value = write_record(change)

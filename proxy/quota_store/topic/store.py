@@ -1,4 +1,4 @@
-"""A store in a compacted topic of the cluster, for clusters without ZooKeeper; any number of Sluices share it."""
+"""The store in a compacted topic of the cluster, for clusters without ZooKeeper; any number of Sluices can share it."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,15 @@ from proxy.quota_store.topic.worker import TopicWorker
 
 
 class TopicStore(RemoteStore):
-    """Keeps the newest content of the topic, and follows it on a thread of its own.
+    """Keeps the newest content of the topic, and follows the topic on a separate thread.
 
     Args:
-        settings: of connections to the brokers, which do not go through Sluice.
-        topic: its name.
+        settings: returns the settings of direct connections to the brokers.
+        topic: name of the topic.
         on_content: called with each new content, on the loop's thread.
-        create: a missing topic is created.
-        replication_factor: of a created topic; None: 3, or the number of brokers where it is lower.
-        snapshot: the last good content, for a start without brokers; without a snapshot the start waits.
+        create: whether to create a missing topic.
+        replication_factor: replication factor of a created topic; None: 3, or the number of brokers if it is lower.
+        snapshot: file with the last valid content, for a start without brokers; None: the start waits for them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The thread with an event loop of its own that reads and writes the topic."""
+"""The thread that reads and writes the topic, with its own event loop."""
 
 import asyncio
 import contextlib
@@ -17,23 +17,25 @@ from proxy.quota_store.topic.records import TopicState, records_of
 
 RETRY_S: Final = 1.0
 BEAT_S: Final = 5.0
-"""So often the brokers are asked where the log ends: a reader that hears nothing might hear of nothing."""
+"""Interval of requests for the end of the log, since a reader without new records could be disconnected."""
 TRIES: Final = 100
 COMMIT_S: Final = 20.0
 SHORTER_TRIES: Final = 10
-"""A broker that just came back may not know yet how far its log is committed."""
+"""Number of retries, since a broker that has just restarted may not know the committed end of its log yet."""
 READY_S: Final = 5.0
-"""A hang guard: a thread begins at once."""
+"""Time limit for the thread to start; it protects against a hang."""
 _FAILURES: Final = (KafkaError, OSError, TimeoutError, CredentialsError)
 
 
 class TopicWorker:
-    """Reads until it is stopped, and writes on request.
+    """Reads the topic until it is stopped, and writes on request.
 
     Args:
-        settings: of connections to the brokers.
-        place: the name of the topic in messages.
+        settings: returns the settings of connections to the brokers.
+        topic: name of the topic.
+        place: name of the store in messages.
         tell: called with each new state, on the thread.
+        create, replication_factor: as of `TopicStore`.
     """
 
     def __init__(
@@ -53,10 +55,10 @@ class TopicWorker:
         self._create = create
         self._replication_factor = replication_factor
         self._state = TopicState()
-        self._offset = 0  # everything before is read
+        self._offset = 0  # all earlier offsets are read
         self._name = secrets.token_bytes(8)
-        self._number = 0  # of what was written last
-        self._read_number = -1  # of what was read back last
+        self._number = 0  # of the last write
+        self._read_number = -1  # of the last write that was read back
         self._reader: TopicReader | None = None
         self._writer: TopicWriter | None = None
         self._whole = False
@@ -73,19 +75,19 @@ class TopicWorker:
     # --- from any thread
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread, which reads the topic."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; waits for nothing."""
+        """Request the end of the thread, without waiting."""
         self._call(lambda: self._main.cancel() if self._main is not None else None)
 
     def alter(self, decide: Judge, answered: Answered) -> None:
-        """Make a change; `answered` is called on the thread."""
+        """Make the changes of `decide`; `answered` is called on the thread."""
         self._call(lambda: self._asked.put_nowait((decide, answered)))
 
     def look(self, done: Callable[[], None]) -> None:
-        """Read to the end now; after a truncation, take the topic as it is."""
+        """Read to the end of the log now; after a truncation, accept the topic as it is. `done` is called on the thread."""
 
         async def read() -> None:
             if self._truncated:
@@ -93,7 +95,7 @@ class TopicWorker:
                 await self._let_go()
             with contextlib.suppress(*_FAILURES, Truncated):
                 async with asyncio.timeout(BEAT_S):
-                    while self._reader is None or not self._whole:  # noqa: ASYNC110 - it comes with the next try
+                    while self._reader is None or not self._whole:  # noqa: ASYNC110 - the next try sets it
                         await asyncio.sleep(0.02)
                     await self._until(await self._reader.end())
             done()
@@ -102,14 +104,14 @@ class TopicWorker:
 
     def _call(self, function: Callable[[], Any]) -> None:
         if self._thread.is_alive() and self._ready.wait(READY_S) and self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(function)
 
     # --- on the thread
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # aiokafka leaves failed futures behind; the failure is reported otherwise
+        # aiokafka does not await its failed futures; their failures are reported as the store's state
         self._loop.set_exception_handler(lambda _loop, _context: None)
         self._main = asyncio.ensure_future(self._serve())
         self._ready.set()
@@ -134,7 +136,7 @@ class TopicWorker:
             await self._let_go()
 
     async def _follow(self) -> None:
-        """Read until something goes wrong, and tell what."""
+        """Read until a problem occurs, and report the problem."""
         try:
             await check_topic(self._settings, self._topic, create=self._create, replication_factor=self._replication_factor)
             reader = TopicReader(self._settings, self._topic)
@@ -152,7 +154,7 @@ class TopicWorker:
             self._report("outside", self._truncation())
         except TopicProblem as problem:
             self._report("outside", f"{self._place}: {problem}")
-        except Exception as error:  # noqa: BLE001 - whatever aiokafka raises, and it is not always its own: the next try may work
+        except Exception as error:  # noqa: BLE001 - aiokafka raises also errors of other types; the next try may succeed
             self._report("outside", f"{self._place}: {problem_of(error)}; the quotas that were read last hold until it answers")
 
     def _truncation(self) -> str:
@@ -162,7 +164,7 @@ class TopicWorker:
         )
 
     async def _catch_up(self, reader: TopicReader) -> None:
-        """Read everything to the end that is there now; a part of it is no valid content."""
+        """Read to the current end of the log before content is reported, since a part of the log is no valid content."""
         end = await reader.end()
         if end < self._offset and not self._truncated:
             raise Truncated
@@ -192,7 +194,7 @@ class TopicWorker:
             self._report("outside")
 
     async def _take(self, reader: TopicReader) -> None:
-        """Read on. What others wrote is passed on before what we wrote after them."""
+        """Read the next records. Records of other writers are reported before later records of this one."""
         origins: list[Origin] = []
         for record in await reader.some():
             origin: Origin = "outside"
@@ -229,7 +231,7 @@ class TopicWorker:
             answer, problem = None, None
             try:
                 answer = await self._altered(decide)
-            except Exception as error:  # noqa: BLE001 - of `decide`, or StoreUnavailable: the caller has to hear of it
+            except Exception as error:  # noqa: BLE001 - an error of `decide`, or StoreUnavailable: the caller gets it
                 problem = error
             answered(answer, problem)
 
@@ -247,10 +249,10 @@ class TopicWorker:
         raise StoreUnavailable(f"{self._place}: others change quotas all the time; try again, nothing was changed")
 
     async def _writing(self) -> TopicWriter:
-        """Return the writer that fenced all others, everything that they wrote having been read.
+        """Return a writer that has fenced all others, after everything that they wrote is read.
 
         Raises:
-            StoreUnavailable: there can be none now.
+            StoreUnavailable: no writer can start now.
         """
         if self._writer is None:
             writer = TopicWriter(self._settings, self._topic)
@@ -267,10 +269,10 @@ class TopicWorker:
         return self._writer
 
     async def _committed(self, writer: TopicWriter, records: Sequence[tuple[bytes, bytes | None]]) -> bool:
-        """Write, and read back; False: it was not written, another writer was faster.
+        """Write the records and read them back; False: another writer fenced this one, and nothing was written.
 
         Raises:
-            StoreUnavailable: it is not known whether it was written.
+            StoreUnavailable: the outcome is unknown.
         """
         self._number += 1
         try:
@@ -290,10 +292,10 @@ class TopicWorker:
         return True
 
     async def _found_out(self, problem: str) -> bool:
-        """Return whether what was written last is there: the next writer ends what is under way, and then all of it can be read.
+        """Return whether the last write was committed: a new writer ends the open transaction, so that the log can be read to its end.
 
         Raises:
-            StoreUnavailable: there is no next writer yet.
+            StoreUnavailable: no new writer can start yet.
         """
         try:
             await self._writing()

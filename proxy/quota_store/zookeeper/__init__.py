@@ -1,1 +1,1 @@
-"""The store in ZooKeeper, in the format of brokers before KRaft."""
+"""The quota store in ZooKeeper, in the format of brokers before KRaft."""

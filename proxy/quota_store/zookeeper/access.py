@@ -1,7 +1,7 @@
 """Access to ZooKeeper: the TLS context and the credentials.
 
-kazoo's context trusts the system's authorities beside the given ones, and accepts TLS 1.0; its login needs a package that has no wheel.
-So this module replaces both where kazoo opens its connections.
+kazoo's TLS context trusts the system's authorities in addition to the given ones, and accepts TLS 1.0. Its SASL login needs a package
+without wheels. So this module replaces both in the handler that opens kazoo's connections.
 """
 
 import socket
@@ -16,30 +16,30 @@ from kazoo.protocol.serialization import SASL
 from proxy.quota_store.zookeeper.login import DigestLogin, LoginError
 
 MECHANISM: Final = {"mechanism": "DIGEST-MD5"}
-"""Has kazoo log in at all."""
+"""Setting that makes kazoo log in."""
 
 
 class Access(NamedTuple):
     """TLS and credentials of a connection."""
 
     make_context: Callable[[], ssl.SSLContext] | None = None
-    """Asked at every connect, so files may change. None: without TLS."""
+    """Returns the TLS context; called at every connect, since files may change. None: no TLS."""
     server_name: str | None = None
-    """In the server's certificate. None: the host that is connected to."""
+    """Expected name in the server's certificate. None: the host of the connection."""
     digest: str | None = None
     """`user:password` of ZooKeeper's digest scheme."""
     login: tuple[str, str] | None = None
-    """User and password of a login by SASL."""
+    """User and password of a SASL login."""
 
 
 PLAIN: Final = Access()
 
 
 class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """Opens kazoo's connections.
+    """Opens the connections of kazoo.
 
     Attributes:
-        problem: why TLS or the login of the last connection failed, with a remedy.
+        problem: why TLS or login of the last connection failed, with a remedy; None: they did not fail.
     """
 
     def __init__(self, access: Access) -> None:
@@ -48,10 +48,10 @@ class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo h
         self._access = access
 
     def create_connection(self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: Any) -> Any:
-        """Return a socket; called by kazoo, also with settings for a TLS of its own.
+        """Return a connected socket, with TLS if configured; called by kazoo, whose own TLS settings are ignored.
 
         Raises:
-            OSError: there is no connection.
+            OSError: the connection fails.
         """
         plain = socket.create_connection(address, timeout)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -61,7 +61,7 @@ class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo h
             return plain
         try:
             secure = make_context().wrap_socket(plain, server_hostname=self._access.server_name or hostname)
-        except (OSError, ValueError) as error:  # of a file that cannot be used any more, too
+        except (OSError, ValueError) as error:  # also of a TLS file that cannot be read any more
             plain.close()
             self.problem = f"TLS: {_words(error)}; check quotas.tls, and that {address[0]}:{address[1]} is ZooKeeper's secure port"
             raise ConnectionDropped("no TLS") from error
@@ -69,15 +69,15 @@ class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo h
         return secure
 
     def select(self, read: Any, write: Any, failed: Any, timeout: float | None = None) -> Any:
-        """Wait for sockets. What TLS has unpacked already does not show in them."""
+        """Wait for sockets. Bytes that TLS has already decrypted do not make a socket readable, so they are checked first."""
         unpacked = [one for one in read if isinstance(one, ssl.SSLSocket) and one.pending()]
         return (unpacked, [], []) if unpacked else super().select(read, write, failed, timeout)
 
     def log_in(self, connection: Any, timeout: float) -> None:
-        """Log in on a connection that kazoo has just opened.
+        """Log in by SASL on a connection that kazoo has just opened.
 
         Raises:
-            ConnectionDropped: it failed; kazoo tries again.
+            ConnectionDropped: the login failed; kazoo connects again.
         """
         assert self._access.login is not None
         login = DigestLogin(*self._access.login)

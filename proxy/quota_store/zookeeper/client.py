@@ -1,7 +1,7 @@
 """The ZooKeeper client for quotas: every call has a timeout, and none runs on the event loop.
 
-kazoo's synchronous calls wait without limit while the connection is suspended, so this module uses asynchronous ones with a time limit.
-Its watches are the low-level ones, which are lost with the connection: their owner reads everything again at every connect.
+kazoo's synchronous calls wait without limit while the connection is suspended, so this module uses asynchronous calls with a time limit.
+Watches are kazoo's low-level ones, which are lost with the connection: the owner of a watch reads everything again at every connect.
 """
 
 import logging
@@ -36,26 +36,26 @@ T = TypeVar("T")
 CALL_S: Final = 5.0
 SESSION_S: Final = 10.0
 RECONNECT_S: Final = (0.1, 1.0)
-"""The first pause between tries to connect, and the longest."""
+"""First and longest pause between attempts to connect."""
 
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
-logging.getLogger("kazoo").propagate = False  # what it sees is reported as the store's state
+logging.getLogger("kazoo").propagate = False  # its problems are reported as the store's state
 
 
 class Lost(Exception):
-    """ZooKeeper did not answer; the request may still be carried out."""
+    """ZooKeeper did not respond; it may still execute the request."""
 
 
 class Denied(Exception):
-    """ZooKeeper refuses the request: Sluice has no right to it."""
+    """ZooKeeper refused the request: Sluice is not authorized."""
 
 
 class Conflict(Exception):
-    """A node has changed meanwhile; nothing was written."""
+    """A node has changed since it was read; nothing was written."""
 
 
 class Create(NamedTuple):
-    """Make a node, with the rights of `like`; `sequence` appends a number to its name."""
+    """Create a node with the ACL of the node `like`; `sequence`: ZooKeeper appends a number to the name."""
 
     path: str
     data: bytes
@@ -64,7 +64,7 @@ class Create(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Replace the data of a node that has this version."""
+    """Replace the data of a node; its version has to match."""
 
     path: str
     data: bytes
@@ -72,7 +72,7 @@ class Write(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove a node that has this version (-1: any) and no children."""
+    """Remove a node without children; its version has to match (-1: any)."""
 
     path: str
     version: int
@@ -82,11 +82,11 @@ Operation = Create | Write | Delete
 
 
 class ZookeeperClient:
-    """One session. Belongs to one thread, but for `close`.
+    """A client with one session. One thread calls its methods, apart from `close`.
 
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
-        on_connected: called on a thread of kazoo when the connection is made or lost; it may only record that.
+        on_connected: called on a thread of kazoo when the connection is made (True) or lost (False); it must not block.
         access: TLS and credentials.
     """
 
@@ -105,19 +105,19 @@ class ZookeeperClient:
         self._client._connection._authenticate_with_sasl = lambda _host, timeout: self._handler.log_in(self._client._connection, timeout)
         self._client.add_listener(lambda state: on_connected(state == KazooState.CONNECTED))
         self._acls: dict[str, list[Any]] = {}
-        self._reads_many = True  # until it turns out that this ZooKeeper is too old
+        self._reads_many = True  # False after a ZooKeeper before 3.6 was detected
 
     @property
     def problem(self) -> str | None:
-        """Why there is no connection, as far as TLS or a login have to do with it."""
+        """Why TLS or the login of the last connection failed; None: they did not fail."""
         return self._handler.problem
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start to connect, without waiting."""
         self._client.start_async()
 
     def close(self) -> None:
-        """Let go; it may take its time, so not in this thread."""
+        """Close the session in a separate thread, since this can take long."""
 
         def end() -> None:
             self._client.stop()
@@ -126,10 +126,10 @@ class ZookeeperClient:
         threading.Thread(target=end, name="sluice-zookeeper-end", daemon=True).start()
 
     def get(self, path: str, watch: Callable[[Any], None] | None = None) -> Node | None:
-        """Return a node; None where there is none.
+        """Return a node; None: the node does not exist.
 
         Raises:
-            Lost, Denied: it cannot be read.
+            Lost, Denied: the node cannot be read.
         """
         return self._answer(self._client.get_async(path, watch=watch), _node)
 
