@@ -134,7 +134,7 @@ class ZookeeperClient:
         return self._answer(self._client.get_async(path, watch=watch), _node)
 
     def created_ms(self, path: str) -> int | None:
-        """Return when ZooKeeper made a node, by its own clock; None where there is none.
+        """Return the creation time of a node in ms since the epoch, by ZooKeeper's clock; None: the node does not exist.
 
         Raises:
             Lost, Denied: the outcome is unknown.
@@ -142,7 +142,7 @@ class ZookeeperClient:
         return self._answer(self._client.exists_async(path), lambda stat: None if stat is None else int(stat.ctime))
 
     def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> bool:
-        """Whether a node is there; one that is not is watched too.
+        """Whether a node exists; the watch is set in both cases.
 
         Raises:
             Lost, Denied: the outcome is unknown.
@@ -150,15 +150,15 @@ class ZookeeperClient:
         return bool(self._answer(self._client.exists_async(path, watch=watch), lambda stat: stat is not None))
 
     def children(self, path: str, watch: Callable[[Any], None] | None = None) -> list[str]:
-        """Return the names of a node's children; none where there is no node.
+        """Return the names of a node's children; an empty list if the node does not exist.
 
         Raises:
-            Lost, Denied: they cannot be read.
+            Lost, Denied: the children cannot be read.
         """
         return self._answer(self._client.get_children_async(path, watch=watch), list) or []
 
     def get_many(self, paths: Iterable[str]) -> Iterator[tuple[str, Node | Denied | None]]:
-        """Yield nodes in the order of their paths, many of them in one request.
+        """Yield path and node in the order of `paths`, with many nodes in one request. Instead of a node: None if it does not exist.
 
         Raises:
             Lost: the rest cannot be read.
@@ -171,7 +171,7 @@ class ZookeeperClient:
                     yield path, _failure(found)
 
     def children_of_many(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Yield the children of nodes, many of them in one request.
+        """Yield path and names of children in the order of `paths`, with many nodes in one request.
 
         Raises:
             Lost, Denied: the rest cannot be read.
@@ -186,7 +186,7 @@ class ZookeeperClient:
                     yield path, []
 
     def _read_many(self, request: MultiRead, get: Callable[[str], Any], read: Callable[[Any], Answer]) -> list[Answer]:
-        """Return an answer for each path of a request; from a ZooKeeper before 3.6 with a request for each."""
+        """Return an answer for each path; a ZooKeeper before 3.6 gets one request for each path."""
         if self._reads_many:
             chroot = self._client.chroot
             answer = self._client.handler.async_result()
@@ -202,18 +202,18 @@ class ZookeeperClient:
         return [_one(answer, read) for answer in asked]
 
     def delete(self, path: str) -> None:
-        """Remove a node, if it is there.
+        """Remove a node, if it exists.
 
         Raises:
-            Lost, Denied: it may be there yet.
+            Lost, Denied: the node may still exist.
         """
         self._answer(self._client.delete_async(path), lambda _: None)
 
     def make(self, path: str) -> None:
-        """Make a node without data, and those above it, where they are not there.
+        """Create a node without data and its missing parents, unless it exists.
 
         Raises:
-            Lost, Denied: they cannot be made.
+            Lost, Denied: a node cannot be created.
         """
         parts = path.strip("/").split("/")
         for count in range(1, len(parts) + 1):
@@ -222,10 +222,10 @@ class ZookeeperClient:
                 try:
                     self._answer(self._client.create_async(one, b"", acl=self._acl("/" + "/".join(parts[: count - 1]))), str)
                 except Conflict:
-                    continue  # another client did
+                    continue  # another client has created it
 
     def commit(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing.
+        """Execute operations in one transaction: all or none.
 
         Raises:
             Conflict, Denied: nothing was done.
@@ -236,7 +236,7 @@ class ZookeeperClient:
             match one:
                 case Create(path, data, like, sequence):
                     transaction.create(path, data, acl=self._acl(like), sequence=sequence)
-                    if not data:  # null, as brokers have it, and not an empty text
+                    if not data:  # null, as brokers write it, and not an empty string
                         transaction.operations[-1] = transaction.operations[-1]._replace(data=None)
                 case Write(path, data, version):
                     transaction.set_data(path, data, version)
@@ -244,12 +244,12 @@ class ZookeeperClient:
                     transaction.delete(path, version)
         for result in self._answer(transaction.commit_async(), list) or []:
             if isinstance(result, (RolledBackError, RuntimeInconsistency)):
-                continue  # another one is the cause
+                continue  # another operation is the cause
             if isinstance(result, Exception):
                 raise _ours(result)
 
     def _acl(self, path: str) -> list[Any]:
-        """Return the rights on a node, which new nodes beside or below it get too: clients that could read and write there still can."""
+        """Return the ACL of a node. New nodes beside or below it get the same, so that its clients can read and write them."""
         if path not in self._acls:
             try:
                 found = self._answer(self._client.get_acls_async(path), lambda answer: list(answer[0]))
@@ -276,7 +276,7 @@ def _one(answer: Any, read: Callable[[Any], Answer]) -> Answer:
 
 
 def _failure(answer: Answer) -> Denied | None:
-    """Return None where there is no node, and why it may not be read.
+    """Return None if the node does not exist, or the reason why it may not be read.
 
     Raises:
         Lost: the outcome is unknown.

@@ -1,4 +1,4 @@
-"""A login at ZooKeeper by SASL DIGEST-MD5 (RFC 2831), the mechanism that it has without Kerberos. Pure.
+"""A login at ZooKeeper by SASL DIGEST-MD5 (RFC 2831), its only mechanism without Kerberos. Pure.
 
 An eavesdropper can guess the password offline. ZooKeeper's servers offer no better mechanism, so use it inside TLS.
 """
@@ -11,20 +11,20 @@ from hashlib import md5
 from typing import Final
 
 REALM_HOST: Final = "zk-sasl-md5"
-"""What ZooKeeper's clients write in place of the server's name: `SaslServerPrincipal`, `ZooKeeperSaslServer`."""
+"""Server name that ZooKeeper's clients use. Source: `SaslServerPrincipal`, `ZooKeeperSaslServer`."""
 _DIRECTIVE: Final = re.compile(rb'([a-zA-Z-]+)=(?:"((?:[^"\\]|\\.)*)"|([^,"]*))(?:,|$)')
 _ESCAPE: Final = re.compile(rb"\\(.)")
 
 
 class LoginError(Exception):
-    """The server's message is not valid, or does not prove that it knows the password."""
+    """The server's message is invalid, or does not prove that the server knows the password."""
 
 
 class DigestLogin:
-    """One login: answers the server's challenge, then checks its proof.
+    """One login: answers the server's challenge, then verifies the server's proof.
 
     Args:
-        nonce: makes a unique text; tests replace it.
+        nonce: returns the client nonce, a unique text.
     """
 
     def __init__(self, user: str, password: str, nonce: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
@@ -34,10 +34,10 @@ class DigestLogin:
         self._proof: bytes | None = None
 
     def answer(self, challenge: bytes) -> bytes:
-        """Return what answers the server's first words.
+        """Return the response to the server's challenge.
 
         Raises:
-            LoginError: they are no challenge.
+            LoginError: `challenge` is invalid.
         """
         said = _directives(challenge)
         nonce, realm = said.get("nonce"), said.get("realm", b"")
@@ -57,17 +57,17 @@ class DigestLogin:
         return b",".join([b"charset=utf-8", *written, b"nc=00000001", b"qop=auth", b"response=" + digest(b"AUTHENTICATE")])
 
     def check(self, proof: bytes) -> None:
-        """Take the server's last words.
+        """Verify the server's final message.
 
         Raises:
-            LoginError: they do not prove that it knows the password.
+            LoginError: the message does not prove that the server knows the password.
         """
         if self._proof is None or not hmac.compare_digest(_directives(proof).get("rspauth", b""), self._proof):
             raise LoginError("ZooKeeper does not prove that it knows the password")
 
 
 def _hashed(text: str) -> bytes:
-    """Return a name or password as it is hashed: in ISO 8859-1 where that has all its letters (RFC 2831, 2.1.2.1)."""
+    """Return the bytes of a name or password to hash: ISO 8859-1 if it can encode the text, otherwise UTF-8 (RFC 2831, 2.1.2.1)."""
     try:
         return text.encode("iso-8859-1")
     except UnicodeEncodeError:
@@ -83,4 +83,4 @@ def _directives(words: bytes) -> dict[str, bytes]:
 
 
 def _md5(data: bytes) -> bytes:
-    return md5(data, usedforsecurity=False).digest()  # what the protocol wants, whatever it is worth
+    return md5(data, usedforsecurity=False).digest()  # required by the protocol

@@ -1,4 +1,4 @@
-"""The message that reads many nodes by one request (ZooKeeper 3.6 and later), for which kazoo has no call. Pure.
+"""The request that reads many nodes at once (ZooKeeper 3.6 and later), for which kazoo has no call. Pure.
 
 Source: ZooKeeper 3.9 `MultiOperationRecord`, `MultiResponse`, `zookeeper.jute`.
 """
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kazoo.exceptions import EXCEPTIONS
 
-_HEADER: Final = Struct(">i?i")  # type, whether it is the last, error
+_HEADER: Final = Struct(">i?i")  # type, whether it is the last header, error
 _STAT: Final = Struct(">qqqqiiiqiiq")
 _INT32: Final = Struct(">i")
 _LAST: Final = _HEADER.pack(-1, True, -1)
@@ -17,13 +17,13 @@ _GET_DATA: Final = 4
 _GET_CHILDREN: Final = 8
 _FAILED: Final = -1
 PATHS_MAX: Final = 250
-"""In one request."""
+"""Maximum number of nodes in one request."""
 PATH_BYTES_MAX: Final = 256 * 1024
-"""ZooKeeper takes a request of 1 MiB."""
+"""Maximum size of the paths in one request; ZooKeeper's limit of a request is 1 MiB."""
 
 
 class Node(NamedTuple):
-    """A node as it was read."""
+    """Data, version and number of children of a node at the time of the read."""
 
     data: bytes
     version: int
@@ -31,28 +31,28 @@ class Node(NamedTuple):
 
 
 Answer = Node | list[str] | Exception
-"""A node, the names of its children, or why it cannot be read."""
+"""A node, the names of its children, or the error of the read."""
 
 
 class MultiRead(NamedTuple):
-    """Reads nodes, or the names of their children; each has a result of its own."""
+    """A request for the data of nodes or for the names of their children; each path has a separate result."""
 
     kind: int
     paths: Sequence[str]
     type: int = 22
 
     def serialize(self) -> bytes:
-        """Return the request as it goes on the wire."""
+        """Return the encoded request; called by kazoo."""
         head = _HEADER.pack(self.kind, False, -1)
         written = (path.encode() for path in self.paths)
         return b"".join(head + _INT32.pack(len(path)) + path + b"\x00" for path in written) + _LAST  # 0: no watch
 
     @staticmethod
     def deserialize(answer: bytes, offset: int) -> list[Answer]:
-        """Return an answer for each path.
+        """Return the answer for each path; called by kazoo.
 
         Raises:
-            ValueError: it does not read.
+            ValueError: the response is invalid.
         """
         answers: list[Answer] = []
         while True:
@@ -86,7 +86,7 @@ def read_children(paths: Sequence[str]) -> MultiRead:
 
 
 def portions(paths: Iterable[str]) -> Iterator[list[str]]:
-    """Yield paths in portions that fit into a request."""
+    """Yield paths in portions that fit one request."""
     portion: list[str] = []
     size = 0
     for path in paths:

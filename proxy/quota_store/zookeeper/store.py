@@ -1,4 +1,4 @@
-"""A store in the nodes of Kafka's brokers with ZooKeeper; Sluice and brokers read and change the same nodes."""
+"""The store in the ZooKeeper nodes of Kafka's brokers; Sluice and brokers read and change the same nodes."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,18 +18,18 @@ MakeClient = Callable[[Callable[[bool], None]], ZookeeperClient]
 
 
 class ZookeeperStore(RemoteStore):
-    """Keeps the newest content of ZooKeeper, and follows it on a thread of its own.
+    """Keeps the newest content of ZooKeeper, and follows ZooKeeper on a separate thread.
 
-    A change of more than 200 entities is made in portions, each of them atomic.
+    A change of more than 200 entities is made in portions; each portion is atomic.
 
     Args:
         connect: HOST:PORT[,HOST:PORT...][/CHROOT].
         on_content: called with each new content, on the loop's thread.
         access: TLS and credentials.
-        creates: missing parent nodes of Kafka's quotas are created.
-        snapshot: the last good content, for a start without ZooKeeper; without a snapshot the start waits.
-        wedged_ms: a client without any result for this time is replaced.
-        make_client: makes a client, given a function to call when the connection is made or lost.
+        creates: whether to create missing parent nodes of Kafka's quotas.
+        snapshot: file with the last valid content, for a start without ZooKeeper; None: the start waits for it.
+        wedged_ms: time without any result after which the client and its thread are replaced.
+        make_client: creates a client from a function to call when the connection is made or lost.
     """
 
     worker: ZookeeperWorker
@@ -54,7 +54,7 @@ class ZookeeperStore(RemoteStore):
         self.worker = self._new_worker(None)
 
     async def follow_forever(self) -> None:
-        """The thread follows; this looks after the thread."""
+        """Replace a thread that hangs, until cancelled; the thread follows the store."""
         while True:
             await asyncio.sleep(WATCH_S)
             silent_ms = self._now_ms() - self.worker.progress_ms

@@ -1,4 +1,4 @@
-"""The thread that reads, follows and changes ZooKeeper's nodes. No other code waits for ZooKeeper.
+"""The thread that reads, follows and changes ZooKeeper's nodes. No other thread waits for ZooKeeper.
 
 Its input is a queue of jobs: a new connection (everything is read again, since watches were lost), a watch that fired, a requested change.
 kazoo's threads only add jobs.
@@ -18,27 +18,27 @@ from proxy.quota_store.zookeeper.znode_reader import ZnodeReader, with_users
 from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 
 BEAT_S: Final = 5.0
-"""At least so often ZooKeeper is asked for what changed, watch or no watch."""
+"""Maximum interval between reads of changes, with or without a watch."""
 RETRY_S: Final = 0.5
 WHOLE_MS: Final = 15 * 60 * 1_000
-"""At least so often everything is read: a node may have changed without a notification."""
+"""Maximum interval between reads of all nodes, since a node may change without a notification."""
 STEPS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 512 * 1024
-"""ZooKeeper takes 1 MiB."""
+"""Maximum size of the data in one transaction; ZooKeeper's limit is 1 MiB."""
 TRIES: Final = 60
-"""How often another writer may be faster."""
+"""Maximum number of attempts of a change after conflicts with other writers."""
 
 
 class ZookeeperWorker:
-    """A thread with its client and the known nodes. A thread that hangs is abandoned, and a new one begins.
+    """A thread with its client and the known nodes. A thread that hangs is abandoned, and a new worker replaces it.
 
     Args:
-        make_client: makes a client, given a function to call when the connection is made or lost.
-        place: the name of ZooKeeper in messages.
-        tell: called after each job, on the thread.
-        good: the nodes known before, with their last good values.
-        now_ms: the monotonic clock.
-        creates: missing parent nodes of Kafka's quotas are created.
+        make_client: creates a client from a function to call when the connection is made or lost.
+        place: name of the store in messages.
+        tell: called with the state after each job, on the thread.
+        good: nodes of the previous worker, with their last valid values; None: there was no worker.
+        now_ms: monotonic clock.
+        creates: whether to create missing parent nodes of Kafka's quotas.
     """
 
     def __init__(
@@ -63,21 +63,21 @@ class ZookeeperWorker:
         self._connected = False
         self._whole = False
         self._all_read_ms = now_ms()
-        self._looking = threading.Event()  # set: a look is already to come
-        self._kept_back = False  # what the last look read was not passed on
+        self._looking = threading.Event()  # set: the queue already has a look
+        self._kept_back = False  # whether the result of the last look was not reported
         self._thread = threading.Thread(target=self._run, name="sluice-zookeeper", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start the thread, which connects."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the job that is under way; waits for nothing."""
+        """Request the end of the thread after the current job, without waiting."""
         self._jobs.put(None)
         self._client.close()
 
     def look(self, done: Callable[[], None]) -> None:
-        """Read everything again, where that is possible."""
+        """Read all nodes again, if connected; `done` is called on the thread."""
 
         def job() -> None:
             if self._connected:
@@ -89,10 +89,10 @@ class ZookeeperWorker:
         self._jobs.put(job)
 
     def alter(self, decide: Judge, answered: Answered) -> None:
-        """Make a change; `answered` is called on the thread."""
+        """Make the changes of `decide`; `answered` is called on the thread."""
         self._jobs.put(lambda: self._alter(decide, answered))
 
-    # --- on kazoo's threads: only notes
+    # --- on kazoo's threads: these only add jobs
 
     def _connection_changed(self, connected: bool) -> None:
         self._connected = connected
@@ -116,7 +116,7 @@ class ZookeeperWorker:
                 return
             try:
                 job()
-            except Exception as error:  # noqa: BLE001 - a bug of ours or kazoo's ends neither the thread nor the quotas
+            except Exception as error:  # noqa: BLE001 - a bug must not end the thread, and the quotas stay in force
                 self._whole = False
                 self._report("outside", f"{self._place}: {type(error).__name__}: {error}; the quotas that were read last hold")
 
@@ -153,10 +153,11 @@ class ZookeeperWorker:
             self._all_read_ms = self._now_ms()
 
     def _guarded(self, read: Callable[[], None], *, may_wait: bool = False) -> None:
-        """Read, and report what came of it.
+        """Call `read`, and report the result.
 
         Args:
-            may_wait: a change that came while we read may have been read in part: the look that is to come tells then, or the one after it.
+            may_wait: whether the report may wait for the next look. A change during the read may be read in part; then the next look, or at
+                the latest the one after it, reports.
         """
         problem: str | None = None
         try:
@@ -188,7 +189,7 @@ class ZookeeperWorker:
             answer = self._altered(decide)
         except StoreUnavailable as error:
             problem = error
-        except Exception as error:  # noqa: BLE001 - of `decide`: the caller has to hear of it, and this thread goes on
+        except Exception as error:  # noqa: BLE001 - an error of `decide`: the caller gets it, and this thread continues
             problem = error
         answered(answer, problem)
 
@@ -211,11 +212,11 @@ class ZookeeperWorker:
         raise StoreUnavailable(f"{self._place}: others change the same quotas all the time; try again", is_certain=done == 0)
 
     def _commit(self, steps: Sequence[Step]) -> None:
-        """Make some changes, all or none, and read what stands there then.
+        """Make the changes of `steps`, all or none, and read the nodes back.
 
         Raises:
-            Conflict: another writer was faster.
-            StoreUnavailable: they are not made, or the outcome is unknown.
+            Conflict: another writer changed a node first.
+            StoreUnavailable: the changes are not made, or their outcome is unknown.
         """
         try:
             if any(step.path == SWITCHES for step in steps) and self.tree.switches_node is None:
@@ -236,7 +237,7 @@ class ZookeeperWorker:
         self._reader.read_switches()
 
     def _read_again(self, steps: Iterable[Step], done: int) -> None:
-        """Read what another program changed, and report it before our own change."""
+        """Read the nodes after a conflict, and report the other program's change before this one's."""
         try:
             self._read_back(steps)
         except (Denied, Lost) as problem:
@@ -246,7 +247,7 @@ class ZookeeperWorker:
 
 
 def _portions(steps: Sequence[Step]) -> Iterable[list[Step]]:
-    """Yield steps in portions that ZooKeeper takes at once."""
+    """Yield steps in portions that fit one transaction."""
     portion: list[Step] = []
     size = 0
     for step in steps:

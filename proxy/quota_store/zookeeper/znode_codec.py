@@ -27,22 +27,22 @@ _JAVA_CAPACITY: Final = 16
 
 
 class BadNode(Exception):
-    """A node whose content Kafka would not write; the text has the problem, never the content."""
+    """A node with content that Kafka does not write; the text has the problem, never the content."""
 
 
 class Reading(NamedTuple):
-    """The readable part of a node."""
+    """The valid and the invalid quotas of a node."""
 
     values: Mapping[str, float]
     wrong: Mapping[str, str]
-    """Keys whose values make no sense, and why."""
+    """Keys with invalid values, and the reasons."""
 
 
 def read_config(data: bytes) -> dict[str, str]:
-    """Return the texts in a node; empty where it has no data.
+    """Return the configuration in a node, keys and values as text; empty if the node has no data.
 
     Raises:
-        BadNode: it is not what Kafka writes.
+        BadNode: Kafka does not write such data.
     """
     config = _table(data, "config")
     if not all(isinstance(value, str) for value in config.values()):
@@ -51,7 +51,7 @@ def read_config(data: bytes) -> dict[str, str]:
 
 
 def read_values(config: Mapping[str, str], entity: EntityKey) -> Reading:
-    """Return the quotas among the texts of a node. Other keys, such as credentials, are ignored."""
+    """Return the quotas in the configuration of a node. Other keys, such as credentials, are ignored."""
     values: dict[str, float] = {}
     wrong: dict[str, str] = {}
     for key, kind in keys_of(entity).items():
@@ -80,7 +80,7 @@ def _number(text: str, kind: ValueType) -> float:
 
 
 def text_of(key: str, value: float, entity: EntityKey) -> str:
-    """Return a value as a broker writes it."""
+    """Return the text of a value, as a broker writes it."""
     kind = keys_of(entity).get(key, ValueType.DOUBLE)
     if not kind.is_whole:
         return java_double(value)
@@ -89,12 +89,12 @@ def text_of(key: str, value: float, entity: EntityKey) -> str:
 
 
 def write_config(config: Mapping[str, str]) -> bytes:
-    """Return a node with these texts, in the order in which a broker's hash table would have them."""
+    """Return the data of a node with this configuration, in the key order of a broker's hash table."""
     return msgspec.json.encode({"version": 1, "config": {key: config[key] for key in java_order(config)}})
 
 
 def java_order(keys: Iterable[str]) -> list[str]:
-    """Return keys in the order of a `java.util.Properties`, which is that of its buckets."""
+    """Return keys in the iteration order of a `java.util.Properties`, which is the order of its buckets."""
     names = list(keys)
     capacity = _JAVA_CAPACITY
     while len(names) >= capacity * 3 // 4:
@@ -111,12 +111,12 @@ def _spread(name: str) -> int:
 
 
 def write_change(path: str) -> bytes:
-    """Return a notification, version 2, of a node at `path` below /config."""
+    """Return a change notification, version 2, for the node at `path` below /config."""
     return msgspec.json.encode({"version": 2, "entity_path": path})
 
 
 def read_change(data: bytes) -> str | None:
-    """Return the path below /config that a notification, version 1 or 2, names; None where it is none of quotas."""
+    """Return the path below /config in a change notification, version 1 or 2; None: it is not about quotas."""
     try:
         change = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError):
@@ -132,12 +132,12 @@ def read_change(data: bytes) -> str | None:
 
 
 def is_change(name: str) -> bool:
-    """Whether a node is a notification; of two the one with the greater name is the newer."""
+    """Whether the name is that of a change notification; a greater name is a newer notification."""
     return _CHANGE.fullmatch(name) is not None
 
 
 def write_switches(switches: Mapping[str, str]) -> bytes:
-    """Return the node of all switches."""
+    """Return the data of the node with all switches."""
     return msgspec.json.encode({"version": 1, "switches": dict(sorted(switches.items()))})
 
 
@@ -145,7 +145,7 @@ def read_switches(data: bytes) -> dict[str, str]:
     """Return all switches.
 
     Raises:
-        BadNode: these are none.
+        BadNode: the data is invalid.
     """
     switches = _table(data, "switches")
     if not all(isinstance(mode, str) for mode in switches.values()):
@@ -154,7 +154,7 @@ def read_switches(data: bytes) -> dict[str, str]:
 
 
 def _table(data: bytes, key: str) -> dict[str, Any]:
-    """Return the table under `key` of a node; empty where it has no data."""
+    """Return the object under `key` of a node's JSON; empty if the node has no data."""
     if not data:
         return {}
     try:

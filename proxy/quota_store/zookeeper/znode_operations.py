@@ -1,7 +1,7 @@
-"""Turns changes into operations on ZooKeeper's nodes, the same that a broker makes.
+"""Translates changes into the operations on ZooKeeper's nodes that a broker would make.
 
-Source: Kafka 3.9 `AdminZkClient`: a node is read, changed and written as a whole; an empty node is removed with its empty
-parents; a notification is written in every case.
+Source: Kafka 3.9 `AdminZkClient`. A node is read, changed and written as a whole. An empty node is removed with its empty parents. Each
+change writes a notification.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,18 +26,18 @@ from quota.admin.znodes import path_of
 
 
 class Step(NamedTuple):
-    """The operations on one node, applied as a whole."""
+    """The operations for one node; they are in one transaction."""
 
     path: str
-    """Below /config; or that of the switches."""
+    """Path below /config, or `SWITCHES`."""
     operations: list[Operation]
 
 
 def steps_of(changes: Iterable[StoreChange], tree: ZnodeTree) -> list[Step]:
-    """Return what has to be done for changes of what stands in `tree`, in this order.
+    """Return the steps for changes to the nodes in `tree`, in order.
 
     Raises:
-        StoreUnavailable: a node holds what must not be overwritten, or a name cannot be one in ZooKeeper.
+        StoreUnavailable: a node has content that must not be overwritten, or a name is not possible in ZooKeeper.
     """
     configs: dict[str, dict[str, str]] = {}
     switches: dict[str, str] | None = None
@@ -79,14 +79,14 @@ def _switches_operation(tree: ZnodeTree, switches: Mapping[str, str]) -> Operati
 
 
 class _Batch:
-    """Nodes that change together: changed nodes are written first, then empty ones are removed."""
+    """Nodes that change together: nodes with quotas are written first, then empty ones are removed."""
 
     def __init__(self, tree: ZnodeTree, configs: Mapping[str, dict[str, str]]) -> None:
         self._tree = tree
         self._configs = configs
         self._made: set[str] = set()
         self._gone: set[str] = set()
-        self._clients: dict[str, set[str]] = {}  # of the users that have to do with it, as they will be
+        self._clients: dict[str, set[str]] = {}  # clients of the affected users after the change
 
     def steps(self) -> list[Step]:
         steps = [Step(path, self._written(path, config)) for path, config in self._configs.items() if config]
@@ -118,7 +118,7 @@ class _Batch:
         node = self._tree.node(path)
         assert node is not None
         if path in self._gone:
-            return [_notification(path)]  # with the last of its clients
+            return [_notification(path)]  # the node goes with the last of its clients
         if node.children or self._left(path):
             return [Write(f"{CONFIG}/{path}", write_config({}), node.version), _notification(path)]
         self._gone.add(path)
@@ -136,11 +136,11 @@ class _Batch:
         return self._clients[user]
 
     def _left(self, user: str) -> bool:
-        """Whether a user has clients yet."""
+        """Whether a user still has clients after the change."""
         return bool(self._clients_of(user))
 
     def _cleaned(self, path: str) -> list[Operation]:
-        """Return how what is empty above a user's client goes too."""
+        """Return the operations that remove the empty parents of a user's client."""
         user, found, _ = path.partition("/clients/")
         if not found or self._left(user):
             return []

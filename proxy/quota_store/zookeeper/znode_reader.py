@@ -1,4 +1,4 @@
-"""Reads ZooKeeper's nodes: all of them, or those that notifications name. For one thread."""
+"""Reads ZooKeeper's nodes: all, or those that notifications name. For one thread."""
 
 from collections.abc import Callable, Iterable
 from heapq import nsmallest
@@ -10,20 +10,20 @@ from proxy.quota_store.zookeeper.znode_codec import CHANGES, CONFIG, FOLDERS, SW
 from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 
 NOTIFICATIONS_MAX: Final = 1_000
-"""More at once, and everything is read again instead."""
+"""Maximum number of notifications to follow; above it all nodes are read again."""
 KEPT_MS: Final = 15 * 60 * 1_000
-"""Notifications older than the newest by so much are removed by the process that reads them, as brokers do."""
+"""Age relative to the newest notification at which the reading process removes notifications, as brokers do."""
 PURGED_AT_ONCE: Final = 200
 
 
 class ZnodeReader:
-    """Updates a tree.
+    """Updates a tree from ZooKeeper.
 
     Args:
-        client: its session.
+        client: the session to read with.
         tree: the known nodes.
-        on_change: called on a thread of kazoo when a watch fires; once for each read.
-        creates: missing parent nodes of Kafka's quotas are created.
+        on_change: called on a thread of kazoo when a watch fires, once for each read.
+        creates: whether to create missing parent nodes of Kafka's quotas.
     """
 
     def __init__(self, client: ZookeeperClient, tree: ZnodeTree, on_change: Callable[[Any], None], *, creates: bool) -> None:
@@ -31,13 +31,13 @@ class ZnodeReader:
         self._client = client
         self._on_change = on_change
         self._creates = creates
-        self._last_seen = ""  # the newest notification that was seen; their names are of one length
+        self._last_seen = ""  # name of the newest notification read; all names have the same length
 
     def read_all(self) -> None:
-        """Read every node, with watches set before: what changes meanwhile is looked at afterwards.
+        """Read every node. Watches are set first, so a change during the read fires one.
 
         Raises:
-            Lost, Denied: not everything can be read.
+            Lost, Denied: not all nodes can be read.
         """
         client = self._client
         self._watch_changes()
@@ -57,7 +57,7 @@ class ZnodeReader:
         self.tree.keep_only([*paths, *below])
 
     def _watch_changes(self) -> list[str]:
-        """Return the names of all notifications, and watch for the next."""
+        """Return the names of all notifications, and set a watch for the next one."""
         names = self._client.children(CHANGES, self._on_change)
         if not names and not self._client.exists(CHANGES):
             if not self._creates:
@@ -72,10 +72,10 @@ class ZnodeReader:
         return names
 
     def read_switches(self) -> None:
-        """Read the node of switches, and watch it.
+        """Read the node of switches, and set a watch on it.
 
         Raises:
-            Lost, Denied: it cannot be read.
+            Lost, Denied: the node cannot be read.
         """
         if self._client.exists(SWITCHES, self._on_change):
             self.tree.put_switches(self._client.get(SWITCHES, self._on_change))
@@ -83,23 +83,23 @@ class ZnodeReader:
             self.tree.put_switches(None)
 
     def read(self, paths: Iterable[str]) -> None:
-        """Read nodes below /config; who may not read one keeps its last good values.
+        """Read nodes below /config; a node that Sluice is not authorized to read keeps its last valid values.
 
         Raises:
-            Lost: they cannot be read.
+            Lost: the nodes cannot be read.
         """
         for path, node in self._client.get_many(f"{CONFIG}/{path}" for path in paths):
             here = path.removeprefix(f"{CONFIG}/")
             self.tree.put(here, "may not be read" if isinstance(node, Denied) else node)
 
     def read_changes(self) -> bool:
-        """Read what notifications name. They say that something changed, not what: the nodes are the truth.
+        """Read the nodes that new notifications name. A notification does not contain the change.
 
         Returns:
-            Whether everything was read instead: too much has changed, or the changes are not known.
+            Whether all nodes were read instead, because there are too many notifications, or older names than before.
 
         Raises:
-            Lost, Denied: not everything can be read.
+            Lost, Denied: not all nodes can be read.
         """
         before = self._last_seen
         names = self._watch_changes()
@@ -125,6 +125,6 @@ class ZnodeReader:
 
 
 def with_users(paths: Iterable[str]) -> list[str]:
-    """Return paths, with that of the user for each of a user's client: it may have come or gone with it."""
+    """Return paths, and for each client of a user also the path of the user, which may appear and disappear with the client."""
     both = (part for path in paths for part in ((path.partition("/clients/")[0], path) if path.startswith("users/") else (path,)))
     return list(dict.fromkeys(both))

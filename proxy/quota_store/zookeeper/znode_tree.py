@@ -1,4 +1,4 @@
-"""The known content of ZooKeeper's nodes, and the last good one of each."""
+"""The known content of ZooKeeper's nodes, and the last valid values of each."""
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -14,9 +14,9 @@ PROBLEMS_MAX: Final = 8
 
 
 class ZnodeTree:
-    """The nodes of quotas by their path below /config, and the one of switches.
+    """The nodes of quotas by path below /config, and the node of switches.
 
-    A node that is not valid keeps the values that it had: all of them, or those of the keys that are wrong.
+    An invalid node keeps its previous values. A node with some invalid keys keeps the previous values of these keys.
     """
 
     def __init__(self, good: "ZnodeTree | None" = None) -> None:
@@ -24,30 +24,30 @@ class ZnodeTree:
         self._values: dict[str, Mapping[str, float]] = {} if good is None else dict(good._values)
         self._wrong: dict[str, str] = {}
         self._entities: dict[str, EntityKey | None] = {}
-        self._clients: dict[str, set[str]] = {}  # paths of a user's clients, by that of the user
+        self._clients: dict[str, set[str]] = {}  # paths of a user's clients by the path of the user
         self._content: StoreContent | None = None
-        self._changed: set[str] = set()  # since that content
-        self._odd: set[str] = set() if good is None else set(good._odd)  # with values, and not where Kafka would write them
+        self._changed: set[str] = set()  # paths changed since that content
+        self._odd: set[str] = set() if good is None else set(good._odd)  # paths with values at which Kafka would not write them
         self.switches_node: Node | None = None
         self._switches: Mapping[str, str] = {} if good is None else good._switches
 
     @property
     def rejected(self) -> int:
-        """How many nodes hold something that makes no sense."""
+        """Number of invalid nodes."""
         return len(self._wrong)
 
     @property
     def problem(self) -> str | None:
-        """One of them, and what is wrong there."""
+        """Path and problem of one invalid node; None: there is none."""
         return next((f"{path} {what}" for path, what in self._wrong.items()), None)
 
     @property
     def problems(self) -> list[str]:
-        """The first few of them."""
+        """Path and problem of the first few invalid nodes."""
         return [f"{path} {what}" for path, what in self._wrong.items()][:PROBLEMS_MAX]
 
     def content(self) -> StoreContent:
-        """Return what is good. Where one entity has two nodes, encoded differently, the one that Kafka would write counts."""
+        """Return the valid content. If an entity has two nodes with differently encoded names, the one that Kafka would write counts."""
         before, changed, self._changed = self._content, self._changed, set()
         if before is None or self._odd or any(self._is_odd(path) for path in changed):
             self._content = StoreContent(MappingProxyType(self._all_quotas()), MappingProxyType(dict(self._switches)))
@@ -71,7 +71,7 @@ class ZnodeTree:
         return quotas
 
     def _bring(self, path: str, quotas: dict[EntityKey, Mapping[str, float]]) -> None:
-        """Have `quotas` say what stands at a path."""
+        """Update `quotas` from the values of the node at a path."""
         entity, values = self._entity(path), self._values.get(path)
         if entity is None:
             return
@@ -97,7 +97,7 @@ class ZnodeTree:
         return self._entities[path]
 
     def put(self, path: str, node: Node | str | None) -> None:
-        """Take note of what was read at `path`: a node, none, or why it cannot be read."""
+        """Store the result of a read at `path`: a node, None if it does not exist, or the reason why it cannot be read."""
         self._wrong.pop(path, None)
         if isinstance(node, str):
             self._wrong[path] = node
@@ -140,7 +140,7 @@ class ZnodeTree:
                 del self._clients[user]
 
     def put_switches(self, node: Node | None) -> None:
-        """Take note of the node of switches."""
+        """Store the node of switches; None: it does not exist."""
         self._wrong.pop(SWITCHES, None)
         self.switches_node = node
         try:
@@ -152,31 +152,31 @@ class ZnodeTree:
             self._wrong[SWITCHES] = str(bad)
 
     def keep_only(self, paths: Iterable[str]) -> None:
-        """Forget nodes that are gone: all that are not among `paths`."""
+        """Remove all nodes that are not among `paths`, since they no longer exist."""
         there = set(paths)
         for path in [path for path in (*self._values, *self._nodes, *self._wrong) if path not in there and path != SWITCHES]:
             self.put(path, None)
 
-    # --- for who writes
+    # --- for writers
 
     def node(self, path: str) -> Node | None:
-        """Return the node below /config."""
+        """Return the node at `path` below /config; None: it does not exist."""
         return self._nodes.get(path)
 
     def clients(self, user: str) -> Collection[str]:
-        """Return where the nodes of a user's clients are."""
+        """Return the paths of the nodes of a user's clients."""
         return self._clients.get(user, ())
 
     @property
     def switches(self) -> Mapping[str, str]:
-        """What is good of the switches."""
+        """The last valid switches."""
         return self._switches
 
     def texts(self, path: str) -> dict[str, str]:
-        """Return what stands in a node, credentials included; nothing where there is no node.
+        """Return the configuration in a node, credentials included; empty if the node does not exist.
 
         Raises:
-            BadNode: it cannot be read, so it must not be overwritten.
+            BadNode: the node cannot be read, so it must not be overwritten.
         """
         node = self._nodes.get(path)
         return {} if node is None else read_config(node.data)
