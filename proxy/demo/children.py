@@ -1,4 +1,4 @@
-"""Starts and ends the demo's processes, each by its own handle; none outlives the demo."""
+"""Starts and ends the processes of the demo; none of them outlives the demo."""
 
 import ctypes
 import signal
@@ -17,7 +17,7 @@ from proxy.demo.series import Series
 
 START_SECONDS: Final = 20
 METERING: Final = "metering"
-"""The folder, beside everything else of a run, that Sluice meters into."""
+"""Folder of Sluice's metering files, inside the folder of a run."""
 STOP_SECONDS: Final = 12
 _PR_SET_PDEATHSIG: Final = 1
 _LOG_LINES_SHOWN: Final = 5
@@ -41,22 +41,22 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the demo, which ends its children in order
+                start_new_session=True,  # Ctrl-C reaches only the demo, which ends its children in order
                 preexec_fn=_die_with_parent,
             )
 
     def check(self) -> None:
-        """See that it did not fail.
+        """Check that the process has not failed.
 
         Raises:
-            DemoError: it did.
+            DemoError: it ended with an exit code other than 0.
         """
         if self.process.poll() not in (None, 0):
             last = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
             raise DemoError("\n".join([f"{self.name} ended with {self.process.returncode}", *last]))
 
     def stop(self) -> None:
-        """End it: politely, and if that takes too long, at once."""
+        """Terminate the process; kill it after a time limit."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -70,10 +70,10 @@ class Child:
 
 
 class ProxyChild(Child):
-    """`sluice run` in front of `upstream`, on free ports.
+    """`sluice run` in front of the brokers at `upstream`, on free ports.
 
     Raises:
-        DemoError: it is not ready within 20 s.
+        DemoError: Sluice is not ready within 20 s.
     """
 
     def __init__(self, upstream: str, quotas: Path, brokers: int, folder: Path) -> None:
@@ -105,7 +105,7 @@ class ProxyChild(Child):
 
 
 class ClientChild(Child):
-    """One client process, and its reported progress."""
+    """A client process and its reported progress."""
 
     def __init__(self, role: Role, bootstrap: str, seconds: int, folder: Path) -> None:
         super().__init__(
@@ -118,10 +118,10 @@ class ClientChild(Child):
         self._listener.start()
 
     def wait_until_ready(self) -> None:
-        """Wait until it has connected.
+        """Wait until the client has connected.
 
         Raises:
-            DemoError: it ended, or did not connect within 20 s.
+            DemoError: the client ended, or did not connect within 20 s.
         """
         if not self._is_ready.wait(START_SECONDS):
             self.check()
@@ -129,17 +129,17 @@ class ClientChild(Child):
         self.check()
 
     def go(self, now_ms: int) -> None:
-        """Let it begin."""
+        """Start the client's load at `now_ms`."""
         self.series.start_ms = now_ms
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it has ended by itself and all it said is read.
+        """Wait until the client has ended and its whole output is read.
 
         Raises:
-            DemoError: it failed, or did not end.
+            DemoError: the client failed, or did not end within `seconds`.
         """
         try:
             self.process.wait(seconds)
@@ -156,9 +156,9 @@ class ClientChild(Child):
             else:
                 time_ms, total = line.split()
                 self.series.append(int(time_ms), int(total))
-        self._is_ready.set()  # it ended: no task shall wait for it
+        self._is_ready.set()  # the process has ended: release a task that waits
 
 
 def _die_with_parent() -> None:
-    """Between fork and exec: let the kernel end the child when the demo is gone, however that went."""
+    """Let the kernel end this process when the demo ends for any reason; called between fork and exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`sluice demo`: starts cluster, proxy and clients, judges the run, and draws the picture."""
+"""`sluice demo`: starts cluster, proxy and clients, evaluates the run, and draws the picture."""
 
 import signal
 import sys
@@ -30,7 +30,7 @@ MEAN_STEP_MS: Final = 250
 
 
 def run(seconds: int, svg: Path) -> int:
-    """Play it; return the exit code: 0 all verdicts hold, 1 one does not, 2 it cannot run here."""
+    """Run the demo; return the exit code: 0 all checks pass, 1 one fails, 2 the demo cannot run here."""
     signal.signal(signal.SIGTERM, _leave)
     try:
         return _play(seconds, svg)
@@ -40,7 +40,7 @@ def run(seconds: int, svg: Path) -> int:
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)  # on its way out everything that was started is ended
+    sys.exit(128 + number)  # the exit handlers end all processes
 
 
 def _play(seconds: int, svg: Path) -> int:
@@ -62,7 +62,7 @@ def _play(seconds: int, svg: Path) -> int:
 
 
 def _perform(screen: Screen, seconds: int, folder: Path) -> tuple[list[ClientChild], Watcher]:
-    """Let all play; every process has ended by the return, Sluice as on SIGTERM, and what they wrote is in `folder`."""
+    """Run cluster, proxy and clients; at the return every process has ended, Sluice by SIGTERM, and their output is in `folder`."""
     with ExitStack() as stage:
         cluster = stage.enter_context(MockCluster(BROKERS))
         for role in ROLES:

@@ -1,8 +1,8 @@
-"""A Kafka cluster inside this process: the mock that librdkafka brings in the confluent-kafka wheel, reached through ctypes.
+"""A Kafka cluster inside this process: the mock of librdkafka in the confluent-kafka wheel, called through ctypes.
 
-It stores and serves records, runs groups and transactions, and injects faults, but knows no quotas, no SASL and no TLS. It keeps 5 MiB
-per partition and drops older records, so a slow consumer wants many partitions. The C functions are declared experimental by
-librdkafka, hence the pinned wheel; a missing one is reported by name.
+It stores and serves records, supports groups and transactions, and injects faults. It has no quotas, no SASL and no TLS. It keeps 5 MiB
+per partition and drops older records, so a slow consumer needs many partitions. librdkafka declares the C functions experimental, so the
+wheel's version is pinned; a missing function is reported by name.
 """
 
 import ctypes
@@ -17,15 +17,15 @@ PARTITIONS_DEFAULT = 16
 PARTITIONS_MAX = 100_000
 BROKERS_MAX = 64
 REBALANCE_DELAY_MS = 200
-"""The mock's own 3,000 ms keep every first group member waiting; below about 100 ms some clients never get an assignment."""
+"""Initial rebalance delay. With the mock's default of 3,000 ms every first member waits; below 100 ms some clients get no assignment."""
 
 DISCONNECT = -195
-"""As an injected error code: drop the connection instead of answering (librdkafka's _TRANSPORT)."""
+"""Injected error code that drops the connection instead of a response (librdkafka's _TRANSPORT)."""
 
 _PRODUCER = 0
 _ERROR_TEXT_BYTES = 512
 _VERSION_CAPS = {8: 7, 9: 5, 10: 2, 11: 5, 12: 3, 13: 3, 14: 3}
-"""API key -> highest version offered. JoinGroup 6 is read wrongly by the mock; the other group APIs are kept to the same generation."""
+"""API key -> highest version offered. The mock misreads JoinGroup 6; the other group APIs are limited to the same generation."""
 
 _INT32 = ctypes.c_int32
 _INT = ctypes.c_int
@@ -34,15 +34,15 @@ _HANDLE = ctypes.c_void_p
 
 
 class MockClusterError(Exception):
-    """The mock cannot be had or refused a call."""
+    """The mock is not available, or refused a call."""
 
 
 class MockCluster:
-    """Brokers 1..n on ephemeral loopback ports, from construction to `close`; a context manager.
+    """Brokers 1 to n on ephemeral loopback ports. They run from construction to `close`; a context manager.
 
     Args:
-        brokers: how many, 1 to 64.
-        api_versions: further caps, API key -> highest version offered; -1 takes the API away.
+        brokers: number of brokers, 1 to 64.
+        api_versions: further limits, API key -> highest version offered; -1: the API is not offered.
 
     Raises:
         MockClusterError: confluent-kafka is not installed, or its library lacks a function.
@@ -70,13 +70,13 @@ class MockCluster:
         return text.decode()
 
     def create_topic(self, name: str, partitions: int = PARTITIONS_DEFAULT, replicas: int = 1) -> None:
-        """Create a topic; partitions are led by the brokers in turn."""
+        """Create a topic; the brokers lead its partitions in turn."""
         if not 1 <= partitions <= PARTITIONS_MAX:
             raise MockClusterError(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         self._call("rd_kafka_mock_topic_create", _TEXT(name.encode()), _INT(partitions), _INT(replicas))
 
     def set_api_version(self, key: int, version_max: int) -> None:
-        """Offer API `key` from version 0 to `version_max`, or not at all when that is -1."""
+        """Offer API `key` from version 0 to `version_max`; -1: the API is not offered."""
         version_min = min(version_max, 0)
         self._call("rd_kafka_mock_set_apiversion", ctypes.c_int16(key), ctypes.c_int16(version_min), ctypes.c_int16(version_max))
 
@@ -85,7 +85,7 @@ class MockCluster:
         self._call("rd_kafka_mock_partition_set_leader", _TEXT(topic.encode()), _INT32(partition), _INT32(node_id))
 
     def set_down(self, node_id: int = ALL_BROKERS) -> None:
-        """Drop a broker's connections and accept no new ones. No leader changes by that."""
+        """Drop a broker's connections and accept no new ones. Leaders do not change."""
         self._call("rd_kafka_mock_broker_set_down", _INT32(node_id))
 
     def set_up(self, node_id: int = ALL_BROKERS) -> None:
@@ -93,17 +93,17 @@ class MockCluster:
         self._call("rd_kafka_mock_broker_set_up", _INT32(node_id))
 
     def set_rtt(self, milliseconds: int, node_id: int = ALL_BROKERS) -> None:
-        """Let every answer take that long."""
+        """Delay every response by a round-trip time."""
         self._call("rd_kafka_mock_broker_set_rtt", _INT32(node_id), _INT(milliseconds))
 
     def push_request_errors(self, key: int, codes: Iterable[int]) -> None:
-        """Let the next requests of API `key` fail with these error codes, one each; `DISCONNECT` drops the connection."""
+        """Let the next requests of API `key` fail, one with each error code; `DISCONNECT` drops the connection."""
         values = tuple(codes)
         array = (_INT * len(values))(*values)
         self._call("rd_kafka_mock_push_request_errors_array", ctypes.c_int16(key), ctypes.c_size_t(len(values)), array, result=None)
 
     def close(self) -> None:
-        """End the brokers. Calling it again does nothing."""
+        """End the brokers; idempotent."""
         if self._cluster:
             cluster, self._cluster = self._cluster, None
             self._library.function("rd_kafka_mock_cluster_destroy", None, _HANDLE)(cluster)
@@ -116,7 +116,7 @@ class MockCluster:
         self.close()
 
     def _call(self, name: str, *arguments: object, result: type[ctypes.c_int] | None = _INT) -> None:
-        """Call a function on the cluster; most return an error code, the others `None`."""
+        """Call a C function on the cluster; most functions return an error code, the others `None`."""
         function = self._library.function(name, result, _HANDLE, *(type(argument) for argument in arguments))
         code = function(self._cluster, *arguments)
         if code:
@@ -127,7 +127,7 @@ class _Library:
     """The shared library inside the wheel."""
 
     def __init__(self) -> None:
-        # The package loads the library with its dependencies, whose names the wheel has changed; after that the same file can be opened.
+        # The import of the package loads the library's dependencies, which have other names in the wheel. Then ctypes can open the file.
         package = importlib.util.find_spec("confluent_kafka")
         if package is None or package.origin is None:
             raise MockClusterError("the mock cluster needs confluent-kafka: pip install 'kafka-sluice[demo]'")
@@ -139,7 +139,7 @@ class _Library:
         self._library = ctypes.CDLL(str(found[0]))
 
     def function(self, name: str, result: object, *arguments: object) -> "ctypes._NamedFuncPointer":
-        """Return a C function with its types set."""
+        """Return a C function with argument and result types."""
         try:
             function = self._library[name]
         except AttributeError as error:

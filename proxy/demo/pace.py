@@ -1,16 +1,16 @@
-"""The offered load: when a client wants to send its next request, equal for the real client and the model."""
+"""The offered load: the time of the next request, the same for the real client and the model."""
 
 from typing import Final
 
 BACKLOG_MS: Final = 100
-"""A client that was kept waiting makes up for this much of it at most; the rest of its load is given up."""
+"""Maximum backlog in ms: a throttled client sends at most this much of its delayed load later, and drops the rest."""
 
 
 class Pace:
-    """A request every `interval_ms`.
+    """Offers a request every `interval_ms`.
 
     Attributes:
-        due_ms: when the next request is wanted.
+        due_ms: time of the next request.
     """
 
     def __init__(self, interval_ms: int, start_ms: int) -> None:
@@ -18,5 +18,5 @@ class Pace:
         self.due_ms = start_ms
 
     def done(self, now_ms: int) -> None:
-        """Note that a request went out at `now_ms`."""
+        """Record that a request was sent at `now_ms`."""
         self.due_ms = max(self.due_ms + self.interval_ms, now_ms - BACKLOG_MS)

@@ -1,7 +1,7 @@
-"""The picture of a run: one panel for each client, all on one scale. SVG by hand, since it is text.
+"""The picture of a run in SVG: one panel for each client, all with one time scale.
 
-It carries its own background and follows the reader's light or dark colour scheme. Colours keep their distance from each other for
-colour-blind eyes too, and nothing is shown by colour alone: the bound is dashed, the model is a line, what was measured is an area.
+It has its own background, and follows the reader's light or dark colour scheme. Colour-blind readers can distinguish its colours, and no
+information is in colour alone: the bound is dashed, the model is a line, the measurement is an area.
 """
 
 import math
@@ -54,13 +54,13 @@ STYLE: Final = """
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn of one client; panels of the same unit have the same scale.
+    """The data of one client's panel; panels of the same unit have the same scale.
 
     Attributes:
-        unit: of the rates.
-        wants: what it would like, in words.
-        measured, predicted: one value for each second.
-        mean: (second, mean over the ten seconds before it).
+        unit: unit of the rates.
+        wants: description of the offered load.
+        measured, predicted: rate in each second.
+        mean: second, and mean rate of the ten seconds before it.
     """
 
     name: str
@@ -76,27 +76,27 @@ class Panel:
 
 
 class Scale:
-    """From seconds and rates to points inside a plot."""
+    """Converts seconds and rates to coordinates inside a plot."""
 
     def __init__(self, seconds: int, top: float) -> None:
         self.seconds = seconds
         self.top = top
 
     def x(self, second: float) -> float:
-        """Return how far right."""
+        """Return the horizontal coordinate of a second."""
         return MARGIN_LEFT + second / self.seconds * PLOT_WIDTH
 
     def y(self, rate: float) -> float:
-        """Return how far down, 0 being the top of the plot."""
+        """Return the vertical coordinate of a rate; 0 is the top of the plot."""
         return PLOT_HEIGHT * (1 - rate / self.top)
 
     def rates(self) -> list[float]:
-        """Return the rates with a grid line."""
+        """Return the rates that have a grid line."""
         step = next((step for step in (0.5, 1, 2, 5, 10, 20, 50, 100) if self.top / step <= 4), self.top)
         return [step * at for at in range(math.floor(self.top / step + 1e-9) + 1)]
 
     def ticks(self) -> range:
-        """Return the seconds with a label."""
+        """Return the seconds that have a label."""
         step = next((step for step in SECOND_STEPS if self.seconds / step <= TICKS_MAX), SECOND_STEPS[-1])
         return range(0, self.seconds + 1, step)
 
@@ -127,7 +127,7 @@ def _scale(panels: Sequence[Panel], seconds: int) -> Scale:
 
 
 def describe(panels: Iterable[Panel], seconds: int) -> str:
-    """Return in words what the picture shows."""
+    """Return a text description of the picture."""
     lines = [f"What each client gets through Sluice over {seconds} seconds, beside what Kafka's quota arithmetic predicts."]
     for panel in panels:
         bound = "no quota" if panel.bound is None else f"a quota of {panel.bound:g} {panel.unit}"
@@ -217,7 +217,7 @@ def _foot(height: int) -> list[str]:
 
 
 def _area(values: Sequence[float], scale: Scale) -> str:
-    """One bar for each second, with a hairline between them."""
+    """Return the path of one bar for each second, with a gap between them."""
     base = scale.y(0)
     gap = 0.6
     return "".join(

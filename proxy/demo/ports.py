@@ -1,19 +1,19 @@
-"""Free ports for a proxy that needs them before it starts."""
+"""Finds free ports for a proxy that needs their numbers before it starts."""
 
 import random
 import socket
 from typing import Final
 
 FIRST_PORT: Final = 12_000
-LAST_PORT: Final = 32_000  # below what the kernel hands to outgoing connections
+LAST_PORT: Final = 32_000  # below the kernel's range for outgoing connections
 TRIES: Final = 1_000
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` neighbouring ports without a listener at 127.0.0.1.
+    """Return the first of `count` consecutive ports without a listener at 127.0.0.1.
 
     Raises:
-        OSError: none were found.
+        OSError: there are no such ports.
     """
     dice = random.SystemRandom()
     for _ in range(TRIES):

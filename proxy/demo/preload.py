@@ -1,4 +1,4 @@
-"""Fills a topic before the run, directly at the brokers."""
+"""Writes records to a topic before the run, directly to the brokers."""
 
 from proxy.demo.children import DemoError
 from proxy.demo.clients.cast import PRELOADED_PARTITION_BYTES
@@ -7,10 +7,10 @@ FLUSH_SECONDS = 20
 
 
 def preload(bootstrap: str, topic: str, partitions: int, record_bytes: int) -> None:
-    """Fill every partition with records that are a batch of their own.
+    """Fill every partition with records of `record_bytes`, each in a separate batch.
 
     Raises:
-        DemoError: not all were stored.
+        DemoError: the brokers did not store all records.
     """
     from confluent_kafka import Producer
 

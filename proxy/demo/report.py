@@ -1,4 +1,4 @@
-"""The progress that a client of the demo reports on stdout, a line for each record."""
+"""The progress report of a client on stdout: a line for each record."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ READY = "ready"
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a client."""
+    """The parameters of a client."""
 
     bootstrap: str
     topic: str
@@ -26,30 +26,30 @@ class Stage(Protocol):
     """The channel between a client and the demo."""
 
     def wait_for_go(self) -> int:
-        """Say "ready", wait until all are, and return the time in ms."""
+        """Report "ready", wait for the start of all clients, and return the start time in monotonic ms."""
 
     def passed(self, size: int) -> None:
-        """Say that a record of `size` bytes was acknowledged, or read."""
+        """Report that a record of `size` bytes was acknowledged or read."""
 
 
 Errand = Callable[[Task, Stage], None]
 
 
 class PipeStage:
-    """A stage over the process's stdin and stdout. A line is "time in ms, bytes so far"; the clock is the machine's monotonic one."""
+    """A stage over stdin and stdout. A line has the time in monotonic ms and the total of bytes."""
 
     def __init__(self) -> None:
         self._total = 0
 
     def wait_for_go(self) -> int:
-        """Say "ready" and wait for a line."""
+        """Report "ready", and wait for the line with the start time."""
         self._say(READY)
         if not sys.stdin.readline():
-            sys.exit(1)  # the demo is gone
+            sys.exit(1)  # the demo has ended
         return now_ms()
 
     def passed(self, size: int) -> None:
-        """Say when, and how much so far."""
+        """Write a line with the time and the new total."""
         self._total += size
         self._say(f"{now_ms()} {self._total}")
 

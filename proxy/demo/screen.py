@@ -1,4 +1,4 @@
-"""The output of the demo: redrawn in place on a terminal, a few lines elsewhere."""
+"""The output of the demo: redrawn in place on a terminal, otherwise a few lines."""
 
 import shutil
 import sys
@@ -21,7 +21,7 @@ _HEAD: Final = f"  {'client':<8} {'library':<16} {'wants':>11} {'quota':>6} {'no
 
 @dataclass(frozen=True)
 class Row:
-    """One client at one moment; rates per second."""
+    """The figures of one client at one time; rates are per second."""
 
     role: Role
     rate: float
@@ -45,7 +45,7 @@ class Screen:
         sys.stdout.flush()
 
     def show(self, rows: Sequence[Row], elapsed_s: int, seconds: int) -> None:
-        """Show how things stand."""
+        """Show the figures of all clients after `elapsed_s` of `seconds`."""
         if self.is_terminal:
             self._draw(rows, elapsed_s, seconds)
         elif elapsed_s % QUIET_LINE_SECONDS == 0 and elapsed_s:
@@ -73,12 +73,12 @@ class Screen:
         return f"  {role.name:<8} {role.library:<16} {figures}  {bars:<{seconds}}{held}"
 
     def verdict(self, judgement: Judgement) -> None:
-        """Write the line of one client."""
+        """Write the result of one client."""
         word = self._word(is_good=judgement.is_good)
         self.say(f"  {judgement.role.name:<8} {judged(judgement)}  {word}{'' if judgement.is_good else ': ' + '; '.join(judgement.faults)}")
 
     def proof(self, proof: Proof) -> None:
-        """Write what the pipeline says of the whole run."""
+        """Write the result of the pipeline's validation of the run."""
         self.say(f"  {proof.line}  {self._word(is_good=proof.is_good)}")
 
     def _word(self, *, is_good: bool) -> str:
@@ -87,7 +87,7 @@ class Screen:
 
 
 def judged(judgement: Judgement) -> str:
-    """Return bound and measurement of one client in words."""
+    """Return a text with bound and measurement of one client."""
     role, unit = judgement.role, judgement.role.unit
     measured = f"measured {unit.amount_of(judgement.passed)} {unit.amount} in {judgement.elapsed_s:.1f} s"
     last = f"last 10 s {_rate(role, judgement.last_rate)}"
@@ -111,7 +111,7 @@ def _held(row: Row) -> str:
 
 
 def introduction(brokers: int, seconds: int) -> list[str]:
-    """Return what is about to be seen, in plain words."""
+    """Return a description of the run."""
     return [
         f"Sluice demo, {seconds} s: four Kafka clients -> Sluice (2 workers) -> {brokers} brokers (librdkafka's mock cluster, here).",
         "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
@@ -122,7 +122,7 @@ def introduction(brokers: int, seconds: int) -> list[str]:
 
 
 def rule() -> str:
-    """Return what "ok" means."""
+    """Return the conditions of "ok"."""
     return (
         f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
         f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),\n"
@@ -132,7 +132,7 @@ def rule() -> str:
 
 
 def spark(values: Sequence[float], peak: float) -> str:
-    """Return a bar of text for each value; what is not nothing is seen."""
+    """Return a bar character for each value; every value above 0 is visible."""
     top = len(BARS) - 1
     return "".join(BARS[0 if value <= 0 else max(1, min(top, round(value / peak * top)))] for value in values)
 

@@ -1,4 +1,4 @@
-"""The clients of the demo: four clients and a stream of new connections, their offered load and their quotas."""
+"""The clients of the demo: their offered load and their quotas."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from proxy.demo.clients.visitors import VISITORS_ADDRESS, visitors
 from proxy.demo.report import Errand
 
 BURST_SECONDS: Final = 10
-"""Kafka's quota window: 11 samples of one second, of which the newest has just begun. So much may pass at once."""
+"""Seconds of quota that may pass at once: Kafka's quota window has 11 samples of one second, and the newest has just begun."""
 
 QUOTA_KEYS: Final = {
     "Produce": "producer_byte_rate",
@@ -20,24 +20,24 @@ QUOTA_KEYS: Final = {
 }
 
 PRELOADED_PARTITION_BYTES: Final = 4_000_000
-"""Below the 5 MiB after which the mock drops a partition's oldest records."""
+"""Size of a preloaded partition, below the 5 MiB at which the mock drops the oldest records."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """One client, or the stream of new connections.
+    """A client of the demo, or the stream of new connections.
 
     Attributes:
-        name: its client-id, and the name of its topic.
-        title: what it does, for people.
-        library: the Kafka client it is written with.
+        name: client-id, and name of the topic.
+        title: description for the reader of the output.
+        library: Kafka client library.
         quota_type: "Produce", "Fetch", "Request" or "Connection".
-        bound: its quota in bytes per second, percent of a thread, or connections per second; None without one.
-        record_bytes: size of each record; every record is a request, or the answer to one.
-        interval_ms: it would like a record, or a connection, this often.
-        node_id: the broker that leads its topic; None: it has no topic.
-        unit: what it is measured in.
-        run: the client itself.
+        bound: quota in bytes per second, percent of a thread, or connections per second; None: no quota.
+        record_bytes: size of each record; every record is one request, or one response.
+        interval_ms: interval of the offered records or connections.
+        node_id: broker that leads the topic; None: there is no topic.
+        unit: unit of the measurements.
+        run: function that runs the client.
     """
 
     name: str
@@ -53,28 +53,28 @@ class Role:
 
     @property
     def quota_key(self) -> str:
-        """What its quota is called."""
+        """Kafka's key of the quota."""
         return QUOTA_KEYS[self.quota_type]
 
     @property
     def is_charged_by_sluice(self) -> bool:
-        """Whether what a request costs is known to Sluice alone, which estimates it."""
+        """Whether only Sluice knows the cost of a request, which it estimates."""
         return self.quota_type == "Request"
 
     @property
     def amount(self) -> float:
-        """What one request counts; as far as the client can know."""
+        """Amount that one request counts against the quota, as far as the client knows."""
         return self.record_bytes if self.unit is BYTES else 1
 
     @property
     def wants(self) -> str:
-        """What it would like, in words."""
+        """Description of the offered load."""
         if self.is_charged_by_sluice:
             return f"{1_000 // self.interval_ms} req/s"
         return f"{self.unit.rate_of(self.amount * 1_000 / self.interval_ms)} {self.unit.rate}"
 
     def partitions(self, seconds: int) -> int:
-        """How many partitions its topic needs: a consumer must find enough to read."""
+        """Return the number of partitions of the topic: enough for the records that a consumer reads in `seconds`."""
         if self.quota_type != "Fetch" or self.bound is None:
             return 1
         return math.ceil(self.bound * (seconds + BURST_SECONDS + 5) / PRELOADED_PARTITION_BYTES)
@@ -90,12 +90,12 @@ ROLES: Final = (
 
 
 def role_named(name: str) -> Role:
-    """Return the role of that name."""
+    """Return the role with a name."""
     return next(role for role in ROLES if role.name == name)
 
 
 def quota_file() -> str:
-    """Return quotas.toml for the cast."""
+    """Return the text of quotas.toml with the quotas of all roles."""
     return "\n".join(f"[[quota]]\n{_entity(role)}\n{role.quota_key} = {role.bound}\n" for role in ROLES if role.bound is not None)
 
 

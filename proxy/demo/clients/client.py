@@ -1,4 +1,4 @@
-"""One client as a process: `python -m proxy.demo.clients.client NAME BOOTSTRAP PARTITIONS SECONDS`, started by the demo."""
+"""The process of a client: `python -m proxy.demo.clients.client NAME BOOTSTRAP PARTITIONS SECONDS`, started by the demo."""
 
 import sys
 
@@ -7,7 +7,7 @@ from proxy.demo.report import PipeStage, Task
 
 
 def main() -> None:
-    """Play one role and leave."""
+    """Run the client of one role to its end."""
     name, bootstrap, partitions, seconds = sys.argv[1:]
     role = role_named(name)
     role.run(Task(bootstrap, role.name, int(partitions), role.record_bytes, role.interval_ms, int(seconds)), PipeStage())

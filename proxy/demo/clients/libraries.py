@@ -1,6 +1,6 @@
-"""The clients, each with an unmodified Kafka library; they do not depend on the proxy.
+"""The clients, each with an unmodified Kafka library. They do not depend on the proxy.
 
-A client counts a record when its library says that it was acknowledged, or hands it over.
+A client counts a record when its library reports the acknowledgement, or returns the record.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ FLUSH_SECONDS: Final = 8.0
 
 
 def confluent_producer(task: Task, stage: Stage) -> None:
-    """Produce with confluent-kafka (librdkafka); up to five records under way, each a request of its own."""
+    """Produce with confluent-kafka (librdkafka); at most five requests in flight, with one record each."""
     from confluent_kafka import Producer
 
     settings = {"bootstrap.servers": task.bootstrap, "client.id": task.topic, "linger.ms": 0, "batch.num.messages": 1, "log_level": 0}
@@ -47,7 +47,7 @@ def confluent_producer(task: Task, stage: Stage) -> None:
 
 
 def kafka_python_producer(task: Task, stage: Stage) -> None:
-    """Produce with kafka-python; up to five records under way, each a request of its own."""
+    """Produce with kafka-python; at most five requests in flight, with one record each."""
     from kafka import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=task.bootstrap, client_id=task.topic, linger_ms=0, batch_size=0)
@@ -76,7 +76,7 @@ def kafka_python_producer(task: Task, stage: Stage) -> None:
 
 
 def aiokafka_consumer(task: Task, stage: Stage) -> None:
-    """Consume with aiokafka, from the beginning, a record per answer."""
+    """Consume with aiokafka from the beginning, one record in each response."""
     asyncio.run(_consume(task, stage))
 
 

@@ -1,4 +1,4 @@
-"""A stream of new connections from one address, one after the other. Each sends one request and closes."""
+"""A stream of new connections from one address. Each connection sends one request and closes."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,13 @@ from proxy.demo.pace import Pace
 from proxy.demo.report import Stage, Task
 
 VISITORS_ADDRESS: Final = "127.0.0.2"
-"""All else comes from 127.0.0.1."""
+"""Source address of the stream; all other clients use 127.0.0.1."""
 API_VERSIONS_V0: Final = bytes.fromhex("0000000a 0012 0000 00000001 0000")
 ANSWER_SECONDS: Final = 8.0
 
 
 def visitors(task: Task, stage: Stage) -> None:
-    """Open connections as often as wanted, whatever became of those before; one counts when it is answered."""
+    """Open a connection at each interval, independent of earlier ones; a connection counts when its request gets a response."""
     asyncio.run(_come(task, stage))
 
 
@@ -35,7 +35,7 @@ async def _come(task: Task, stage: Stage) -> None:
 
 
 async def _visit(host: str, port: int, stage: Stage) -> None:
-    """One connection; who was turned away is held for a while and then closed without a word."""
+    """Open one connection. Sluice holds a connection above the quota for a while, and then closes it without a response."""
     with contextlib.suppress(OSError, EOFError, TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, local_addr=(VISITORS_ADDRESS, 0))

@@ -1,1 +1,1 @@
-"""Judges whether the clients of the demo kept their quotas."""
+"""Evaluates whether the clients of the demo kept their quotas."""

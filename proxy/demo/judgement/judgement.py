@@ -1,4 +1,4 @@
-"""Judges whether each client kept its quota, from the figures that the demo prints."""
+"""Evaluates whether each client kept its quota, from the figures that the demo prints."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,26 +10,26 @@ from proxy.demo.series import SPAN_MS, Series
 
 LAST_SPAN_RATIO_MAX: Final = 1.15
 LAST_REQUEST_SPAN_RATIO_MAX: Final = 1.25
-"""Of request time, which is known when it is used up only, and for which no client waits longer than a window."""
+"""Tolerance for request time: it is known only after it is used, and no client waits longer than a window for it."""
 MODEL_DISTANCE_MAX: Final = 0.1
-"""Of connections: who is turned away gets no verdict that could be worked out again, so their number is compared."""
+"""Tolerance for connections: a refused connection has no verdict to recompute, so their number is compared with the model."""
 SEEN_SHARE_MIN: Final = 0.9
-"""Sluice keeps the last few verdicts of a group only: on a machine that is busy for a moment some are gone before they were looked at."""
+"""Minimum share of verdicts that are read: Sluice keeps a group's last few only, so on a busy machine some are dropped before a read."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one client.
+    """The evaluation of one client.
 
     Attributes:
-        passed: all that passed: what Sluice counted or what the client did, whichever is more.
-        predicted: what Kafka's arithmetic lets pass, second by second, of the load that was offered.
-        allowed: the most that may pass: bound x (elapsed + 10 s) + one request. None without a quota.
+        passed: amount that passed: the larger of Sluice's count and the client's.
+        predicted: amount that passes in each second, by Kafka's arithmetic for the offered load.
+        allowed: maximum amount that may pass: bound x (elapsed + 10 s) + one request; None: no quota.
         last_rate: amount per second in the last ten seconds.
-        verdicts, equal: how often Sluice said "wait" and was heard, and how often working it out again gave the same milliseconds.
-        unseen: how often it said so while it was not watched.
-        turned_away: connections that came too early.
-        faults: what is wrong, in words; none is good.
+        verdicts, equal: number of throttles that were read from Sluice, and of those with an equal recomputed throttle time in ms.
+        unseen: number of throttles that Sluice dropped before they were read.
+        turned_away: number of refused connections.
+        faults: descriptions of failed checks; empty: all passed.
     """
 
     role: Role
@@ -46,12 +46,12 @@ class Judgement:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether all checks passed."""
         return not self.faults
 
 
 def measured(role: Role, client: Series, group: GroupSeen) -> Series:
-    """Return what passed when: as the client says, or, where only Sluice knows what a request costs, as Sluice does."""
+    """Return the amounts over time: the client's count, or Sluice's if only Sluice knows the cost of a request."""
     if not role.is_charged_by_sluice:
         return client
     group.series.start_ms = client.start_ms
@@ -59,7 +59,7 @@ def measured(role: Role, client: Series, group: GroupSeen) -> Series:
 
 
 def judge(role: Role, client: Series, group: GroupSeen, seconds: int) -> Judgement:
-    """Judge one client of a run of `seconds`; `client` is what it said itself."""
+    """Evaluate one client of a run of `seconds`; `client` is the client's own count, `group` Sluice's."""
     series = measured(role, client, group)
     elapsed_s = max((series.last_ms - series.start_ms) / 1_000, float(seconds))
     passed = max(group.recorded, series.total)

@@ -1,7 +1,7 @@
-"""Predicts what passes: Kafka's arithmetic for the load that a client offers, without a network, a proxy or a clock.
+"""Predicts the amount that passes: Kafka's arithmetic for an offered load, without a network, a proxy or a clock.
 
-A broker that mutes is a small loop: a request arrives, it is recorded, and the channel is not read while the throttle time lasts. A
-fetch above the quota is answered empty and taken back from the record, as if it had not been made.
+A broker that mutes is a loop: a request arrives, it is recorded, and the channel is not read for the throttle time. A fetch above the
+quota gets an empty response, and its record is removed.
 """
 
 from proxy.demo.pace import Pace
@@ -10,18 +10,18 @@ from quota.groups.group import QuotaGroup
 
 SAMPLES, WINDOW_MS = 11, 1_000
 REQUEST_THROTTLE_MS_MAX = WINDOW_MS
-"""No client waits longer than a window for request time, in Kafka as here."""
+"""Maximum throttle time for request time: one window, as in Kafka."""
 
 
 def predict(quota_type: str, bound: float | None, amount: float, interval_ms: int, seconds: int) -> list[float]:
-    """Return what passes in each second.
+    """Return the amount that passes in each second.
 
     Args:
         quota_type: "Produce", "Fetch", "Request" or "Connection".
-        bound: how much per second; None without a quota.
-        amount: what the quota counts for one request.
-        interval_ms: a request is wanted this often.
-        seconds: how long.
+        bound: quota in units per second; None: no quota.
+        amount: units that one request counts.
+        interval_ms: interval of the offered requests.
+        seconds: duration of the run.
     """
     if quota_type == "Connection" and bound is not None:
         return _predict_connections(int(bound), interval_ms, seconds)
@@ -42,7 +42,7 @@ def predict(quota_type: str, bound: float | None, amount: float, interval_ms: in
 
 
 def _predict_connections(bound: int, interval_ms: int, seconds: int) -> list[float]:
-    """Who comes too early is turned away, and does not count."""
+    """Return the accepted connections in each second; a refused connection does not count."""
     rate = ConnectionRate(bound, SAMPLES, WINDOW_MS)
     passed = [0.0] * seconds
     for now_ms in range(0, seconds * 1_000, interval_ms):

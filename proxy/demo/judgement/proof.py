@@ -1,4 +1,4 @@
-"""The pipeline's verdict on the demo's own run: `sluice meter validate` over what Sluice metered."""
+"""The validation of the run by the pipeline: `sluice meter validate` of the demo's metering files."""
 
 import subprocess
 import sys
@@ -9,14 +9,14 @@ VALIDATE_SECONDS: Final = 120
 
 
 class Proof(NamedTuple):
-    """The result of the validator."""
+    """The result of the validation."""
 
     line: str
     is_good: bool
 
 
 def prove(metering: Path) -> Proof:
-    """Work every metered decision out again, in a process of its own, as an operator would."""
+    """Recompute every metered decision in a separate process, by the command that operators use."""
     command = [sys.executable, "-m", "sluice_cli", "meter", "validate", "--in", str(metering)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VALIDATE_SECONDS)  # noqa: S603 - our own

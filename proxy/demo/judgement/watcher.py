@@ -1,4 +1,4 @@
-"""Reads /quotas and /connections a few times a second and keeps every verdict of Sluice."""
+"""Reads /quotas and /connections several times a second, and keeps every verdict of Sluice."""
 
 import http.client
 import json
@@ -13,13 +13,13 @@ from proxy.demo.series import Series
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
 LOOK_SECONDS: Final = 0.05
-"""A group keeps its last 16 verdicts; no client of the demo earns so many in this time."""
+"""Interval of the reads. A group keeps its last 16 verdicts, and no client of the demo gets as many in this time."""
 
 _TURNED_AWAY: Final = re.compile(r'^kafka_sluice_closes_total\{reason="ip_connection_rate(?:_unheld)?"\} (\S+)', re.MULTILINE)
 
 
 class VerdictSeen(NamedTuple):
-    """A verdict as /quotas shows it."""
+    """A verdict on /quotas."""
 
     time_ms: int
     observed: float
@@ -28,7 +28,7 @@ class VerdictSeen(NamedTuple):
     throttle_ms: int
 
     def is_right(self, quota_type: str) -> bool:
-        """Whether working it out again gives the same."""
+        """Whether the recomputed throttle time is equal."""
         throttle_ms = narrow_to_int32(throttle_time_ms(self.observed, self.bound, self.window_ms))
         return self.throttle_ms == (min(throttle_ms, REQUEST_THROTTLE_MS_MAX) if quota_type == "Request" else throttle_ms)
 
@@ -38,8 +38,8 @@ class GroupSeen:
     """The figures of one group from /quotas, or of one address from /connections.
 
     Attributes:
-        held_now: connections that came too early and wait, unread, to be closed.
-        turned_away: connections that were closed for that.
+        held_now: number of connections above the quota that Sluice holds before it closes them.
+        turned_away: number of connections that were closed for this reason.
     """
 
     quota_type: str = ""
@@ -55,16 +55,16 @@ class GroupSeen:
 
     @property
     def equal(self) -> int:
-        """How many verdicts give the same when worked out again."""
+        """Number of verdicts with an equal recomputed throttle time."""
         return sum(verdict.is_right(self.quota_type) for verdict in self.verdicts)
 
     @property
     def unseen(self) -> int:
-        """How many decisions were dropped before they were read."""
+        """Number of verdicts that Sluice dropped before they were read."""
         return self.throttle_count - len(self.verdicts)
 
     def take_in(self, row: dict[str, Any]) -> None:
-        """Learn from one look."""
+        """Update the figures from one row of a page."""
         fresh = row["throttle_count"] - self.throttle_count
         shown = row["verdicts"][-fresh:] if fresh > 0 else []
         self.verdicts += [
@@ -79,7 +79,7 @@ class GroupSeen:
 
 
 class Watcher:
-    """Groups by (client-id or address, quota type), from construction on; a context manager: looks inside the block."""
+    """The groups by client-id or address and quota type. A context manager that reads the pages periodically inside the block."""
 
     def __init__(self, admin_port: int) -> None:
         self._admin_port = admin_port
@@ -88,12 +88,12 @@ class Watcher:
         self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
 
     def of(self, name: str, quota_type: str) -> GroupSeen:
-        """Return what is known of a client's group, or of an address, on the broker where it counted most."""
+        """Return the figures of a client's group or of an address, at the broker with the largest count."""
         found = [group for (_, *key), group in tuple(self._groups.items()) if key == [name, quota_type]]
         return max(found, key=lambda group: group.recorded, default=GroupSeen())
 
     def look(self) -> None:
-        """Ask once.
+        """Read the pages once.
 
         Raises:
             OSError: Sluice does not answer.
@@ -112,7 +112,7 @@ class Watcher:
             door.bound, door.held_now = row["bound"], page["held"]
 
     def look_at_closes(self) -> None:
-        """Read once how many connections were refused; only the stream of new connections has refusals.
+        """Read the number of refused connections once; only the stream of new connections has refusals.
 
         Raises:
             OSError: Sluice does not answer.
@@ -136,14 +136,14 @@ class Watcher:
             try:
                 self.look()
             except OSError:
-                return  # who waits for the proxy's process says what happened
+                return  # the demo reports the end of the proxy's process
 
 
 def ask(port: int, path: str) -> tuple[int, bytes]:
-    """Return status and body of a page of the admin port.
+    """Return HTTP status and body of a page of the admin port.
 
     Raises:
-        OSError: it does not answer.
+        OSError: the port does not respond.
     """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
