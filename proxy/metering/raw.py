@@ -20,10 +20,10 @@ DTYPE: Final = np.dtype(
     ]
 )
 NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "3"})
-"""One row for each batch in the meter's encoding: a hundred times smaller than single decisions where many are alike. The
-version is raised whenever words or records change their meaning."""
+"""Schema of a segment, with the version of its encoding. One row is one batch in the meter's encoding, which is a hundred times smaller
+than single decisions if many are equal. The version is raised when words or records change their meaning."""
 READABLE: Final = (NOTED, NOTED.with_metadata({"sluice.noted": "2"}))
-"""Before version 3 there was no usage of other processes."""
+"""Schemas that can be read. Segments before version 3 have no usage of other processes."""
 
 
 class Noted(NamedTuple):

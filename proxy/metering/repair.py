@@ -1,4 +1,4 @@
-"""Repairs what a killed proxy left: segments are converted, temporary files are removed."""
+"""Repairs the files of a killed proxy: converts its segments, and removes its temporary files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def repair(directory: Path) -> Repaired:
     """Convert the segments of proxies that do not run.
 
     Raises:
-        OSError: a directory cannot be read, and nothing was done; or the disk fails, and the remaining segments stay.
+        OSError: a directory cannot be read, and nothing was done; or the disk failed, and the remaining segments stay.
     """
     check_readable(directory)
     done = Repaired()
@@ -60,7 +60,7 @@ def _convert(directory: Path, file_set: str, done: Repaired) -> None:
         path = convert(directory, file_set)
     except OSError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever stands in one segment, the others are converted
+    except Exception as error:  # noqa: BLE001 - an unreadable segment must not prevent the conversion of the others
         done.problems.append(f"{directory / SEGMENTS / file_set}: {type(error).__name__}: {error}; it stays as it is")
         return
     if path is None:

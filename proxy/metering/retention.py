@@ -1,6 +1,6 @@
-"""How long files are kept: the oldest file sets go first, whole, and a ledger says which went.
+"""Retention of metering files: removes the oldest file sets as a whole, and records them in a ledger.
 
-A file set ends to exist with its manifest; its files are removed afterwards, so that no reader meets half of one.
+The manifest is removed first, and then the files: a file set without a manifest does not exist for readers, so none reads a part of it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from proxy.base.files import TEMPORARY, make_directory, put_bytes, remove
 from proxy.metering.locks import changing
 
 DISK_TROUBLE: Final = 1
-"""Exit code of the converting child when the disk did not take what it wrote."""
+"""Exit code of the converting child process after a failed write to the disk."""
 GOING: Final = "going"
-"""In the ledger: the file sets that it entered last, manifest and files of each."""
+"""Key of the ledger: the file sets that were entered last, with manifest and files of each."""
 RUNS_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What may be kept; None: everything."""
+    """Limits of age and size; None: no limit."""
 
     bytes_max: int | None = None
     age_ms_max: int | None = None
@@ -37,11 +37,11 @@ class Retention:
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is ever removed."""
+        """Whether there is a limit."""
         return self.bytes_max is not None or self.age_ms_max is not None
 
     def as_fact(self) -> dict[str, Any]:
-        """The settings as the converting child reads them."""
+        """Return the settings in the form that the converting child process reads."""
         return {"proxy_id": self.proxy_id, "bytes_max": self.bytes_max, "age_ms_max": self.age_ms_max}
 
 
@@ -56,7 +56,7 @@ class _Set:
 
 
 def apply_retention(directory: Path, proxy_id: str, retention: Retention) -> int:
-    """Remove the file sets of one proxy that are too old or too much; return how many went."""
+    """Remove the oldest file sets of one proxy that exceed a limit; return their number."""
     if not retention.is_limited:
         return 0
     with changing(directory):
@@ -90,7 +90,7 @@ def _sets(directory: Path, proxy_id: str) -> Iterator[_Set]:
 
 
 def _set(path: Path) -> _Set | None:
-    """Return what a manifest names; None: nothing, and that is not ours to judge: `sluice meter verify-manifests` names it."""
+    """Return the file set of a manifest; None: the manifest is invalid, which `sluice meter verify-manifests` reports."""
     with contextlib.suppress(OSError, msgspec.DecodeError, KeyError, TypeError):
         fields = msgspec.json.decode(path.read_bytes())
         if fields["kind"] == KIND:
@@ -99,7 +99,7 @@ def _set(path: Path) -> _Set | None:
 
 
 def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> None:
-    """Say in the ledger what goes, before it goes: what was removed on purpose is not missing."""
+    """Enter file sets in the ledger before their removal, so that no check reports them as missing."""
     path = _ledger_path(directory, proxy_id)
     runs: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(KeyError, TypeError):
@@ -131,10 +131,10 @@ def _ledger(path: Path) -> dict[str, Any]:
 
 
 def _finish(directory: Path, proxy_id: str) -> None:
-    """Remove what the last time was to remove, and may have been killed over."""
+    """Complete a removal that was interrupted."""
     with contextlib.suppress(TypeError, ValueError):
         for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(GOING, ()):
-            one = _set(directory / manifest)  # a user may have been forgotten since: then its files have other names
+            one = _set(directory / manifest)  # files have other names if a user was forgotten since
             files += [] if one is None else [entry["path"] for entry in one.fields["files"]]
             _take_away(directory, directory / manifest, [directory / path for path in files])
 
@@ -146,7 +146,7 @@ def _take_away(directory: Path, manifest: Path, files: list[Path]) -> None:
 
 
 def _remove_empty(place: Path, directory: Path) -> None:
-    """Remove directories that hold nothing any more, up to the table's."""
+    """Remove empty directories, up to that of the table."""
     while place not in (directory, directory / SEGMENTS) and place.parent != directory:
         try:
             place.rmdir()

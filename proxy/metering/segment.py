@@ -1,6 +1,6 @@
-"""A segment: what a crash leaves whole up to the last flush. Batches as an Arrow stream, facts as lines beside it.
+"""A segment: an Arrow stream of batches and a file with lines of facts. After a crash both are complete up to the last flush.
 
-Batches stand there as the loop noted them. To take them apart is the converter's work: the writer shares the interpreter with the loop.
+Batches have the encoding of the meter. The converter decodes them, since the writer shares the interpreter with the event loop.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from proxy.metering.raw import NOTED, READABLE, Noted
 _encode = msgspec.json.Encoder().encode
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
 _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
-"""How an Arrow stream ends."""
+"""The end of an Arrow stream."""
 FIRST_SEQ: Final = b"first_seq"
 _OFFSETS: Final = Struct("<ii")
 _SAID_AGAIN: Final = frozenset({"run", "state", "group", "bound", "client"})
-"""What every segment says that needs it: nothing of it is lost with one."""
+"""Kinds of facts that each segment repeats as needed, so the loss of a segment loses none of them."""
 
 
 def _begin() -> bytes:
@@ -40,11 +40,11 @@ def _begin() -> bytes:
 
 
 _BEGIN: Final = _begin()
-"""How an Arrow stream with our columns begins."""
+"""The beginning of an Arrow stream with the columns of a segment."""
 
 
 def _message(batch: Batch) -> memoryview:
-    """Return a batch as it stands in a stream. Arrow compresses into memory of its own, and the interpreter is free meanwhile."""
+    """Return the message of a batch in the stream. Arrow releases the interpreter lock while it compresses into its own memory."""
     sink = pa.BufferOutputStream()
     row = pa.RecordBatch.from_arrays([_alone(data) for data in (batch.words, batch.records)], schema=NOTED)
     pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).write_batch(row, custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
@@ -52,12 +52,12 @@ def _message(batch: Batch) -> memoryview:
 
 
 def _alone(data: bytes) -> pa.Array:
-    """A column of one row, nothing copied. `pa.array` would load pandas, where it is installed, into the proxy."""
+    """Return a column of one row without a copy. `pa.array` would load pandas into the proxy if it is installed."""
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(_OFFSETS.pack(0, len(data))), pa.py_buffer(data)])
 
 
 class _Appender:
-    """A file that grows by whole steps: what is written lasts from `keep` on, which a failure goes back to."""
+    """A file that grows in complete steps: `keep` ends a step, and after a failure `cut` truncates the file to the last one."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -76,7 +76,7 @@ class _Appender:
         self._kept = self.bytes
 
     def cut(self) -> None:
-        """Go back to what was kept, so that nothing is there twice when it is written again elsewhere."""
+        """Truncate to the end of the last step, so that data which is written again elsewhere is not there twice."""
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, self._kept)
 
@@ -93,10 +93,10 @@ class SegmentWriter:
     """Appends batches to the two files of one segment.
 
     Args:
-        header: whose it is. A segment is there with it or not at all: one without an owner would not say how far its process had come.
+        header: facts that identify the run. The file appears together with its header, since a segment has to name its process.
 
     Raises, from every method:
-        OSError: the disk is full or gone; the segment holds what was written before.
+        OSError: the disk is full or fails; the segment has everything written before.
     """
 
     def __init__(self, file_set: Path, header: list[Fact]) -> None:
@@ -110,7 +110,7 @@ class SegmentWriter:
         temporary = path.with_name(TEMPORARY + path.name)
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        remove(temporary)  # of a process that died here
+        remove(temporary)  # left by a process that died at this point
         self._facts = _Appender(temporary)
         try:
             self.write(header)
@@ -124,7 +124,7 @@ class SegmentWriter:
         self._raw.keep()
 
     def write(self, facts: list[Fact], batch: Batch | None = None) -> None:
-        """Append `facts`, then the decisions of the batch that they explain: all of them or, with an error, none."""
+        """Append `facts`, then the batch with the decisions that need them: all or, with an error, none."""
         files = [file for file in (self._facts, self._raw) if file is not None]
         try:
             if facts:
@@ -144,13 +144,13 @@ class SegmentWriter:
         self.is_worth_keeping |= self.decisions > 0 or any(_SAID_AGAIN.isdisjoint(fact) for fact in facts)
 
     def sync(self) -> None:
-        """Make everything written so far last."""
+        """Flush everything written so far to the disk."""
         assert self._raw is not None
         self._facts.sync()
         self._raw.sync()
 
     def close(self) -> None:
-        """End the stream; what cannot be written any more is left out."""
+        """Write the end of the stream and close the files; data that cannot be written is dropped."""
         assert self._raw is not None
         if not self._is_broken:
             with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ class SegmentWriter:
         self._facts.close()
 
     def discard(self) -> None:
-        """Leave no trace."""
+        """Close and remove the files."""
         for file in (self._raw, self._facts):
             if file is not None:
                 file.close()
@@ -169,30 +169,30 @@ class SegmentWriter:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What is left of a segment: whole batches, and whole lines of facts."""
+    """The readable part of a segment: complete batches, and complete lines of facts."""
 
     batches: list[Noted]
     facts: list[Fact]
 
     @property
     def header(self) -> Fact | None:
-        """Whose it is, and when it began: the last word, since a segment that held nothing may have begun anew."""
+        """The last fact with run and start time: an empty segment may have been started again."""
         return next((fact["run"] for fact in reversed(self.facts) if "run" in fact), None)
 
     def facts_of(self, kind: str) -> Iterator[Any]:
-        """The facts of one kind."""
+        """Yield the facts of one kind."""
         return (fact[kind] for fact in self.facts if kind in fact)
 
 
 class OtherVersionError(Exception):
-    """A segment is whole, and was noted in a way that this version does not read."""
+    """A segment is complete, and has an encoding that this version does not read."""
 
 
 def read_segment(file_set: Path) -> Segment:
-    """Read a segment that may end in the middle of anything.
+    """Read a segment that may end at any byte.
 
     Raises:
-        OtherVersionError: another version of Sluice noted it.
+        OtherVersionError: a version of Sluice with another encoding wrote it.
     """
     batches: list[Noted] = []
     raw = file_set.with_name(file_set.name + RAW_SUFFIX)
@@ -216,11 +216,11 @@ def _facts(path: Path) -> Iterator[Fact]:
             try:
                 yield msgspec.json.decode(line, type=dict)
             except msgspec.DecodeError:
-                return  # the line that the crash cut, or none of ours
+                return  # a line that a crash truncated, or not a fact
 
 
 def proxy_of(file_set: Path) -> str | None:
-    """Return whose segment it is; None: it ends before it says so."""
+    """Return the proxy id of a segment; None: the segment ends before it."""
     for fact in _facts(file_set.with_name(file_set.name + FACTS_SUFFIX)):
         with contextlib.suppress(TypeError, KeyError):
             return str(fact["run"]["proxy_id"])
@@ -229,7 +229,7 @@ def proxy_of(file_set: Path) -> str | None:
 
 
 def left_over(directory: Path, proxy_id: str | None = None) -> list[str]:
-    """Return the segments that earlier runs left, in order; only those of one proxy, where it is named: others may still be written."""
+    """Return the segments of earlier runs in order; with `proxy_id` only those of one proxy, since others may still be written."""
     place = directory / SEGMENTS
     found = (path for path in place.glob(f"*{FACTS_SUFFIX}") if path.is_file() and not path.name.startswith(TEMPORARY))
     names = sorted(path.name.removesuffix(FACTS_SUFFIX) for path in found)

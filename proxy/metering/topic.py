@@ -1,8 +1,8 @@
-"""A Kafka topic as a second sink: finished file sets are sent to it, file by file, the manifest last.
+"""A Kafka topic as a second sink: complete file sets are sent to it file by file, with the manifest last.
 
-It has a thread and a loop of its own and talks to the brokers directly, so no quota of ours holds it and nothing meters it. A file set is
-marked when it is made and the mark goes when every part was acknowledged by all replicas: at least once. Who reads drops what comes
-twice: a file set has the number of its first decision in its name.
+The sink has its own thread and event loop. It connects to the brokers directly, so Sluice neither throttles nor meters it. A file set is
+marked when it is written, and the mark is removed when all replicas have acknowledged every part: delivery is at least once. A consumer
+drops duplicates by the name of the file set, which has the number of its first decision.
 """
 
 from __future__ import annotations
@@ -24,33 +24,39 @@ from proxy.metering.marks import marks_of, named_by
 from proxy.telemetry.counters import MeteringCounts
 
 PART_BYTES: Final = 512 * 1024
-"""A broker takes messages of 1 MiB by default."""
+"""Maximum size of a message's value in bytes, below a broker's default limit of 1 MiB."""
 RETRY_S: Final = 5.0
 READS_MAX: Final = 10
-"""So often a manifest is read again while files that it names are gone."""
+"""Maximum number of reads of a manifest while files that it names are missing."""
 REQUEST_TIMEOUT_MS: Final = 15_000
 CLIENT_ID: Final = "sluice-metering"
 
 
 def check_topic_client() -> None:
-    """Raises:
-    StartError: the client that publishes is not installed.
+    """Check that the Kafka client for the topic is installed.
+
+    Raises:
+        StartError: it is not installed.
     """
     try:
-        import aiokafka  # noqa: F401 - only here: who does not publish does not need it
+        import aiokafka  # noqa: F401 - imported here: only a configured topic needs it
     except ModuleNotFoundError as error:
         raise StartError('metering.topic: aiokafka is not installed; run `pip install "kafka-sluice[topic]"`') from error
 
 
 class UnreadableError(Exception):
-    """A file set that cannot be read as it is; one line."""
+    """A file set cannot be read; the text is one line."""
 
 
 class TopicSink:
-    """Publishes file sets in the order in which they were made.
+    """Publishes file sets in the order in which they were written.
 
     Args:
-        client_settings: asked for each connection: how an aiokafka client reaches the brokers.
+        directory: metering directory.
+        proxy_id: proxy with the file sets to publish.
+        topic: name of the topic.
+        client_settings: returns the settings of an aiokafka client; called for each connection.
+        counts: counters that are updated.
         on_problem: called once when publishing fails, and once (None) when it works again; called from the thread.
     """
 
@@ -77,16 +83,16 @@ class TopicSink:
         self._producer: Any = None
 
     def start(self) -> None:
-        """Begin, with what an earlier run left."""
+        """Start the thread, which first publishes marked file sets of earlier runs."""
         self._thread.start()
 
     def notify(self) -> None:
-        """There may be something to publish. From any thread."""
+        """Report that there may be a new file set to publish; may be called on any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wanted.set)
 
     def stop(self, timeout_s: float) -> bool:
-        """Publish what is left, then end; False when that takes longer: the next start goes on."""
+        """Publish the remaining file sets and end the thread; False: that takes longer than `timeout_s`, and the next start continues."""
         self._stopping = True
         self.notify()
         self._thread.join(timeout_s)
@@ -106,7 +112,7 @@ class TopicSink:
             await self._let_go()
 
     async def _publish_all(self) -> bool:
-        """Publish every file set that is marked; False: it failed. One that cannot be read stays marked, and holds up no other."""
+        """Publish every marked file set; False: a send failed. A file set that cannot be read stays marked; the others are published."""
         from aiokafka.errors import KafkaError
 
         problem = None
@@ -141,10 +147,10 @@ class TopicSink:
         self._counts.file_sets_published += bool(contents)
 
     def _contents(self, mark: Path) -> list[tuple[str, bytes]]:
-        """The files of a set, the manifest last; none where retention was faster. This thread may wait for the disk.
+        """Return name and content of the files of a set, the manifest last; empty if retention has removed the set.
 
         Raises:
-            UnreadableError: the manifest is none, or a file that it names is not there.
+            UnreadableError: the manifest is invalid, or a file that it names is missing.
         """
         path = named_by(mark)
         try:
@@ -156,7 +162,7 @@ class TopicSink:
                 files = [(name, data) for name in named if (data := self._read(name)) is not None]
                 if len(files) == len(named):
                     return [*files, (path, manifest)]
-                manifest = self._read(path)  # forgetting a user renames files
+                manifest = self._read(path)  # the removal of a user's names renames files
         except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             raise UnreadableError(f"{path}: not a manifest ({error}), so its file set is not sent; restore it") from error
         raise UnreadableError(f"{path}: names files that are not there, so its file set is not sent; restore them")
@@ -186,7 +192,7 @@ class TopicSink:
 
 
 def parts_of(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield (part header, value) of each message that a file becomes; an empty file is one message."""
+    """Yield part header and value of each message for a file; an empty file has one message."""
     count = max(-(-len(data) // PART_BYTES), 1)
     for number in range(count):
         yield f"{number}/{count}", data[number * PART_BYTES : (number + 1) * PART_BYTES]

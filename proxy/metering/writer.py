@@ -1,7 +1,7 @@
-"""The writer: one thread between the loop and the disk.
+"""The writer: a thread between the event loop and the disk.
 
-A full or failing disk never reaches the data path: what cannot be written waits, bounded; what there is no room for is counted as lost;
-and the disk is tried again every few seconds.
+A full or failing disk does not affect the data path. Batches that cannot be written wait in a bounded queue. Batches without room in the
+queue are counted as lost. The writer tries the disk again every few seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from proxy.telemetry.counters import MeteringCounts
 
 WAITING_BYTES_MAX: Final = 64 * 2**20
 ROTATE_DECISIONS: Final = 2_000_000
-"""Of a segment. The converter holds them all, up to half a KiB each; where many are alike, bytes say nothing of how many there are."""
+"""Maximum number of decisions in a segment. The converter holds all in memory, up to half a KiB each, and equal ones need few bytes."""
 RETRY_S: Final = 5.0
 TICK_S: Final = 0.25
 SYNC_S: Final = 1.0
@@ -34,7 +34,7 @@ HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """Where and how; `header` is what each segment says of its run."""
+    """Directory and limits of the writer; `header` is the fact about the run that each segment begins with."""
 
     directory: Path
     header: Fact
@@ -48,7 +48,7 @@ class WriterSettings:
 
 @dataclass(slots=True)
 class _Open:
-    """The segment in use."""
+    """The segment that is being written."""
 
     writer: SegmentWriter
     file_set: str
@@ -60,16 +60,18 @@ class _Open:
 
 
 class MeteringWriter:
-    """Takes batches from the loop, appends them to a segment, rotates.
+    """Receives batches from the event loop, appends them to a segment, and rotates segments.
 
-    What waits here is bounded, and what there is no room for is turned away at the door: the newest goes, not the oldest. What follows a
-    loss can only be judged from a known state of every sensor, and only the loop, which learns of the refusal at once, knows it.
+    The queue is bounded. A batch without room is refused, so the newest batch is lost, not the oldest. Decisions after a loss can only be
+    recomputed from a known state of every sensor. Only the event loop has this state, and the refusal informs it at once.
 
     Args:
-        now_ms: wall milliseconds of the run's own clock (monotonic and one offset).
+        settings: directory and limits.
+        now_ms: milliseconds since the epoch by the run's clock, which is the monotonic clock plus a constant offset.
         on_problem: called once when the disk fails, and once (None) when it works again; called from the thread.
-        also: takes every batch too, as a second sink.
-        convert: turns segments into files.
+        also: second sink, called with every batch.
+        convert: converts segments into files.
+        counts: counters that are updated.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class MeteringWriter:
         self.converter = Converter(settings.directory, settings.retention, convert, self.counts, publish=settings.publish)
 
     def start(self, left_over: Iterable[str] = ()) -> None:
-        """Begin; segments that an earlier run left are converted first."""
+        """Start the thread, which first converts the segments in `left_over` of earlier runs."""
         self.converter.start()
         for file_set in left_over:
             self.converter.put(file_set)
@@ -112,11 +114,11 @@ class MeteringWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """About how much waits to be written."""
+        """Approximate number of bytes in the queue."""
         return self.counts.waiting_bytes
 
     def hand_over(self, batch: Batch) -> bool:
-        """Queue a batch; False when there is no room. Called from the loop: never waits."""
+        """Queue a batch; False: there is no room. Called on the event loop; never blocks."""
         size = batch.size
         if self.counts.waiting_bytes + size > self._settings.waiting_bytes_max:
             self.counts.dropped_decisions += batch.count
@@ -124,17 +126,17 @@ class MeteringWriter:
         return self.hand_over_last(batch)
 
     def hand_over_last(self, batch: Batch) -> bool:
-        """Queue a batch, whatever waits: the last of a run, since word of what was dropped before goes with it."""
+        """Queue the last batch of a run, also without room, since it carries the number of batches lost before."""
         self.counts.handed_bytes += batch.size
         self._queue.put(batch)
         return True
 
     def rotate(self) -> None:
-        """Begin a new file set as soon as possible."""
+        """Request a new file set."""
         self._queue.put("rotate")
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what is queued, rotate, convert; False when that took longer and the next start will convert the rest."""
+        """Write the queue, rotate and convert; False: that takes longer than `timeout_s`, and the next start converts the rest."""
         self._queue.put("stop")
         self._thread.join(timeout_s)
         return not self._thread.is_alive() and not self._pending and self.converter.stop(timeout_s)
@@ -143,7 +145,7 @@ class MeteringWriter:
 
     def _run(self) -> None:
         try:
-            self._begin()  # there is always one, so that it can be known how far a process that is killed had come
+            self._begin()  # there is always a segment, so that the progress of a killed process is known
         except OSError as error:
             self._fail(error)
         while True:
@@ -189,7 +191,7 @@ class MeteringWriter:
         refs = groups_in(batch.words, batch.records)
         self._groups.update({fact["group"]["group_ref"]: fact for fact in batch.facts if "group" in fact})
         facts = [fact for ref in refs if ref not in opened.described for fact in self._about(ref)]
-        facts += [fact for fact in batch.facts if "group" in fact and fact["group"]["group_ref"] in opened.described]  # another name
+        facts += [fact for fact in batch.facts if "group" in fact and fact["group"]["group_ref"] in opened.described]  # a changed name
         self._clients.update({fact["client"]["client_ref"]: fact for fact in batch.facts if "client" in fact})
         client_refs = {row[0] for fact in batch.facts if "usage" in fact for row in fact["usage"]["rows"]}
         facts += [self._clients[ref] for ref in client_refs - opened.described_clients if ref in self._clients]
@@ -210,7 +212,7 @@ class MeteringWriter:
             self._state = fact
 
     def _about(self, ref: int) -> list[Fact]:
-        """A group, and the bound that it had before the changes of this batch."""
+        """Return the facts of a group and of its bound before the changes of this batch."""
         return [fact for fact in (self._groups.get(ref), self._bounds.get(ref)) if fact is not None]
 
     def _begin(self) -> _Open:
@@ -255,13 +257,13 @@ class MeteringWriter:
             self._fail(error)
 
     def _begin_anew(self, opened: _Open) -> None:
-        """Let a segment that holds nothing go on as one that begins now."""
+        """Let an empty segment begin now, by a new header."""
         now_ms = self._now_ms()
         opened.writer.write([self._header(now_ms)])
         opened.opened_ms, opened.hour = now_ms, now_ms // HOUR_MS
 
     def _close(self, *, final: bool) -> None:
-        """End the segment in use, and let it be converted."""
+        """Close the current segment, and convert it."""
         opened, self._open = self._open, None
         assert opened is not None
         opened.writer.close()
@@ -278,7 +280,7 @@ class MeteringWriter:
         if opened is not None and not opened.writer.is_worth_keeping:
             opened.writer.discard()
             self._open = None
-        elif opened is not None:  # its end may be lost, up to what was whole before: a new segment begins after it
+        elif opened is not None:  # an incomplete end of the segment may be lost: a new segment begins
             self._close(final=False)
         if not self._failing:
             self._failing = True
@@ -286,5 +288,5 @@ class MeteringWriter:
 
 
 def header_of(run_id: str, proxy_id: str, wall_offset_ms: int, **fields: Any) -> Fact:
-    """What each segment says of its run."""
+    """Return the fact about the run that each segment begins with."""
     return {"run_id": run_id, "proxy_id": proxy_id, "wall_offset_ms": wall_offset_ms, **fields}

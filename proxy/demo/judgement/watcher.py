@@ -96,7 +96,7 @@ class Watcher:
         """Read the pages once.
 
         Raises:
-            OSError: Sluice does not answer.
+            OSError: Sluice does not respond.
         """
         page = json.loads(ask(self._admin_port, "/quotas")[1])
         while True:
@@ -115,7 +115,7 @@ class Watcher:
         """Read the number of refused connections once; only the stream of new connections has refusals.
 
         Raises:
-            OSError: Sluice does not answer.
+            OSError: Sluice does not respond.
         """
         page = ask(self._admin_port, "/metrics")[1].decode()
         turned_away = sum(int(float(count)) for count in _TURNED_AWAY.findall(page))
