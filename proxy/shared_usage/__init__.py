@@ -1,1 +1,1 @@
-"""Usage that the workers of one host share: one row of memory for each quota group."""
+"""Usage of quota groups that the workers of one host share, in one row of shared memory for each group."""

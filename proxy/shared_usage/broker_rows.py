@@ -1,7 +1,7 @@
-"""The part of the segment that tells workers what the others know of each broker: a row for each address, with cells of each worker.
+"""The part of the segment with a row for each broker, in which each worker has its own cells.
 
-A row is found by the digest of the address, and stays its broker's as long as the segment lives: `ROWS_MAX` brokers have one. What is in
-the cells is up to `proxy.handler_time.shared`.
+The digest of the broker's address identifies the row. A row belongs to its broker for the lifetime of the segment, and at most `ROWS_MAX`
+brokers have one. `proxy.handler_time.shared` defines the cells.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from typing import Final
 
 ROWS_MAX: Final = 1_024
 COLUMN_WORDS: Final = 8
-"""Of each worker, and of the digest before them: one cache line."""
+"""Number of words of each worker's cells, and of the digest before them: one cache line."""
 
 
 def broker_words(workers: int) -> int:
-    """Return how many words the rows of all brokers take."""
+    """Return the number of words of all brokers' rows."""
     return ROWS_MAX * _row_words(workers)
 
 
 def claim_broker(words: memoryview, workers: int, digest: bytes) -> memoryview | None:
-    """Return the cells of a broker, which is given a row if need be; None: others have them all. Called with the lock.
+    """Return the cells of a broker, with a new row if it has none; None: all rows belong to other brokers. Called with the lock held.
 
     Args:
-        words: of all rows.
-        digest: 16 bytes, of the address.
+        words: the words of all rows.
+        workers: maximum number of workers.
+        digest: digest of the address, 16 bytes.
     """
     high, low = struct.unpack("2q", digest)
     size = _row_words(workers)

@@ -1,13 +1,20 @@
 """The memory that workers share: a row of 64-bit words for each quota group, in which each worker writes its own cells.
 
-Layout, in words of 8 bytes: the header; a generation, two halves of a digest and, by worker, a mark "in use" for each row; the rows; the
-rows of brokers (`broker_rows`); the throttles that departed connections left, for each row, which any worker writes under a lock of the
-row. A row holds the total of each worker, what each has under way, how many fetches wait in each and since when the first one, the size of
-its last answer to a fetch, when each gave out its last throttle round, and for each worker a ring of (number of a slot of time, sum). Reads
-take no lock: a store of 8 aligned bytes is whole on x86-64 and aarch64, and each word has one writer. A row changes hands under a lock of
-the file that nobody waits for, and that the kernel frees when its holder dies.
+Layout, in words of 8 bytes:
 
-An odd generation: the row belongs to a group. An even one: it is free, or its writer died while changing it.
+1. the header;
+2. for each row a generation, two halves of a digest and, for each worker, a mark "in use";
+3. the rows;
+4. the rows of brokers (`broker_rows`);
+5. for each row the throttles that departed connections left, which any worker writes under a lock of the row.
+
+A row has for each worker: the total, the usage in flight, the number of waiting fetches, the time of the oldest of them, the size of the
+last response to a fetch, the time of the last throttle round, and a ring of (number of a time slot, sum).
+
+Reads take no lock: a store of 8 aligned bytes is atomic on x86-64 and aarch64, and each word has one writer. A lock of the file protects
+the assignment of rows to groups. No process waits for this lock, and the kernel releases it when its holder dies.
+
+A row with an odd generation belongs to a group. A row with an even one is free, or its writer died during a change.
 """
 
 from __future__ import annotations
@@ -31,28 +38,28 @@ VERSION: Final = 3
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
-"""A group's row is one of this many consecutive ones; when all of them are used by others, the segment counts as full for it."""
+"""Number of consecutive rows that are candidates for a group; the segment is full for a group if other groups use them all."""
 CACHE_LINE_WORDS: Final = 8
 DEPARTED_WORDS: Final = 128
 DEPARTED_MAX: Final = DEPARTED_WORDS - 3
-"""So many throttles of departed connections are kept for a row: all but when the longest is over, when one for all is, and how many."""
+"""Maximum number of departed connections' throttles of a row: its words less the longest end, the end of one for all, and the count."""
 LOCK_TRIES: Final = 50
-"""What is done under the lock of a row takes microseconds, unless its holder is interrupted."""
+"""Number of attempts to lock a row: a holder needs microseconds, unless it is interrupted."""
 NEVER_MS: Final = -(2**62)
-"""Throttle round of a worker that has given out none."""
+"""Time of the last throttle round of a worker without one."""
 
 ASLEEP_MS: Final = 1_000
-"""A worker whose heartbeat, due every 100 ms, is older than this is stopped or overloaded."""
+"""Age of a heartbeat, due every 100 ms, above which a worker counts as stopped or overloaded."""
 
 LOCKED: Final = -1
 FULL: Final = -2
 TAKEN: Final = -3
-"""Results in place of a row: LOCKED: another process is changing rows; FULL: none is free; TAKEN: another object of this worker has it."""
+"""Results instead of a row. LOCKED: another process changes rows. FULL: no row is free. TAKEN: another object of this worker has it."""
 
 _MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY, QUOTAS_AT = range(8)
-"""At `QUOTAS_AT`: the generation of the quotas that the supervisor sent to all workers last."""
+"""Index of the generation of the newest quotas that the supervisor has sent to all workers."""
 _PER_WORKER: Final = 8
-"""Offset of the workers' words in the header: their heartbeats."""
+"""Index of the first worker's heartbeat in the header."""
 
 
 class SegmentError(ProxyError):
@@ -66,8 +73,8 @@ class Segment:
         descriptor: the memory file; a child process that inherits it maps it too.
         words: the whole memory.
         workers, rows_max: maximum numbers of workers and rows.
-        slots, slot_ms: number and length of the slots of sums; one slot more than a group has samples, since a writer may begin one
-            while a reader reads.
+        slots, slot_ms: number and length of the time slots. There is one slot more than a group has samples, since a writer may begin
+            one during a read.
     """
 
     __slots__ = (
@@ -106,7 +113,7 @@ class Segment:
 
     @classmethod
     def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int) -> Segment:
-        """Return a new segment, for groups with `num_samples` samples of `slot_ms`; it is freed with its last mapping and descriptor."""
+        """Return a new segment for groups with `num_samples` samples of `slot_ms`; it is freed with its last mapping and descriptor."""
         slots = num_samples + 1
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
@@ -119,7 +126,7 @@ class Segment:
 
     @property
     def identity(self) -> str:
-        """A number that differs from that of all other segments."""
+        """A text that is unique to this segment."""
         return f"{self.words[_IDENTITY]:016x}"
 
     def beat(self, worker: int, now_ms: int) -> None:
@@ -136,11 +143,11 @@ class Segment:
         return heartbeat_ms != 0 and now_ms - heartbeat_ms >= ASLEEP_MS
 
     def announce_quotas(self, generation: int) -> None:
-        """Quotas of this generation were sent to all workers."""
+        """Store the generation of quotas that were sent to all workers."""
         self.words[QUOTAS_AT] = generation
 
     def enter(self, worker: int) -> None:
-        """Begin as this worker: of its predecessor only the recorded usage is kept, not its rows, usage in flight or waiting fetches."""
+        """Register a worker. The recorded usage of its predecessor stays; rows, usage in flight and waiting fetches are released."""
         marks = self._in_use + worker * self.rows_max
         for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()):
             if mark:
@@ -149,7 +156,7 @@ class Segment:
         self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
 
     def exit(self, worker: int) -> None:
-        """Remove a worker that ends, or was found dead: its rows can be given to other groups."""
+        """Remove a worker that has ended, so that other groups can get its rows."""
         self.enter(worker)
         self.words[_PER_WORKER + worker] = 0
 
@@ -173,7 +180,7 @@ class Segment:
             return row
 
     def generation_at(self, row: int) -> int:
-        """Return the index of a number that changes when the row is given to another group."""
+        """Return the index of the row's generation, which changes when another group gets the row."""
         return self._generations + row
 
     def release(self, row: int, worker: int) -> None:
@@ -181,46 +188,46 @@ class Segment:
         self.words[self._in_use + worker * self.rows_max + row] = 0
 
     def totals_at(self, row: int) -> int:
-        """Return the index of the first worker's total; those of the others follow."""
+        """Return the index of the first worker's total; those of the other workers follow."""
         return self._rows + row * self._row_words
 
     def under_way_at(self, row: int) -> int:
-        """Return the index of the first worker's usage in flight; those of the others follow."""
+        """Return the index of the first worker's usage in flight; those of the other workers follow."""
         return self.totals_at(row) + self.workers
 
     def waiting_at(self, row: int) -> int:
-        """Return the index of the first worker's number of waiting fetches; those of the others follow."""
+        """Return the index of the first worker's number of waiting fetches; those of the other workers follow."""
         return self.totals_at(row) + 2 * self.workers
 
     def fronts_at(self, row: int) -> int:
-        """Return the index of the time of the first worker's oldest waiting fetch, 0: none; those of the others follow."""
+        """Return the index of the time of the first worker's oldest waiting fetch (0: none); those of the other workers follow."""
         return self.totals_at(row) + 3 * self.workers
 
     def throttle_rounds_at(self, row: int) -> int:
-        """Return the index of the first worker's last throttle round; those of the others follow."""
+        """Return the index of the time of the first worker's last throttle round; those of the other workers follow."""
         return self.totals_at(row) + 5 * self.workers  # the sizes of the last responses precede them
 
     def ring_at(self, row: int, worker: int) -> int:
-        """Return the index of a worker's slots: each is a number and a sum."""
+        """Return the index of a worker's ring; each slot is two words, a number and a sum."""
         return self.totals_at(row) + 6 * self.workers + 2 * self.slots * worker
 
     def claim_broker(self, digest: bytes) -> memoryview | None:
-        """Return the cells of all workers for a broker, whose row is made if need be; None: rows are being changed, or all are taken."""
+        """Return the cells of all workers for a broker, with a new row if it has none; None: rows are being changed, or none is free."""
         with _lock(self.descriptor, 0) as is_locked:
             if not is_locked:
                 return None
             first = _brokers_at(self.workers, self.rows_max, self.slots)
             return claim_broker(self.words[first : first + broker_words(self.workers)], self.workers, digest)
 
-    # Throttles that departed connections left, under the lock of a row
+    # Throttles of departed connections, under the lock of a row
 
     def departed_until_ms(self, row: int) -> int:
-        """Return when the longest of them is over, or was; 0: none is left. Without the lock."""
+        """Return the end of the longest throttle in monotonic ms, which may have passed; 0: there is none. Takes no lock."""
         return self.words[self._departed + row * DEPARTED_WORDS]
 
     @contextmanager
     def departed(self, row: int) -> Iterator[DepartedThrottles | None]:
-        """Give out those of a row, to be changed; None: another process changes them and was interrupted, and they are as they were."""
+        """Lock the throttles of a row for a change; None: another process holds the lock for too long, and they are unchanged."""
         at = self._departed + row * DEPARTED_WORDS
         for _ in range(LOCK_TRIES):
             with _lock(self.descriptor, 1 + row) as is_locked:
@@ -243,7 +250,7 @@ class Segment:
         words[at] = throttles.longest_until_ms(0)
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
-        """Return a group's row and True, else a free one and False. Called with the lock held."""
+        """Return a group's row and True, or a free row and False. Called with the lock held."""
         words, vacant = self.words, FULL
         for step in range(min(PROBES_MAX, self.rows_max)):
             row = (high + step) % self.rows_max
@@ -256,12 +263,12 @@ class Segment:
                 continue
             if vacant == FULL:
                 vacant = row
-            if generation == 0:  # rows after this one were never used by a group that began its search before it
+            if generation == 0:  # never used: a group with a search through this row has no later row
                 break
         return vacant, False
 
     def _is_left(self, row: int, now_ms: int) -> bool:
-        """Whether no worker uses a row, and all that was used there is older than the slots, and no throttle is left."""
+        """Whether no worker uses a row, all its usage is older than the slots, and no throttle is left."""
         words, rows_max = self.words, self.rows_max
         if self.departed_until_ms(row) > now_ms:
             return False
@@ -272,7 +279,7 @@ class Segment:
         return newest + self.slots < now_ms // self.slot_ms
 
     def _begin(self, row: int, high: int, low: int) -> None:
-        """Give a row to a group. Called with the lock held."""
+        """Assign a row to a group. Called with the lock held."""
         words = self.words
         generation = words[self._generations + row]
         generation += generation & 1
@@ -305,25 +312,25 @@ def _row_words(workers: int, slots: int) -> int:
 
 
 def _brokers_at(workers: int, rows_max: int, slots: int) -> int:
-    """Return where the rows of brokers begin: at a cache line."""
+    """Return the offset of the brokers' rows, which is at a cache line."""
     return _places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)
 
 
 def _departed_at(workers: int, rows_max: int, slots: int) -> int:
-    """Return where the throttles of departed connections begin."""
+    """Return the offset of the throttles of departed connections."""
     return _brokers_at(workers, rows_max, slots) + _whole_lines(broker_words(workers))
 
 
 def _whole_lines(words: int) -> int:
-    """Round up to cache lines, so that two rows share none."""
+    """Round up to whole cache lines, so that no two rows share one."""
     return -(-words // CACHE_LINE_WORDS) * CACHE_LINE_WORDS
 
 
 @contextmanager
 def _lock(descriptor: int, at: int) -> Iterator[bool]:
-    """Hold the right to change what a byte of the file stands for, if no other process does; a process that dies gives it up.
+    """Try to lock a byte of the file, without waiting; yield whether this process has the lock. It ends with the process.
 
-    Byte 0 stands for whose the rows are, and those behind it for the departed throttles of each row.
+    Byte 0 protects the assignment of rows to groups, and each further byte the departed throttles of a row.
     """
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)

@@ -12,7 +12,7 @@ NO_SLOT = -1
 
 
 class SegmentRow:
-    """A claimed row.
+    """A row that a worker has claimed.
 
     Attributes:
         scope_key: the scope for which it was claimed.
@@ -36,7 +36,7 @@ class SegmentRow:
         return self._words[self._generation_at] == self._generation
 
     def used(self) -> list[int]:
-        """Return the numbers of all workers, see `UsageRow`."""
+        """Return the numbers of the row, see `UsageRow`."""
         return self._used.tolist()
 
     def sums(self, worker: int) -> Iterator[tuple[int, int]]:
@@ -54,11 +54,11 @@ class SegmentRow:
         number = time_ms // segment.slot_ms
         at = self._ring_at + 2 * (number % segment.slots)
         if words[at] < number:
-            words[at] = NO_SLOT  # a reader must not take the old sum for that of the new slot
+            words[at] = NO_SLOT  # a reader must not read the old sum as that of the new slot
             words[at + 1] = 0
             words[at] = number
         words[at + 1] += amount
-        self._used[self._worker] = total  # last, so that a reader finds all of it in slots
+        self._used[self._worker] = total  # last, so that a reader of the total finds all of it in slots
 
     def publish_under_way(self, amount: int) -> None:
         """Set this worker's usage in flight."""
@@ -71,7 +71,7 @@ class SegmentRow:
         self._used[waiting_at + self._segment.workers] = front
 
     def is_front(self, now_ms: int) -> bool:
-        """Whether no awake worker has an older waiting fetch than this one; of equal ones the worker with the lower number is first."""
+        """Whether no awake worker has an older waiting fetch than this one; at equal times the worker with the lower number is first."""
         segment = self._segment
         fronts = self._used[3 * segment.workers : 4 * segment.workers].tolist()
         own = (fronts[self._worker], self._worker)
@@ -87,25 +87,25 @@ class SegmentRow:
         self._used[4 * self._segment.workers + self._worker] = size_bytes + 1
 
     def last_throttle_round_ms(self) -> int:
-        """Return when any worker last gave out a throttle round."""
+        """Return the time of the last throttle round of any worker, in monotonic ms."""
         segment = self._segment
         first = segment.throttle_rounds_at(self._row)
         return max(self._words[first : first + segment.workers].tolist())
 
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
-        """Set when this worker last gave out a throttle round."""
+        """Set the time of this worker's last throttle round, in monotonic ms."""
         self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
 
     def departed_until_ms(self) -> int:
-        """Return when the longest throttle that departed connections left is over, or was; 0: none is left."""
+        """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""
         return self._segment.departed_until_ms(self._row)
 
     def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
-        """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
+        """Lock the throttles that departed connections left for a change; None: another process changes them."""
         return self._segment.departed(self._row)
 
     def release(self) -> None:
-        """Stop using the row, with no usage in flight and no waiting fetches left."""
+        """Stop using the row; this worker's usage in flight and waiting fetches in it become 0."""
         if self.is_held():
             self.publish_under_way(0)
             self.publish_waiting(0, 0)

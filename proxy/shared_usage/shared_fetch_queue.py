@@ -1,4 +1,4 @@
-"""The waiting fetches of one group in this worker, ordered together with those of other workers."""
+"""The waiting fetches of one group in this worker, in one order with those of other workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.shared_usage.sharing import Sharing
 
 
 class SharedFetchQueue(FetchQueue):
-    """This worker's part of the queue. The row has the oldest fetch of each worker, and only the oldest of these is checked.
+    """This worker's part of the queue. The row has the time of each worker's oldest fetch, and only the oldest of all is checked.
 
     Args:
         sharing: the sharing of the group.
@@ -28,14 +28,14 @@ class SharedFetchQueue(FetchQueue):
         return len(self._waiting) + self._sharing.waiting_elsewhere
 
     def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
-        """Add a fetch that was read at `read_ms`; `tell` is called when checking again is worth while."""
+        """Add a fetch that was read at `read_ms`; `tell` is called when the fetch should be checked again."""
         place = super().join(read_ms, tell, now_ms)
         self._publish()
         self._keep_looking()
         return place
 
     def leave(self, place: Place) -> None:
-        """Remove a place. When it was the first one, the next one is notified, within `SHARE_MS` if that is in another worker."""
+        """Remove a place. If it was the first one, the next one is notified; one in another worker within `SHARE_MS`."""
         super().leave(place)
         self._publish()
 
@@ -47,7 +47,7 @@ class SharedFetchQueue(FetchQueue):
         return self._was_front
 
     def look(self, now_ms: int) -> None:
-        """Notify the first fetch here when it has become the first of all workers, or is and other workers have less usage in flight."""
+        """Notify the first fetch here if it has become the first of all workers, or if it is and others have less usage in flight."""
         is_front = self._sharing.is_front(now_ms)
         if is_front and (self._sharing.made_room or not self._was_front):
             self.tell_first()

@@ -1,13 +1,13 @@
-"""Groups whose usage several processes share: each records its own usage, and that of the others when it becomes known.
+"""Groups with usage that several processes share. Each process records its own usage, and that of the others when it reads it.
 
 The ring of samples is Kafka's. Usage of other processes is recorded in it without a check, so a plain `QuotaGroup` with the same
 records has the same verdicts, to the last bit.
 
 Why the hot path is the inherited one
-    A record that is certainly within the bound only adds to the sample in use. This holds for `SHARE_MS`, and for at most
-    this process's share of the room that was left. Then the slow path takes in the usage that others published, measures
-    with the whole room, publishes the own total, and sets both limits again. Limits that are lower than necessary cost a measurement and
-    do not change results. Code that opens the short path adds the group to the list of groups that may have usage to publish.
+    A record that is certainly within the bound only adds to the sample in use. This holds for `SHARE_MS`, and for at most this process's
+    share of the remaining room. Then the slow path records the usage that others published, measures with the whole room, publishes the
+    own total, and sets both limits again. Limits that are lower than necessary cost a measurement and do not change results. Code that
+    opens the short path adds the group to the list of groups that may have usage to publish.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SHARE_MS: Final = 10
 
 
 class Shared(EnforcedGroup):
-    """The sharing of usage, mixed into a group of either kind, which has the attribute.
+    """The sharing of usage: a mixin of groups with and without a parent.
 
     Attributes:
-        _sharing: its row; `full`: the value of `_free` without the limits of sharing; `due_ms`: when the short path ends; `is_noted`:
-            whether it is on the list of groups to publish.
+        _sharing: the state of sharing. `full` is the value of `_free` without the limits of sharing, `due_ms` the end of the short path,
+            and `is_noted` whether the group is on the list of groups to publish.
     """
 
     __slots__ = ()
@@ -49,7 +49,7 @@ class Shared(EnforcedGroup):
         self._narrow()
 
     def certain_room(self, now_ms: int) -> float:
-        """Return how much certainly fits the bound; usage of others is taken in when it is due, their usage in flight always."""
+        """Return the units that certainly fit the bound. Usage of others is recorded if it is due; their usage in flight always counts."""
         if now_ms >= self._sharing.due_ms:
             self._refresh(now_ms)
         else:
@@ -67,7 +67,7 @@ class Shared(EnforcedGroup):
         self._sharing.leave(self)
 
     def copy_to(self, other: Self) -> None:
-        """Copy the state to another group, which continues this one and takes over the row."""
+        """Copy the state to another group, which replaces this one and gets the row."""
         super().copy_to(other)
         self._sharing.hand_over(other._sharing)
         other._narrow()
@@ -88,7 +88,7 @@ class Shared(EnforcedGroup):
     # Usage in flight and throttle rounds. A change is published with the totals
 
     def pending_at(self, now_ms: int) -> float:
-        """Return the usage in flight of all processes at `now_ms`, with which a fetch is checked."""
+        """Return the usage in flight of all processes at `now_ms`, in units; a fetch is checked with it."""
         self._refresh(now_ms)
         return super().pending_at(now_ms)
 
@@ -99,12 +99,12 @@ class Shared(EnforcedGroup):
             self._note_unpublished()
 
     def new_fetch_queue(self) -> FetchQueue:
-        """Return a queue for its fetches that is shared with other processes."""
+        """Return a queue for the group's fetches, which is shared with other processes."""
         return SharedFetchQueue(self._sharing, self._note_unpublished)
 
     @property
     def measures_all(self) -> bool:
-        """Whether its rate is that of all processes; otherwise it is only this process's."""
+        """Whether the rate is that of all processes; otherwise it is that of this process only."""
         return self._sharing.row is not None
 
     @property
@@ -112,16 +112,16 @@ class Shared(EnforcedGroup):
         """Units recorded by this process since the start, without usage of others."""
         return self.recorded_total - self._sharing.remote
 
-    # Throttles of departed connections are in the row; where there is none, and while another process changes them, here
+    # Throttles of departed connections are in the row; without a row, and while another process changes them, they are here
 
     def departed_until(self, now_ms: int) -> int:
-        """Return when the longest throttle that departed connections of any worker left is over; 0, or not after `now_ms`: none is left."""
+        """Return the end of the longest throttle that departed connections of any worker left; 0, or up to `now_ms`: there is none."""
         row = self._row_at(now_ms)
         until_ms = self.departed_until_ms if row is None else max(self.departed_until_ms, row.departed_until_ms())
         return until_ms if until_ms > now_ms else 0
 
     def leave_throttle(self, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
-        """Leave a throttle to the next connection, of whichever worker; the arguments are those of `DepartedThrottles.leave`."""
+        """Add a throttle for the next connection at any worker; the arguments are those of `DepartedThrottles.leave`."""
         row = self._row_at(now_ms)
         if row is not None:
             with row.departed() as throttles:
@@ -132,7 +132,7 @@ class Shared(EnforcedGroup):
         self._note_unpublished()
 
     def take_throttle(self, now_ms: int) -> int:
-        """Take the longest throttle for a new connection. It is not taken away while another process changes them: a wait is never lost."""
+        """Take the longest throttle for a new connection. While another process changes the throttles it also stays, so none is lost."""
         row = self._row_at(now_ms)
         if row is None:
             return super().take_throttle(now_ms)
@@ -143,7 +143,7 @@ class Shared(EnforcedGroup):
         return self.departed_until(now_ms)
 
     def _share_throttles(self, row: UsageRow, now_ms: int) -> None:
-        """Leave in the row what was left here."""
+        """Move the throttles kept here to the row."""
         left = self.departed_throttles
         if left is None or self.departed_until_ms == 0:
             return
@@ -157,16 +157,16 @@ class Shared(EnforcedGroup):
         self.departed_throttles, self.departed_until_ms = None, 0
 
     def _row_at(self, now_ms: int) -> UsageRow | None:
-        """Return the row of the scope's present key, which is claimed if need be."""
+        """Return the row for the scope's current key; it is claimed if necessary."""
         sharing = self._sharing
         if sharing.row is None or sharing.row.scope_key != sharing.rows.scope_key:
             self._refresh(now_ms)
         return sharing.row if sharing.row is not None and sharing.row.is_held() else None
 
-    # Called by who has the list of groups to publish
+    # Called by the owner of the list of groups to publish
 
     def publish(self, now_ms: int) -> None:
-        """Publish what was recorded here; the next record takes the slow path. While fetches wait here, check the other workers, too."""
+        """Publish the usage recorded here; the next record takes the slow path. While fetches wait here, also check the other workers."""
         sharing = self._sharing
         sharing.is_noted = False
         if sharing.waiting and sharing.row is not None and isinstance(self.fetch_queue, SharedFetchQueue):
@@ -190,7 +190,7 @@ class Shared(EnforcedGroup):
         self._narrow()
 
     def _pull(self, now_ms: int) -> None:
-        """Take in usage of others, with the whole room."""
+        """Record the usage that others published, with the whole room."""
         sharing = self._sharing
         self._free = sharing.full
         sharing.due_ms = now_ms + SHARE_MS
@@ -224,7 +224,7 @@ class SharedGroup(Shared):
 
     @property
     def pending(self) -> float:
-        """Usage in flight of all processes, not recorded yet, in units."""
+        """Usage in flight of all processes, in units; it is not recorded yet."""
         return self._sharing.pending
 
     @pending.setter
@@ -233,7 +233,7 @@ class SharedGroup(Shared):
 
     @property
     def last_throttle_round_ms(self) -> int:
-        """When any process last gave out a throttle round, in ms."""
+        """Time of the last throttle round of any process, in monotonic ms."""
         return self._sharing.last_throttle_round_ms
 
     @last_throttle_round_ms.setter
@@ -242,7 +242,7 @@ class SharedGroup(Shared):
 
 
 class SharedChildGroup(Shared, ChildGroup):
-    """A group with a parent, which is shared too."""
+    """A group with a parent; both are shared."""
 
     __slots__ = ("_sharing",)
 

@@ -20,21 +20,22 @@ UNDER_WAY_PER_PERCENT_SECOND: Final = 2.0**24
 """Precision of times, as in `RequestsAhead`."""
 NS_PER_PERCENT_SECOND: Final = 1e7
 FULL_RETRY_MS: Final = 1_000
-"""How long a group without a row waits before it asks for one again."""
+"""Time after which a group without a row requests one again."""
 
 
 class SharedUsage:
     """The shared usage of one worker.
 
     Attributes:
-        on_unpublished: called when something may have to be published and nothing had before: within `SHARE_MS` `publish_dirty` is due.
-        numbers: of the workers of the same supervisor.
-        refused_full: how often a group was left to count alone because there was no row.
+        on_unpublished: called at the first usage to publish after `publish_dirty`, which is then due within `SHARE_MS`.
+        numbers: numbers of the workers of the same supervisor.
+        refused_full: number of requests for a row that found none free; the group then counts alone.
 
     Args:
-        worker: the number of this process, from 0; what a predecessor of this number used stays counted.
-        numbers: of the workers of the same supervisor; none: all that the segment has room for.
-        on_remote: told of each record of usage from elsewhere.
+        segment: the shared memory.
+        worker: number of this process, from 0; usage of an earlier process with this number stays counted.
+        on_remote: called with each record of usage of another process.
+        numbers: numbers of the workers of the same supervisor; empty: all numbers in the segment.
     """
 
     __slots__ = ("_dirty", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
@@ -54,7 +55,7 @@ class SharedUsage:
         return SharedScope(self, scope_key)
 
     def publish_dirty(self, now_ms: int) -> None:
-        """Publish everything that was recorded and is not published."""
+        """Publish all usage that was recorded and is not published yet."""
         dirty, self._dirty = self._dirty, []
         for group in dirty:
             group.publish(now_ms)
@@ -66,7 +67,7 @@ class SharedUsage:
             self.on_unpublished()
 
     def claim(self, digest: bytes, scope_key: str, now_ms: int) -> UsageRow | int:
-        """Return the row of a group, or after how many ms to ask again."""
+        """Return the row of a group, or the time in ms after which to request it again."""
         row = self.segment.claim(digest, self.worker, now_ms)
         if row >= 0:
             return SegmentRow(self.segment, row, self.worker, scope_key)
@@ -76,12 +77,12 @@ class SharedUsage:
         return 0
 
     def claim_broker(self, address: tuple[str, int]) -> memoryview | None:
-        """Return the cells of all workers for the broker at an address; None: there are none now."""
+        """Return the cells of all workers for the broker at an address; None: none are free now."""
         return self.segment.claim_broker(blake2b(repr(address).encode(), digest_size=DIGEST_BYTES).digest())
 
 
 class SharedScope:
-    """The groups of one scope, in one worker."""
+    """Creates the groups of one scope in one worker."""
 
     __slots__ = ("_rows", "_scope_key", "_usage")
 
@@ -136,7 +137,7 @@ class ScopeRows:
         return self._usage.on_remote
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
-        """Return the row of a group, or after how many ms to ask again."""
+        """Return the row of a group, or the time in ms after which to request it again."""
         named = repr((self.scope_key, self._quota_type, key)).encode("utf-8", "surrogatepass")
         return self._usage.claim(blake2b(named, digest_size=DIGEST_BYTES).digest(), self.scope_key, now_ms)
 
@@ -146,4 +147,4 @@ class ScopeRows:
 
 
 def _ignore() -> None:
-    """Do nothing until a worker listens."""
+    """Do nothing: the default of `on_unpublished`."""

@@ -1,4 +1,4 @@
-"""The sharing of one group: its row, the usage taken in from it, and the usage published in it.
+"""The sharing of one group: its row, the usage read from the row, and the usage published in it.
 
 Totals are cumulative integers, so reading a total late or twice has no effect. When a group was not checked for longer than a
 slot, or is new in this process, the difference is recorded by the slots of the row, at their starts and in order.
@@ -33,13 +33,13 @@ class UsageRow(Protocol):
     """
 
     scope_key: str
-    """The scope for which it was claimed."""
+    """The scope for which the row was claimed."""
 
     def is_held(self) -> bool:
         """Whether the row still belongs to the group."""
 
     def used(self) -> list[int]:
-        """Return these numbers."""
+        """Return the numbers of the row."""
 
     def sums(self, worker: int) -> Iterator[tuple[int, int]]:
         """Yield (start of the slot in ms, the worker's usage in it), newest first."""
@@ -63,16 +63,16 @@ class UsageRow(Protocol):
         """Set the size of this worker's last response to a fetch."""
 
     def last_throttle_round_ms(self) -> int:
-        """Return when any worker last gave out a throttle round."""
+        """Return the time of the last throttle round of any worker, in monotonic ms."""
 
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
-        """Set when this worker last gave out a throttle round."""
+        """Set the time of this worker's last throttle round, in monotonic ms."""
 
     def departed_until_ms(self) -> int:
-        """Return when the longest throttle that departed connections left is over, or was; 0: none is left."""
+        """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""
 
     def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
-        """Give out the throttles that departed connections left, to be changed; None: another process changes them."""
+        """Lock the throttles that departed connections left for a change; None: another process changes them."""
 
     def release(self) -> None:
         """Stop using the row."""
@@ -82,7 +82,7 @@ class Publisher(Protocol):
     """A group that may have usage to publish."""
 
     def publish(self, now_ms: int) -> None:
-        """Publish what was recorded here."""
+        """Publish the usage recorded here."""
 
 
 class UsageRows(Protocol):
@@ -103,14 +103,14 @@ class UsageRows(Protocol):
         """The callback for usage of other processes."""
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
-        """Return the row of a group, or after how many ms to ask again."""
+        """Return the row of a group, or the time in ms after which to request it again."""
 
     def note_unpublished(self, group: Publisher) -> None:
         """Call `publish` of this group soon."""
 
 
 class Remote(NamedTuple):
-    """Usage of another process, to be recorded here."""
+    """Usage of another process that is to be recorded here."""
 
     time_ms: int
     worker: int
@@ -131,8 +131,8 @@ class Sharing:
         waiting_elsewhere: number of waiting fetches in other workers.
         made_room: whether other processes have had less usage in flight since the last check of the queue.
         answer_bytes: the published size of the last response to a fetch.
-        throttle_round_ms: when this object last gave out a throttle round.
-        pulled_ms, claim_ms: when totals were last read, and when to ask for a row again.
+        throttle_round_ms: time of this object's last throttle round.
+        pulled_ms, claim_ms: time of the last read of totals, and time of the next request for a row.
         full, due_ms, is_noted: belong to the group; see `Shared`.
     """
 
@@ -173,7 +173,7 @@ class Sharing:
         self.is_noted = False
 
     def pull(self, group: EnforcedGroup, now_ms: int) -> None:
-        """Record in the ring of `group` what others have published since the last call."""
+        """Record in the samples of `group` the usage that others have published since the last call."""
         row = self.row
         if row is None or not row.is_held() or row.scope_key != self.rows.scope_key:
             row = self._change_row(group, row, now_ms)
@@ -185,7 +185,7 @@ class Sharing:
         self.pulled_ms = now_ms
 
     def publish(self, group: EnforcedGroup, now_ms: int) -> None:
-        """Publish the usage that was recorded in `group` for this process."""
+        """Publish this process's usage that was recorded in `group`."""
         row = self.row
         if row is None:
             return
@@ -201,7 +201,7 @@ class Sharing:
             row.publish_answer(self.answer_bytes)
 
     def look_under_way(self) -> None:
-        """Update `pending`, without taking in other usage of other processes."""
+        """Update `pending`, without recording usage of other processes."""
         if self.row is not None:
             self._note_elsewhere(self.row.under_way() - self.seen[self.rows.workers + self.rows.worker])
 
@@ -224,17 +224,17 @@ class Sharing:
 
     @property
     def last_throttle_round_ms(self) -> int:
-        """When any process last gave out a throttle round of the group."""
+        """Time of the last throttle round of the group in any process, in monotonic ms."""
         return self.throttle_round_ms if self.row is None else max(self.throttle_round_ms, self.row.last_throttle_round_ms())
 
     def take_throttle_round(self, throttle_round_ms: int) -> None:
-        """Give out a throttle round, or take the last one back by setting the time of the one before."""
+        """Record a throttle round, or revoke the last one by setting the time of the previous one."""
         self.throttle_round_ms = throttle_round_ms
         if self.row is not None and self.row.is_held():
             self.row.publish_throttle_round(throttle_round_ms)
 
     def leave(self, group: EnforcedGroup) -> None:
-        """Publish the remaining usage and stop sharing, because the group is forgotten."""
+        """Publish the remaining usage and stop sharing, because the group is removed."""
         self.claim_ms = NEVER_MS
         if self.row is not None:
             if self.row.is_held():
@@ -242,7 +242,7 @@ class Sharing:
             self._release(self.row)
 
     def hand_over(self, other: Sharing) -> None:
-        """Move the row to the group of `other`, and stop sharing here; usage in flight here is no longer known to others."""
+        """Move the row to the group of `other`, and stop sharing here; usage in flight here is no longer visible to others."""
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
         other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
         other.pending = other.elsewhere = self.elsewhere
@@ -309,7 +309,7 @@ class Sharing:
         return claimed
 
     def _unpublished(self, group: EnforcedGroup, now_ms: int) -> Sequence[tuple[int, int]]:
-        """Return (start of the sample in ms, amount) of the usage without a row that still counts, oldest first."""
+        """Return (start of the sample in ms, amount) of the usage that was recorded without a row and still counts, oldest first."""
         left = self._own_amount(group) - self.published
         if left <= 0:
             return [(now_ms, left)] if left else []
@@ -325,7 +325,7 @@ class Sharing:
     # Usage of other processes
 
     def _take_in(self, group: EnforcedGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
-        """Record the difference of the totals to those seen; usage in flight and waiting fetches are replaced."""
+        """Record the difference between the totals and those seen; replace usage in flight and waiting fetches."""
         seen, self.seen = self.seen, used
         workers, worker = self.rows.workers, self.rows.worker
         self._note_elsewhere(sum(used[workers : 2 * workers]) - used[workers + worker])
@@ -379,7 +379,7 @@ class Sharing:
 
 
 def _take_throttles_along(group: EnforcedGroup, left: UsageRow, now_ms: int) -> None:
-    """What departed connections left in a row is left in the next one, by the first worker that goes there."""
+    """Move the departed connections' throttles from the row that is left to the group; the first worker that leaves the row does this."""
     with left.departed() as throttles:
         if throttles is not None:
             for until_ms in (*throttles.until_ms, throttles.for_all_until_ms):
