@@ -25,9 +25,9 @@ class Rules(NamedTuple):
     authority: Authority = "nobody"
     principals: frozenset[str] = frozenset()
     super_principals: frozenset[str] = frozenset()
-    """Principals that may change all quotas, also those that apply to themselves."""
+    """Principals that may change all quotas, including those that apply to themselves."""
     describe_principals: frozenset[str] = frozenset()
-    """Principals that may read all quotas, and change none."""
+    """Principals that may read all quotas, and may change none."""
     describe_self: bool = False
     deny_self: bool = True
 
@@ -53,7 +53,7 @@ class Authorizer:
 
         Args:
             asker: the requester.
-            broker_allows: the broker's result on the requester's own connection; None: it was not asked, or gave no clear answer.
+            broker_allows: result of the broker on the requester's own connection; None: there is no conclusive result.
         """
         if asker.way == "http":
             return asker.right == "write"
@@ -87,9 +87,9 @@ class Authorizer:
         return principal is None or principal.partition(":")[2] == user
 
     def is_denied_default(self, asker: Requester, alteration: Alteration, quotas: Quotas) -> bool:
-        """Whether an alteration of the default user would apply to the requester's own user, which has no quota of its own.
+        """Whether an alteration of the default user would apply to the requester's user, because that user has no quota of its own.
 
-        A client without a login is no particular user: a list with ANONYMOUS allows every client, and the defaults too.
+        A client without a login is no particular user: a list with ANONYMOUS allows every client to change also the defaults.
         """
         parts = dict(alteration.entity)
         if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
@@ -103,7 +103,7 @@ class Authorizer:
 
 
 def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
-    """Return the entities each of which, with a quota, hides the default user's entity `parts` from all clients of `user`."""
+    """Return the entities that precede the default user's entity `parts` for all clients of `user`, if they have a quota."""
     own = [((USER, user),), ((USER, user), (CLIENT_ID, None))]
     if CLIENT_ID not in parts:
         return [*map(entity_key, own), entity_key(((USER, None), (CLIENT_ID, None)))]
@@ -125,7 +125,7 @@ def _can_hold(parts: Mapping[str, str | None], user: str) -> bool:
 
 
 def _known(principal: str | None) -> str | None:
-    """Return a principal; None also for the names of clients without a known user."""
+    """Return the principal; None for the names of clients without a known user."""
     if principal is None or principal.partition(":")[2].startswith(_UNKNOWN):
         return None
     return principal

@@ -21,21 +21,21 @@ from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED
 
 INTERVAL_S: Final = 600.0
 RETRY_S: Final = 5.0
-"""After an inconclusive attempt."""
+"""Pause after an inconclusive attempt."""
 VERSION: Final = 0
 CORRELATION_ID: Final = 3
 ENTITY: Final = (("user", "sluice-canary"),)
 REMEDY: Final = "give the brokers an authorizer, or the canary account no rights; until then no client may change quotas here"
 
 Ask = Callable[[bytes], Awaitable[bytes]]
-"""Sends one whole request with the account without rights; returns the whole response."""
+"""Sends one complete request by the account without rights; returns the complete response."""
 
 
 class AuthorizerProbe:
-    """Suspends `authority = "broker"` until brokers have refused the probe. A result holds until the next one.
+    """Suspends `authority = "broker"` until the brokers have refused the probe. A result is valid until the next one.
 
     Attributes:
-        state: the state of the account, as `/readyz` shows it.
+        state: state of the probe, for `/readyz`.
     """
 
     def __init__(self, authority: BrokerAuthority, ask: Ask) -> None:
@@ -46,7 +46,7 @@ class AuthorizerProbe:
         authority.is_trusted = False
 
     async def run(self) -> None:
-        """Check until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             is_proven = await self.attempt()
             await asyncio.sleep(INTERVAL_S if is_proven else RETRY_S)

@@ -1,4 +1,4 @@
-"""Asks the broker, on the client's own connection, whether the client may read or change quotas.
+"""Requests from the broker, on the client's own connection, whether the client may read or change quotas.
 
 Sluice answers in the broker's place, so the broker's check has to be requested: the same changes are sent to the broker with
 `validate_only`. Without a login, without a response in time, or with an inconsistent one, the client is not allowed.
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
 
 
 class BrokerAuthority:
-    """Asks brokers.
+    """Requests authorization results from brokers.
 
     Attributes:
         on_trust: called with each new result of the authorizer probe.
@@ -70,7 +70,7 @@ class BrokerAuthority:
         self.on_trust(value)
 
     async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> Judged:
-        """Have the broker check alterations.
+        """Let the broker check alterations, without changing anything.
 
         Raises:
             ConnectionError: the connection has ended.
@@ -93,7 +93,7 @@ class BrokerAuthority:
         return Judged(True, list(refused.values()), [one for one in alterations if one.entity not in refused])
 
     async def judge_description(self, connection: Connection, request: Administered) -> DescribeAnswer | None:
-        """Have the broker answer a description, for its error code only; None: no clear answer, so the client is not allowed.
+        """Return the broker's response to a description, for its error code; None: it is not conclusive, so the client is not allowed.
 
         Raises:
             ConnectionError: the connection has ended.
@@ -123,7 +123,7 @@ class BrokerAuthority:
         return self.is_trusted and connection.session.login.has_succeeded
 
     async def _probe(self, connection: Connection, request: Administered, asked: Sequence[Alteration]) -> dict[EntityKey, Result] | None:
-        """Return the broker's result for each entity; None when the response does not match the request."""
+        """Return the broker's result for each entity; None: the response does not match the request."""
         version = max(0, min(1, connection.session.broker_max(ApiKey.ALTER_CLIENT_QUOTAS)))
         entries = [(tuple(one.parts), [QuotaOp(op.key, None if op.remove else op.value) for op in one.ops]) for one in asked]
         client_id = (request.client_id or b"").decode("utf-8", "replace")
@@ -144,9 +144,9 @@ class BrokerAuthority:
         """Whether an operation is among the client's authorized operations on the cluster."""
         header = INT32.pack(CORRELATION_ID) + client_id_field(request.client_id)
         if connection.session.broker_max(ApiKey.DESCRIBE_CLUSTER) >= 0:
-            key, version, body = ApiKey.DESCRIBE_CLUSTER, 0, b"\x00\x01\x00"  # header without tags, yes, no tags
+            key, version, body = ApiKey.DESCRIBE_CLUSTER, 0, b"\x00\x01\x00"  # header without tags, include the operations, no tags
         else:
-            key, version, body = ApiKey.METADATA, _METADATA_VERSION, INT32.pack(0) + b"\x00\x01\x00"  # no topics, make none, yes, no
+            key, version, body = ApiKey.METADATA, _METADATA_VERSION, INT32.pack(0) + b"\x00\x01\x00"  # no topics; create: no; cluster: yes
         frame = with_length(INT16.pack(key) + INT16.pack(version) + header + body)
         answer = await self._ask(connection, key, version, frame)
         try:
@@ -164,7 +164,7 @@ class BrokerAuthority:
 
 
 def _twice(alterations: Sequence[Alteration]) -> set[EntityKey]:
-    """Return the entities that occur twice, or have a key twice."""
+    """Return the entities that occur twice or have a key twice."""
     times = Counter(one.entity for one in alterations)
     return {one.entity for one in alterations if times[one.entity] > 1 or len({op.key for op in one.ops}) < len(one.ops)}
 

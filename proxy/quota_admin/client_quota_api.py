@@ -1,6 +1,6 @@
-"""Answers requests about quotas in the broker's place: decodes a request, calls the administration, and encodes its result.
+"""Answers requests for quotas instead of the broker: decodes a request, calls the administration, and encodes its result.
 
-When the broker is the authority, it is asked first, on the client's own connection and so with the client's rights.
+If the broker is the authority, it is asked first on the client's own connection, so with the client's rights.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from proxy.config.sections.admin import Authority
 
 RESOURCES_MAX: Final = 1_000
-"""Most users and clients in one configuration request: each is searched among all quotas."""
+"""Maximum number of users and clients in one configuration request, since each is searched among all quotas."""
 CONFIG_BYTES: Final = 32
 """Bytes of a configuration response that count as one item of work."""
 
@@ -64,7 +64,7 @@ class QuotaAdministration(Protocol):
     async def describe_many(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """Answer a filter."""
+        """Return the quotas that match a filter."""
 
     async def alter(
         self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
@@ -73,14 +73,14 @@ class QuotaAdministration(Protocol):
 
 
 class ClientQuotaApi:
-    """Answers the requests about quotas of all connections."""
+    """Answers the requests for quotas of all connections."""
 
     def __init__(self, administration: QuotaAdministration, authority: BrokerAuthority) -> None:
         self._administration = administration
         self._authority = authority
 
     async def answer(self, connection: Connection, request: Administered) -> bytes:
-        """Return the whole response to a request."""
+        """Return the complete response to a request."""
         asker = asker_of(connection)
         body = request.body if request.body is not None else await asyncio.to_thread(read_body, request)
         api, correlation_id = request.api, request.correlation_id

@@ -10,11 +10,11 @@ ENTRIES_MAX: Final = 1_000
 PARTS_MAX: Final = 3
 OPS_MAX: Final = 16
 NAME_BYTES_MAX: Final = 1_024
-"""Of a user, client-id or address, of an entity's type and of a quota's key, in UTF-8."""
+"""Maximum length in UTF-8 bytes of a user, client-id or address, of an entity's type, and of a quota's key."""
 
 
 def too_large(alteration: Alteration, entries: int) -> str | None:
-    """Return what exceeds a limit in an alteration of a request with `entries` entries, or None."""
+    """Return the limit that an alteration exceeds, in a request with `entries` entries; None: it exceeds none."""
     if entries > ENTRIES_MAX:
         return f"A request may alter at most {ENTRIES_MAX} entities, this one has {entries}."
     if len(alteration.parts) > PARTS_MAX:

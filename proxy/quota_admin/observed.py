@@ -19,23 +19,23 @@ class Made(NamedTuple):
 
 
 class Observed:
-    """Compares each new content with the one before, apart from the changes of this process."""
+    """Compares each new content with the previous one, apart from the changes of this process."""
 
     def __init__(self) -> None:
         self._content: StoreContent | None = None
         self._expected: frozenset[StoreChange] = frozenset()
 
     def expect(self, content: StoreContent, changes: Sequence[StoreChange]) -> list[Made]:
-        """Return `changes` with the values they replace in `content`; these changes are expected from now on."""
+        """Return `changes` with the values that they replace in `content`; these changes are expected from now on."""
         self._expected = frozenset(changes)
         return [Made(change, _value(content, change)) for change in changes]
 
     def expected_no_more(self) -> None:
-        """Expect no changes any more, because they were made or failed."""
+        """Stop expecting changes, because they were made or failed."""
         self._expected = frozenset()
 
     def arrived(self, content: StoreContent, origin: Origin) -> Unexpected | None:
-        """Store a new content; return the unexpected differences, to be computed at any time."""
+        """Store a new content; return the unexpected differences, which can be computed later; None: it is the first content."""
         before, self._content = self._content, content
         if before is None or origin == "start":
             return None

@@ -12,7 +12,7 @@ from sluice.client_quota_entity import CLIENT_ID, IP, USER, ClientQuotaEntity
 
 
 class Level(NamedTuple):
-    """An entity that could apply, with its value; None: it has no value, and the next level is checked."""
+    """An entity that could apply, with its value; None: it has no value, so the next level is checked."""
 
     entity: ClientQuotaEntity
     value: float | None
@@ -20,7 +20,7 @@ class Level(NamedTuple):
 
 
 def levels(quotas: Mapping[ClientQuotaEntity, Mapping[str, float]], key: str, user: str | None, client_id: str | None) -> list[Level]:
-    """Return the levels of precedence of a user and client-id for one key; without a user those that apply to every user."""
+    """Return the levels of precedence of a user and client-id for one key; user None: the levels that apply to every user."""
     return _judged(quotas, key, _client_entities(user, client_id))
 
 

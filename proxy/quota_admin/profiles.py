@@ -18,7 +18,7 @@ Profile = Literal["kraft", "zookeeper"]
 
 
 def describe(profile: Profile, components: Sequence[Component], quotas: Quotas, *, strict: bool) -> Description:
-    """Answer a filter."""
+    """Return the quotas that match a filter."""
     answer = describe_kraft if profile == "kraft" else describe_zookeeper
     return answer(components, quotas, strict=strict)
 

@@ -14,7 +14,7 @@ from quota.admin.znodes import java_double
 
 DYNAMIC_USER_CONFIG: Final = 121
 DYNAMIC_CLIENT_CONFIG: Final = 122
-"""Sources of values, which KIP-422 names without numbers; Kafka's own numbers are far lower."""
+"""Sources of values. KIP-422 names them without numbers; Kafka's own numbers are far lower."""
 
 _CONFIG_TYPES: Final = {ValueType.INT: 3, ValueType.LONG: 5, ValueType.DOUBLE: 6}
 _DOCUMENTATION: Final = {
@@ -56,7 +56,7 @@ def alteration_of(resource: ConfigResource) -> Alteration:
     """Return the alteration of a resource of IncrementalAlterConfigs.
 
     Raises:
-        AdminError: an operation that quotas do not have.
+        AdminError: quotas do not support the operation.
     """
     return Alteration(entity_of(resource), [_op(op) for op in resource.ops])
 

@@ -9,14 +9,14 @@ Right = Literal["read", "write"]
 
 
 class Requester(NamedTuple):
-    """The origin of a request, as far as it is known."""
+    """The origin of a request, as far as known."""
 
     principal: str | None
-    """Such as "User:alice" or "User:ANONYMOUS"; for a token of the admin port "Token:NAME"; None: unknown."""
+    """Principal, such as "User:alice" or "User:ANONYMOUS"; "Token:NAME" for a token of the admin port; None: unknown."""
     way: Way
     peer: str
-    """Address and port; "" without one."""
+    """Address and port of the client; "" if there is none."""
     listener: str
-    """Its name; "admin" for the admin port."""
+    """Name of the listener; "admin" for the admin port."""
     right: Right | None = None
     """The rights of the request's admin token; None for a Kafka client."""

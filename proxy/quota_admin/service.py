@@ -1,6 +1,7 @@
-"""Describes and changes quotas, for Kafka's APIs and for HTTP alike.
+"""Describes and changes quotas, for Kafka's APIs and for HTTP.
 
-The order is: authorization, size limits, validation, an audit line with the request, the change, an audit line with the result, the answer.
+The order is: authorization, size limits, validation, an audit line with the request, the change, an audit line with the result, the
+response.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NOT_CONTROLLER: Final = 41
-"""Kafka's error code for a temporary failure, after which clients try again."""
+"""Kafka's error code for a temporary failure; clients retry."""
 OUTSIDE: Final = "outside"
-"""The origin of changes that another process, or a person with an editor, made in the store."""
+"""The requester of changes that another process or an editor made in the store."""
 OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "listener": ""}
 DENIALS_APART_MS: Final = 1_000
-"""At most one audit line for denials in this time, with the number of the others."""
+"""Minimum interval of audit lines for denials; a line has the number of denials since the last one."""
 DENIED: Final = "Cluster authorization failed."
 DENIED_SELF: Final = "A principal may not change its own quotas, unless it is a super principal."
 DENIED_DEFAULT: Final = "A principal may not change a default quota that applies to it, unless it is a super principal."
@@ -55,7 +56,7 @@ class Kept(Protocol):
 
     @property
     def content(self) -> StoreContent:
-        """The last good content."""
+        """The last valid content."""
 
     async def alter(self, decide: Decide[T]) -> T:
         """Make changes; see `QuotaStore.alter`."""
@@ -90,7 +91,7 @@ class Administration:
         self._denials_untold = 0
         self._observed = Observed()
         self._one_at_a_time = asyncio.Lock()
-        self._in_order = asyncio.Lock()  # lines of changes, in the order in which they were applied
+        self._in_order = asyncio.Lock()  # keeps audit lines in the order in which the changes were applied
         self._under_way: set[asyncio.Task[Any]] = set()
 
     @property
@@ -119,13 +120,13 @@ class Administration:
     def describe(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """Answer a filter: error 31 without rights; only the own quotas for a requester that may read only these.
+        """Return the quotas that match a filter; only its own for a requester that may read only these, error 31 without rights.
 
         Args:
             asker: the requester.
             components: the filter.
             strict: whether entities may have no other types than those of the filter.
-            broker_allows: the broker's result, when it is the authority.
+            broker_allows: the broker's result if it is the authority.
         """
         if not self._may_see(asker, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
@@ -134,7 +135,7 @@ class Administration:
     async def describe_many(
         self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
-        """Do the same for a filter that may match much; a large content is searched in a thread."""
+        """Do the same as `describe` for a filter that may match many quotas; a large content is searched in a thread."""
         if not self._may_see(asker, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
         quotas, only_of = self._store.content.quotas, self._seen_by(asker, broker_allows)
@@ -145,7 +146,7 @@ class Administration:
     ) -> list[Result]:
         """Validate alterations, make the valid and authorized ones, and return a result for each entity.
 
-        A change that was begun is completed and logged, even when its requester gives up.
+        A change in progress is completed and logged, even if the caller is cancelled.
         """
         if not self.may_alter(asker, broker_allows):
             if alterations:
@@ -160,7 +161,7 @@ class Administration:
         return refused + await self._finished(self._alter(asker, right))
 
     async def switch(self, asker: Requester, target: str, mode: str | None) -> None:
-        """Set one switch, or remove it.
+        """Set or remove one switch.
 
         Args:
             asker: the requester.
@@ -168,7 +169,7 @@ class Administration:
             mode: "enforce", "observe" or "off"; None removes the switch.
 
         Raises:
-            AdminError: it was not set; the code is one of Kafka's.
+            AdminError: the switch was not changed; the code is one of Kafka's.
         """
         if not self.may_alter(asker):
             self._deny(asker, "switch")
@@ -184,7 +185,7 @@ class Administration:
         await self._finished(self._switch(asker, str(read), kept))
 
     def content_arrived(self, content: StoreContent, origin: Origin) -> None:
-        """Take in a new content of the store, and log the changes of other programs; on the event loop's thread."""
+        """Apply a new content of the store, and log the changes of other programs; called on the event loop's thread."""
         unexpected = self._observed.arrived(content, origin)
         if unexpected is None:
             return
@@ -193,7 +194,7 @@ class Administration:
             self._keep(asyncio.ensure_future(self._note_outside(unexpected)))
 
     async def close(self) -> None:
-        """Complete what was begun."""
+        """Wait until the changes in progress are complete."""
         while self._under_way:
             await asyncio.wait(self._under_way)
 
@@ -310,7 +311,7 @@ class Administration:
             await self._append(*await offload(len(made), lines_of, made, OF_OTHERS))
 
     async def _append(self, *events: Event) -> None:
-        """Append events to the audit log that no response waits for; a failure is logged."""
+        """Append events to the audit log without a response that depends on them; a failure is logged."""
         try:
             await self._audit.append(events)
         except AuditUnavailable as error:

@@ -9,21 +9,21 @@ from proxy.quota_admin.requester import Requester
 from quota.admin.messages import EntityKey
 
 Event = Mapping[str, Any]
-"""The content of one line: `event` and its values; strings, numbers, None, lists and tables of these."""
+"""The content of one line: the name `event` and its values, which are strings, numbers, None, and lists and tables of these."""
 
 
 class AuditUnavailable(Exception):
-    """A line could not be written; `str` is one line with place and remedy."""
+    """A line could not be written; `str` is one line with file, problem and remedy."""
 
 
 class AuditTrail(Protocol):
-    """Keeps lines, each with the digest of the line before."""
+    """Stores lines; each line has the digest of the previous one."""
 
     async def append(self, events: Sequence[Event]) -> int:
-        """Write lines, and return the number of the first when they are on the disk.
+        """Write lines; return the number of the first one after all are on the disk.
 
         Raises:
-            AuditUnavailable: they could not be written.
+            AuditUnavailable: the lines could not be written.
         """
 
 

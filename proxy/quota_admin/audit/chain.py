@@ -1,6 +1,6 @@
-"""Lines that each contain the digest of the line before, so a change to one line requires a change to all that follow. No I/O.
+"""A hash chain of lines: each has the digest of the previous line, so a change to one line requires a change to all later ones. No I/O.
 
-A process that can write the file can rewrite it completely; the number and digest of the last line, stored elsewhere, show that.
+A process that can write the file can rewrite it completely. To detect this, store the number and digest of the last line elsewhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 BEGINNING: Final = "0" * 64
-"""The digest in the very first line."""
+"""The digest in the first line of a chain."""
 PROBLEMS_MAX: Final = 20
 
 
@@ -35,12 +35,12 @@ def append_line(link: Link, event: Mapping[str, Any], wall_time_s: float) -> tup
 
 
 def link_of(seq: int, line: bytes) -> Link:
-    """Return the end of a chain whose last line is `line`."""
+    """Return the end of a chain with the last line `line`."""
     return Link(seq, hashlib.sha256(line).hexdigest())
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
-    """Return the content of a line, None when it is not a line of a chain."""
+    """Return the content of a line; None: it is not a line of a chain."""
     try:
         fields = json.loads(line)
     except ValueError:

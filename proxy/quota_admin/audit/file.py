@@ -26,15 +26,15 @@ class AuditFile:
     """A file that is kept open and locked; lines are only appended.
 
     Attributes:
-        last: the end of its chain.
-        mended: a repair at the opening, as an event for the log; None: none.
+        last: end of the file's chain.
+        mended: event about a repair at the opening; None: there was no repair.
     """
 
     def __init__(self, path: Path) -> None:
         """Open or create the file.
 
         Raises:
-            ConfigProblems: it cannot be used.
+            ConfigProblems: the file cannot be used.
         """
         self.path = path
         self.last = START
@@ -43,10 +43,10 @@ class AuditFile:
         self._open()
 
     def append(self, lines: bytes, last: Link) -> None:
-        """Append whole lines, with `last` as the new end of the chain; they are on the disk when this returns.
+        """Append complete lines, with `last` as the new end of the chain; the lines are on the disk when this returns.
 
         Raises:
-            AuditUnavailable: they could not be written; no part of them is left in the file.
+            AuditUnavailable: the lines could not be written; the file has no part of them.
         """
         try:
             if self._was_moved():
@@ -102,7 +102,7 @@ class AuditFile:
             raise _problem(self.path, "is written by another process", "give each Sluice a file of its own") from None
 
     def _mend(self) -> None:
-        """Find the end of the chain, and cut off an incomplete last line, whose change was never answered."""
+        """Find the end of the chain, and remove an incomplete last line; the change of this line never got a response."""
         size = os.fstat(self._file).st_size
         torn = next(iter(_pieces_back(self._file, size)), b"") if size else b""
         self._size = size - len(torn)

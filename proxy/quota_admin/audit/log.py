@@ -15,29 +15,29 @@ from proxy.quota_admin.audit.file import AuditFile
 
 KEPT_LINES_MAX: Final = 10_000
 KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Limit without a file."""
+"""Maximum number of lines in memory, without a file."""
 
 
 class _Keeper(Protocol):
-    """Keeps lines; blocking."""
+    """Stores lines; its methods block."""
 
     last: Link
 
     def append(self, lines: bytes, last: Link) -> None:
-        """Store whole lines."""
+        """Store complete lines, with `last` as the new end of the chain."""
 
     def lines_back(self) -> Iterator[bytes]:
-        """Yield them, the last one first."""
+        """Yield the lines, the last one first."""
 
     def lines(self) -> Iterator[bytes]:
-        """Yield them in order."""
+        """Yield the lines in order."""
 
     def close(self) -> None:
         """Close the storage."""
 
 
 class _Memory:
-    """The last lines, until the process ends."""
+    """Stores the last lines in memory."""
 
     def __init__(self) -> None:
         self.last = START
@@ -62,11 +62,11 @@ class _Memory:
 
 
 class AuditLog:
-    """Keeps changes in a file; without a file, the newest ones in memory. Lines wait until the file is open.
+    """Stores changes in a file, or without a file the newest ones in memory. Lines wait until the file is open.
 
     Attributes:
         lines: number of lines written.
-        error: why the last line could not be written, or None.
+        error: why the last line could not be written; None: it was written.
     """
 
     def __init__(self, path: Path | None, *, wall_time_s: Callable[[], float]) -> None:
@@ -82,10 +82,10 @@ class AuditLog:
             self._is_open.set()
 
     def open(self) -> None:
-        """Open the file, or make it; without a file nothing has to be opened.
+        """Open or create the file; do nothing if no file is configured.
 
         Raises:
-            ConfigProblems: it cannot be used.
+            ConfigProblems: the file cannot be used.
         """
         if self.path is not None:
             self._keeper = file = AuditFile(self.path)
@@ -93,17 +93,17 @@ class AuditLog:
         self._is_open.set()
 
     async def release(self) -> None:
-        """Let another process have the file. Lines wait until it is opened again."""
+        """Close the file, so that another process can open it. Lines wait until `open`."""
         if self.path is not None and self._is_open.is_set():
             self._is_open.clear()
             async with self._one_at_a_time:
                 self._keeper.close()
 
     async def append(self, events: Sequence[Event]) -> int:
-        """Write lines, and return the number of the first when they are on the disk.
+        """Write lines; return the number of the first one after all are on the disk.
 
         Raises:
-            AuditUnavailable: they could not be written.
+            AuditUnavailable: the lines could not be written.
         """
         await self._is_open.wait()
         async with self._one_at_a_time:
@@ -113,7 +113,7 @@ class AuditLog:
             try:
                 await asyncio.shield(work)
             except asyncio.CancelledError:
-                await asyncio.wait([work])  # no other task may write while it does
+                await asyncio.wait([work])  # no other task may write before the thread has finished
                 raise
             except AuditUnavailable as error:
                 self.error = str(error)
@@ -128,15 +128,15 @@ class AuditLog:
         return [json.loads(line) for line in lines]
 
     async def history_lines(self, *, limit: int, before: int | None = None, after: int = 0) -> list[bytes]:
-        """Return the same, undecoded."""
+        """Return the same lines as bytes, not decoded."""
         return await asyncio.to_thread(lambda: list(history(self._keeper.lines_back(), limit=limit, before=before, after=after)))
 
     async def verify(self) -> Verdict:
-        """Check the whole chain, which takes long when it is long."""
+        """Check the whole chain; the time is proportional to its length."""
         return await asyncio.to_thread(lambda: verify(self._keeper.lines()))
 
     def close(self) -> None:
-        """Let go of the file for good. Lines that wait are not kept: another process has the file, and notes them."""
+        """Close the file finally. Waiting lines are dropped: another process has the file, and writes them."""
         if self._is_open.is_set():
             self._keeper.close()
         self._keeper = _Memory()
