@@ -1,4 +1,4 @@
-"""Writes one Parquet file: the encoding of its columns, and the check of what was written."""
+"""Writes one Parquet file: encodes its columns, and checks the written file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 COMPRESSION_LEVEL: Final = 1
 LEVELS: Final = {"dt_ms.list.element": 4}
-"""Compression levels of single columns, where a higher level saves bytes for hardly any time."""
+"""Compression levels of columns for which a higher level saves bytes at little cost."""
 DELTA: Final = (
     "group_ref",
     "sample_index",
@@ -40,16 +40,16 @@ DELTA: Final = (
     "value",
     "window_sum",
 )
-"""Columns with similar neighbours: deltas take half as much as a dictionary. Sums of waits take as much either way, and are
-read twice as fast."""
+"""Columns with similar consecutive values: deltas need half the bytes of a dictionary. Sums of waits need the same bytes, and are read
+twice as fast."""
 
 
 PLAIN: Final = ("max_observed",)
-"""Columns with hardly any duplicates: a dictionary makes them larger. Not every reader supports BYTE_STREAM_SPLIT."""
+"""Columns with few duplicates: a dictionary makes them larger. Not every reader supports BYTE_STREAM_SPLIT."""
 
 UNCOMPRESSED: Final = frozenset({"group_ref", "n", "prior_sum", "window_ms", "bound", "max_observed"})
-"""Columns of samples that compression hardly reduces (0.08 bytes a decision, all of them together); uncompressed they are read in
-half of the time, the last one in a quarter."""
+"""Columns of samples that compression hardly reduces (0.08 bytes per decision for all of them). Uncompressed they are read in half the
+time, the last one in a quarter."""
 
 
 ROW_GROUP_ROWS: Final = 250_000
@@ -60,8 +60,8 @@ def write_parquet(table: pa.Table, path: Path, *, live_ms: int = 0) -> None:
     """Write a table, and check the file's footer.
 
     Args:
-        live_ms: above 0, of a large table of samples: those whose last event came within so long of the last one of all stand in a row
-            group of their own, behind the others. They are all that the judge of the file behind this one has to read.
+        live_ms: for a large table of samples, above 0: the samples with a last event in the newest `live_ms` get a separate, last row
+            group. The validation of the next file reads only this row group.
 
     Raises:
         OSError: the disk is full or unavailable; no file is left.

@@ -1,7 +1,7 @@
-"""Forgets a user: removes the name from the dimension tables and the switches of `states`; the facts stay.
+"""Removes a user's name from the dimension tables and the switches of `states`; the facts stay.
 
-A changed file is written under another name, and the manifest, replaced atomically, makes it the current one. The old file is
-removed then, or by the next call after an interruption.
+A changed file is written under another name. Then the manifest is replaced atomically and names the new file. The old file is removed
+last, or by the next call after an interruption.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
 
     Args:
         user: the name of the principal, without its type.
-        keyed: converts it to the form of keyed names.
+        keyed: converts the name to the form of keyed names.
 
     Raises:
         ForgetError: the name is invalid, or a manifest cannot be used, and nothing was changed; or a file of it cannot be used.
@@ -82,7 +82,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
 
 
 def _check_name(user: str) -> None:
-    """Refuse the empty name, which stands for groups without a user, and bytes that are not UTF-8, which no file contains."""
+    """Refuse the empty name, which means groups without a user, and bytes that are not UTF-8, which no file contains."""
     try:
         user.encode()
     except UnicodeEncodeError as error:
@@ -232,4 +232,4 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, Callable[[str, set[str]], str] | None
     "dim_bound": (("rule", _rule_without), ("who", None)),
     "states": (("switches", _switches_without),),
 }
-"""Columns that can name a user, and how the name goes where it is a part of a text."""
+"""Columns that can have a user's name, and the function that removes the name from a text."""

@@ -16,13 +16,13 @@ FACTS_SUFFIX: Final = ".facts.open"
 STATE_SUFFIX: Final = ".state"
 PENDING_SUFFIX: Final = ".pending"
 UNPUBLISHED_SUFFIX: Final = ".unpublished"
-"""Suffix of a mark with the path of a manifest, whose file set has to be sent to the topic."""
+"""Suffix of a mark, which has the path of the manifest of a file set to send to the topic."""
 LOCK_PREFIX: Final = ".lock-"
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - files there have names that cannot be guessed, and are made for owner and group
 
 
 def new_run_id(wall_time_s: float) -> str:
-    """Return a name for this run: the time of its beginning, and eight random digits."""
+    """Return a name for a run: its start time, and eight random digits."""
     return f"{datetime.fromtimestamp(wall_time_s, UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
 
 
@@ -32,7 +32,7 @@ def sanitized(proxy_id: str) -> str:
 
 
 def pending_path(directory: Path, run_id: str) -> Path:
-    """Return the path of a run's buffer for decisions not handed over: in memory that survives the process, not the host.
+    """Return the path of a run's buffer for decisions that are not queued yet, in memory that survives the process but not the host.
 
     It is not on the disk, since writing to a page of a file can block, which would block the event loop.
     """
@@ -48,7 +48,7 @@ def check_readable(directory: Path) -> None:
     """Check that every directory below one is readable; a search by name ignores those that are not.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a directory cannot be read.
     """
 
     def refuse(error: OSError) -> None:

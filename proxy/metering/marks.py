@@ -16,7 +16,7 @@ def put_mark(directory: Path, file_set: str, manifest: Path) -> None:
 
 
 def marks_of(directory: Path, proxy_id: str) -> list[Path]:
-    """Return the marks of one proxy, in order, except those whose segments still exist, since their file sets are incomplete."""
+    """Return the marks of one proxy in order, without those that still have a segment, since their file sets are incomplete."""
     marks = sorted((directory / SEGMENTS).glob(f"*{UNPUBLISHED_SUFFIX}"))
     return [mark for mark in marks if f"/proxy={proxy_id}/" in named_by(mark) and not _segment_of(mark).exists()]
 

@@ -46,7 +46,7 @@ SECOND_MS: Final = 1_000
 
 
 class JudgedConnections(Protocol):
-    """The connection quotas whose decisions are metered.
+    """The connection quotas with metered decisions.
 
     Attributes:
         quotas: the quotas.
@@ -61,7 +61,7 @@ class Metering:
     """Creates the data path's meter, and runs its writer.
 
     Args:
-        shared: the sharing of usage with other processes; what is recorded of theirs is metered.
+        shared: the sharing of usage with other processes; records of their usage are metered, too.
 
     Raises:
         StartError: the directory cannot be written, or another process meters into it under the same id.
@@ -140,7 +140,7 @@ class Metering:
         )
 
     def start(self, config: Config) -> None:
-        """Begin to write, after repairing what an earlier run left."""
+        """Repair the files of earlier runs, then start to write."""
         self.settings_changed(config)
         self.writer.start(left_over(self._directory, self.proxy_id))
         if self._topic is not None:
@@ -175,12 +175,12 @@ class Metering:
         self.meter.tell_anew()
 
     async def stop(self) -> None:
-        """Write everything that was recorded; what takes longer is repaired at the next start."""
+        """Write everything that was recorded; the next start repairs what is not written in time."""
         if self._timer is not None:
             self._timer.cancel()
         self._take_usage(self._second_ms)
         if self._shared is not None:
-            self._shared.publish_dirty(now_ms())  # the others know all that is written here
+            self._shared.publish_dirty(now_ms())  # the files have no usage that other processes do not know
         self.meter.finish(self.writer.hand_over_last)
         loop = asyncio.get_running_loop()
         done = await loop.run_in_executor(None, self.writer.stop, STOP_S)
@@ -202,7 +202,7 @@ class Metering:
         self._timer = asyncio.get_running_loop().call_later(min(FLUSH_S, to_second_s), self._tick)
         second_ms = now // SECOND_MS * SECOND_MS
         if second_ms > self._second_ms:
-            if self.writer.waiting_bytes <= WAITING_BYTES_MAX // 2:  # else it stays in its counter
+            if self.writer.waiting_bytes <= WAITING_BYTES_MAX // 2:  # otherwise it stays in the counters
                 self._take_usage(second_ms - SECOND_MS)
             self._second_ms = second_ms
         self.meter.flush()

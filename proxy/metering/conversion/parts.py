@@ -1,7 +1,7 @@
-"""A segment in which decisions were lost, packed part by part.
+"""Packs a segment with lost decisions part by part.
 
-After a loss the samples in the files differ from those of the sensors. So the proxy records the state of each sensor before
-its next decision, and packing continues from there, with the boundaries and sums of the sensor.
+After a loss the samples in the files differ from those of the sensors. So the proxy records the state of each sensor before its next
+decision, and packing continues from this state, with the boundaries and sums of the sensor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proxy.metering.conversion.samples import STATE, Sensors
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Where a segment's decisions are divided.
+    """The numbers at which a segment's decisions are divided.
 
     Attributes:
         cuts: numbers at which settings changed.

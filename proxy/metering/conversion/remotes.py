@@ -1,4 +1,4 @@
-"""Usage of other processes in the meter's encoding: one word that is a decision, and two more words with its attributes."""
+"""Usage of other processes in the meter's encoding: one decision word, and two more words with its attributes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Remotes:
     total: Ints
 
     def of(self, seq: Ints) -> tuple[pa.Array, Ints]:
-        """Return source and total of decisions that are all among these."""
+        """Return source and total of decisions; each has to be in this object."""
         at = np.searchsorted(self.seq, seq)
         return pa.array(self.source[at].astype("U"), pa.string()), self.total[at]
 
     def beside(self, seq: Ints) -> dict[str, pa.Array]:
-        """Return the columns `source`, `source_total` and `assumed` of decisions, null where they are not among these."""
+        """Return the columns `source`, `source_total` and `assumed` of decisions; null for decisions that are not in this object."""
         at = np.minimum(np.searchsorted(self.seq, seq), max(len(self.seq) - 1, 0))
         if not len(self.seq):
             return {name: pa.nulls(len(seq)) for name in ("source", "source_total", "assumed")}
@@ -51,7 +51,7 @@ class Remotes:
 
 
 def apart(batches: Sequence[Noted]) -> tuple[Sequence[Noted], Ints, Ints]:
-    """Return the batches without the words that are no decisions, and those words: amounts, and totals of their sources."""
+    """Return the batches without the words that are not decisions, and these words: amounts, and totals of their sources."""
     kept, data = [], []
     for batch in batches:
         words = np.frombuffer(batch.words, "<i8")

@@ -1,7 +1,7 @@
 """Computes the boundaries and sums of samples.
 
-A sample begins at the first event a window or more after the start of the one before it. The boundaries are found by following
-"first event a window later" pointers, one hop per sample.
+A sample begins at the first event that is a window or more after the start of the previous sample. The boundaries are found along the
+pointers "first event a window later", with one step for each sample.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Times:
     """The times at which each group made decisions, among runs that are sorted by group.
 
     Attributes:
-        at: its first run.
-        counts: how many runs it has.
+        at: first run of each time.
+        counts: number of runs of each time.
     """
 
     at: Ints
@@ -52,10 +52,10 @@ class Pieces:
     """The part of each sample in these decisions, sorted as they are.
 
     Attributes:
-        begin_at: the first of its times.
-        counts: how many times it has.
-        known: position in the state of the sample that continues, or NONE.
-        held: the sum of that sample before.
+        begin_at: first time of each piece.
+        counts: number of times of each piece.
+        known: position in the state of the sample that the piece continues, or NONE.
+        held: sum of that sample before the piece.
     """
 
     begin_at: Ints

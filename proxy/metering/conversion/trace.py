@@ -17,7 +17,7 @@ from proxy.metering.conversion.runs import RecordedDecisions
 KEY_BITS: Final = 16
 
 Step = tuple[int, float, int, float]
-"""Of a bucket: number of the decision, balance before, its time, balance after."""
+"""An operation on a bucket: number of the decision, balance before, time of that balance, balance after."""
 
 
 def events_of(
@@ -32,11 +32,11 @@ def events_of(
 
     Args:
         decisions: in order.
-        bounds: of each of them.
-        figures: of those that a sensor recorded; None: there is none.
+        bounds: bound of each decision.
+        figures: values of the decisions that a sensor recorded; None: there are none.
         steps: operations on buckets in decision order, also of decisions that are not in `decisions`.
         run: run_id and proxy_id.
-        remotes: of those that are usage of other processes.
+        remotes: attributes of the decisions that are usage of other processes.
     """
     rows: dict[str, Any] = {name: np.ascontiguousarray(decisions.records[name]) for name in decisions.records.dtype.names}
     count = len(decisions.seq)

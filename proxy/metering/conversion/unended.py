@@ -1,7 +1,6 @@
 """Runs that were killed without an open segment: between two segments, or while the disk failed.
 
-Their last decisions are in their mapped buffer. An empty segment is created, so that they are counted as those of any
-other run.
+Their last decisions are in their mapped buffer. An empty segment is created, so that these decisions are counted as those of other runs.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from proxy.metering.segment import SegmentWriter
 
 
 def end_runs(directory: Path, is_ours: Callable[[str], bool]) -> list[str]:
-    """Begin a last segment for each run that ended without one; return their names. Empty buffers are removed.
+    """Create a last segment for each run that ended without one; return the names of the segments. Empty buffers are removed.
 
     Args:
-        is_ours: whether a proxy id belongs to no other running process: only this process converts its files.
+        is_ours: whether no other running process has a proxy id, so that only this process converts its files.
 
     Raises:
         OSError: the disk fails; the buffers stay.

@@ -30,7 +30,7 @@ COLUMNS: Final = (
     "waited_requests",
     "waited_ms",
 )
-"""Order of a row in a segment, in which what an earlier version wrote ends sooner; the second stands beside all rows of that second."""
+"""Columns of a row in a segment, in order; rows of an earlier version end sooner. The second is stored once for all rows of that second."""
 
 
 def usage_table(facts: Iterable[Fact], run: tuple[str, str]) -> pa.Table:

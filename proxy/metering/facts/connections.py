@@ -11,7 +11,7 @@ from quota.connections.connection_rate import ConnectionRate
 
 NO_CONNECTION: Final = 0
 NO_API: Final = -1 << 16
-"""A connection has no API yet."""
+"""API key of these decisions: a connection has none yet."""
 
 
 class ConnectionDecisions:
@@ -22,10 +22,10 @@ class ConnectionDecisions:
         self._only_observes = only_observes
 
     def recorded(self, rate: ConnectionRate, throttle_ms: int, waits_ms: int, now_ms: int) -> None:
-        """A connection was counted."""
+        """Record that a connection was counted."""
         applied_ms = 0 if self._only_observes() else waits_ms
         self._meter.record(rate, 1, throttle_ms, applied_ms, now_ms, NO_CONNECTION, NO_API)
 
     def taken_back(self, rate: ConnectionRate, now_ms: int) -> None:
-        """A connection was taken back."""
+        """Record that a counted connection was unrecorded."""
         self._meter.record_unchecked(rate, -1, now_ms, NO_CONNECTION, NO_API, UNRECORD)

@@ -88,7 +88,7 @@ class GroupDescription:
         return {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
 
     def _orphan(self, group: QuotaGroup | MutationGroup) -> Fact:
-        """Describe a group that its manager has just forgotten, in which a connection still records once."""
+        """Describe a group that its manager has just removed; a connection may still record in it once."""
         about: Fact = {"scope": "broker", "node": "?", **self._tags(group), "first_seen_ms": self._wall_ms()}
         if isinstance(group, MutationGroup):
             return {**about, "quota_type": MUTATION, **_burst_of(group)}
@@ -116,7 +116,7 @@ class GroupDescription:
         return {"rule": rule, "source": source, "generation": manager.generation}
 
     def _by(self) -> str | None:
-        """Return who last changed the table: for a user only the name, as everywhere."""
+        """Return the principal of the last change of the table; for a user only the name, as in all files."""
         kind, _, name = (self._who() or "").partition(":")
         return self._names(name if kind == ANONYMOUS.type else f"{kind}:{name}") if name else None
 

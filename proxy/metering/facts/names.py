@@ -14,7 +14,7 @@ NameForm = Literal["plain", "keyed", "none"]
 KEY_BYTES_MIN: Final = 16
 KEY_BYTES_MAX: Final = 4_096
 DIGITS: Final = 32
-"""Of a hash, in hexadecimal: 128 bits."""
+"""Number of hexadecimal digits of a hash: 128 bits."""
 
 
 class Names:
@@ -31,7 +31,7 @@ class Names:
     def __call__(self, name: str | None) -> str | None:
         """Return the form of a name; the empty name and the name for all others stay unchanged."""
         if self.form == "plain" or not name or name == OTHER:
-            return None if name is None else str(name)  # of a long one what is kept of it: a text like others, which JSON knows
+            return None if name is None else str(name)  # a long name is stored in a shortened form, which is a text that JSON can hold
         if self.form == "none":
             return None
         return hmac.new(self._key, name.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:DIGITS]
@@ -53,7 +53,7 @@ def read_key(key_file: Path) -> bytes:
     """Read the key of keyed names; white space around it is ignored.
 
     Raises:
-        StartError: it cannot be read, or has an invalid length.
+        StartError: the key cannot be read, or has an invalid length.
     """
     try:
         with key_file.open("rb") as file:
