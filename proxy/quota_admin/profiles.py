@@ -1,4 +1,4 @@
-"""Computes what a request changes in a store, by the rules of KRaft or of ZooKeeper. No I/O."""
+"""Computes the changes of a request to a store, by the rules of KRaft or of ZooKeeper. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor: the control plane of a Sluice whose data paths are workers."""
+"""The supervisor: the control plane of a Sluice with workers as data paths."""
 
 from __future__ import annotations
 
