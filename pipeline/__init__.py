@@ -1,1 +1,1 @@
-"""Reads metering files: usage by client, validation of every throttle, the effect of another quota file."""
+"""Reads metering files. Reports usage by client, validates every throttle decision, and computes the effect of other quota files."""

@@ -1,4 +1,4 @@
-"""Checks the chain of file sets: each names the one before it in its run, so a missing one is noticed even without decisions."""
+"""Checks the chain of file sets. Each manifest names the file set before it in its run, so a missing file set is detected."""
 
 from collections.abc import Container, Iterable, Sequence
 
@@ -6,11 +6,12 @@ from metering_format.manifest import Manifest
 
 
 def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) -> str | None:
-    """Return what is wrong between two file sets of a run that follow each other, or None.
+    """Return the description of a broken link between two consecutive file sets of a run, or None when the link is intact.
 
     Args:
-        before: None: `manifest` is the first that is there.
-        is_cut: retention removed the oldest of the run, so that the first may name one that is gone.
+        manifest: the later file set.
+        before: the earlier file set; None when `manifest` is the first one present.
+        is_cut: retention removed the oldest file sets of the run, so the first one present may name a removed one.
     """
     if before is None:
         return _missing(manifest) if manifest.previous is not None and not is_cut else None
@@ -24,11 +25,11 @@ def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) ->
 
 
 def broken_links(runs: Iterable[Sequence[Manifest]], cut: Container[tuple[str, str]]) -> list[tuple[Manifest, str]]:
-    """Return what is wrong between the file sets of runs: the later one, and a line.
+    """Return every broken link as a pair: the manifest of the later file set, and the description.
 
     Args:
-        runs: the file sets of each, in order.
-        cut: (proxy_id, run_id) of those of which retention removed something.
+        runs: the manifests of each run, in decision order.
+        cut: (proxy_id, run_id) of runs from which retention removed file sets.
     """
     found = []
     for manifests in runs:

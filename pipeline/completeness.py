@@ -1,4 +1,4 @@
-"""Completeness of runs, from their manifests: the decisions and file sets that are missing."""
+"""Completeness of runs, computed from their manifests: missing decisions and missing file sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from pipeline.text import counted
 
 @dataclass(slots=True)
 class Completeness:
-    """The completeness of one run or of several.
+    """The completeness of one or more runs.
 
     Attributes:
-        taken: number of decisions by the numbers of the file sets, including missing ones.
-        dropped: those of them that could not be written, or are in no file set.
-        removed: what retention removed, which is no loss; a line each.
-        incomplete: what is known to be missing; a line each.
-        unfinished: a line for each run without a final file set.
+        taken: number of decisions by the sequence numbers of the file sets, including missing ones.
+        dropped: number of decisions that the proxy could not write, or that no file set contains.
+        removed: file sets that retention removed, one line each; they are not losses.
+        incomplete: known losses, one line each.
+        unfinished: runs without a final file set, one line each.
     """
 
     taken: int = 0
@@ -29,16 +29,16 @@ class Completeness:
 
     @property
     def percent(self) -> float:
-        """Decisions that are there, of all that were taken."""
+        """Percentage of the decisions taken that are present."""
         return 100.0 * (self.taken - self.dropped) / self.taken if self.taken else 100.0
 
 
 def completeness_of(runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[RunKey, int]) -> Completeness:
-    """Return what several runs say.
+    """Return the completeness of several runs together.
 
     Args:
-        runs: the file sets of each, in decision order.
-        removed: by run, the number of the last decision that retention removed.
+        runs: the manifests of each run, in decision order.
+        removed: sequence number of the last decision that retention removed, by run.
     """
     found = Completeness()
     for key, manifests in runs.items():
@@ -47,9 +47,9 @@ def completeness_of(runs: Mapping[RunKey, Sequence[Manifest]], removed: Mapping[
 
 
 def _add_run(found: Completeness, manifests: Sequence[Manifest], removed_seq: int | None) -> None:
-    """Add one run; `removed_seq` is None where retention removed nothing of it."""
+    """Add one run to `found`; `removed_seq` is None when retention removed nothing from the run."""
     run_id = manifests[0].run_id
-    # retention enters what goes before it goes: one that is about to, or was broken off, leaves more than it says
+    # retention writes its ledger before it deletes: a pending or interrupted deletion leaves more files than the ledger says
     expected = 0 if removed_seq is None else min(removed_seq + 1, manifests[0].first_seq)
     if expected:
         found.removed.append(f"run {run_id}: decisions 0 to {expected - 1} were removed by retention")
@@ -73,7 +73,7 @@ def _add_run(found: Completeness, manifests: Sequence[Manifest], removed_seq: in
 
 
 def _own_losses(manifest: Manifest) -> list[str]:
-    """What one file set says of itself."""
+    """Return the losses that a manifest reports for its own file set, one line each."""
     lines = []
     if manifest.truncated:
         usage = f", of usage {counted(manifest.dropped_usage_rows, 'row')} at most" if manifest.dropped_usage_rows else ""

@@ -1,4 +1,4 @@
-"""Columns of a Parquet file that equal another one byte for byte; they are unpacked once."""
+"""Parquet columns that equal another column byte for byte. A duplicate is not decoded a second time."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,15 +7,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 DUPLICATE_COLUMNS: Final = {"applied_ms": "thr_ms", "applied_ms_sum": "throttle_ms_sum"}
-"""The applied throttle equals the decided one wherever everything is enforced and no other quota throttles a client longer."""
+"""The applied throttle equals the decided throttle when every decision is enforced and no other quota throttles a client longer."""
 
 
 def read_groups(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequence[int], columns: list[str] | None) -> pa.Table:
-    """Read some row groups, with one thread.
+    """Read some row groups with one thread.
 
     Args:
-        source: what `file` reads from.
-        columns: in the order of the file, whatever theirs is, with duplicates at the end; None: all.
+        source: the open file that `file` reads from.
+        groups: indices of the row groups.
+        columns: names of the columns to read; None reads all of them. The result has the order of the file, with duplicates last.
 
     Raises:
         pyarrow.ArrowInvalid, OSError: the file cannot be read.
@@ -41,13 +42,13 @@ def _are_duplicates(file: pq.ParquetFile, source: pa.NativeFile, groups: Sequenc
 
 
 def _chunk(row_group: Any, name: str) -> Any:
-    """What the footer says of a column, or of the entries of its lists."""
+    """Return the footer's metadata of a column, or of the elements of a list column."""
     columns = (row_group.column(number) for number in range(row_group.num_columns))
     return next(column for column in columns if column.path_in_schema.split(".")[0] == name)
 
 
 def _are_alike(source: pa.NativeFile, one: Any, other: Any) -> bool:
-    """Pages say how they are encoded; only how they are compressed stands in the footer."""
+    """Compare the pages of two column chunks. The footer has only the compression; the page headers have the encoding."""
     if (one.compression, one.total_compressed_size) != (other.compression, other.total_compressed_size):
         return False
     return bool(_pages(source, one).equals(_pages(source, other)))

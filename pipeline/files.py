@@ -1,4 +1,4 @@
-"""Writes files atomically: a file appears as a whole or not at all."""
+"""Writes files atomically and checks directories. A reader sees a whole file or no file."""
 
 import errno
 import os
@@ -8,12 +8,12 @@ from pipeline.errors import BadInputError
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path` in one step; missing directories are made.
+    """Write `text` to `path` with an atomic rename; create missing directories.
 
     Raises:
-        OSError: it cannot be written, or is there and no file; then nothing is left behind.
+        OSError: the file cannot be written, or `path` exists and is not a regular file. Nothing is left behind.
     """
-    if path.exists() and not path.is_file():  # a rename would put a file in the place of a device
+    if path.exists() and not path.is_file():  # a rename would replace a device by a file
         raise OSError(errno.EEXIST, "is there and no file; name another", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
@@ -28,10 +28,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def check_readable(directory: Path) -> None:
-    """Look into every directory below one: to a search by name, what may not be read is not there.
+    """Check that every directory below `directory` can be read. A search by name silently skips directories that it may not read.
 
     Raises:
-        BadInputError: one cannot be read.
+        BadInputError: a directory cannot be read.
     """
 
     def refuse(error: OSError) -> None:
@@ -45,10 +45,10 @@ def check_readable(directory: Path) -> None:
 
 
 def check_directory(path: Path) -> None:
-    """Look whether a directory can be written to, or made, before hours of work are lost over it.
+    """Check, before a long computation, that a directory can be written to or created.
 
     Raises:
-        BadInputError: it cannot.
+        BadInputError: it can be neither.
     """
     there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""Manifests list the content of a metering file set. Readers take completeness from manifests, never from a directory listing."""
+"""Reads and checks manifests, which list the files of a metering file set. Completeness comes from manifests, not from listings."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ RunKey = tuple[str, str]
 
 
 def manifest_paths(directory: Path) -> list[Path]:
-    """Return where manifests are below a metering directory; one that is still being written, or whose writer died over it, is none."""
+    """Return the paths of all manifests below a metering directory, without temporary files of unfinished writes."""
     return sorted(path for path in (directory / MANIFESTS).rglob("*.json") if not path.name.startswith("."))
 
 
@@ -33,7 +33,7 @@ def read_manifest(path: Path) -> Manifest:
     """Read one manifest.
 
     Raises:
-        BadInputError: not a manifest of ours, or of another schema version.
+        BadInputError: the file is not a manifest of Sluice, or has another schema version.
     """
     if path.stat().st_size > MANIFEST_BYTES_MAX:
         raise BadInputError(f"{path}: a manifest of more than {MANIFEST_BYTES_MAX} bytes; it is a file of another program")
@@ -41,10 +41,10 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def manifest_of(data: bytes, path: Path | str) -> Manifest:
-    """Return what the text of a manifest says; `path` is for messages.
+    """Parse the text of a manifest; `path` is used in messages.
 
     Raises:
-        BadInputError: not a manifest of ours, or of another schema version.
+        BadInputError: the text is not a manifest of Sluice, or has another schema version.
     """
     try:
         fields = msgspec.json.decode(data)
@@ -75,11 +75,11 @@ def _check_entries(path: Path | str, manifest: Manifest) -> None:
 
 
 def find_manifests(directory: Path) -> list[Manifest]:
-    """Return all manifests below `directory`, each run in order.
+    """Return all manifests below `directory`, each run in decision order.
 
     Raises:
-        BadInputError: not a directory, a manifest or a directory of them cannot be read, or two different ones bear the same name.
-        IncompleteError: no manifest at all.
+        BadInputError: it is no directory, a manifest or directory cannot be read, or two different manifests have the same name.
+        IncompleteError: there is no manifest.
     """
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` wrote")
@@ -93,10 +93,10 @@ def find_manifests(directory: Path) -> list[Manifest]:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Return manifests with each run in decision order; what was delivered twice is there once.
+    """Return manifests with each run in decision order, and each manifest once.
 
     Raises:
-        BadInputError: two different ones bear the same name.
+        BadInputError: two different manifests have the same name.
     """
     found: dict[tuple[str, str, int, int], Manifest] = {}
     for manifest in manifests:
@@ -110,7 +110,7 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:
-    """Return manifests by (proxy_id, run_id), those of each run in decision order."""
+    """Return manifests by (proxy_id, run_id), each run in decision order."""
     runs: dict[RunKey, list[Manifest]] = {}
     for manifest in manifests:
         runs.setdefault((manifest.proxy_id, manifest.run_id), []).append(manifest)
@@ -129,14 +129,14 @@ def file_sha256(path: Path) -> str:
 
 
 def problems_in(directory: Path, manifests: Sequence[Manifest], *, hashes: bool = True) -> list[str]:
-    """Return what is wrong with the files of all manifests, a line each; hashes are worked out in a few threads."""
+    """Return every difference between files and their manifests, one line each; hashes are computed in a few threads."""
     with ThreadPoolExecutor(HASHING_THREADS if hashes else 1) as threads:
         found = threads.map(lambda manifest: problems_of(directory, manifest, hashes=hashes), manifests)
         return [problem for problems in found for problem in problems]
 
 
 def check_files(directory: Path, manifests: Sequence[Manifest], *, hashes: bool) -> None:
-    """Look at whether the promised files are there; with `hashes`, at every byte of them.
+    """Check that the files of all manifests are present; with `hashes`, also compare their SHA-256.
 
     Raises:
         IncompleteError: a file is missing or has changed.
@@ -148,10 +148,10 @@ def check_files(directory: Path, manifests: Sequence[Manifest], *, hashes: bool)
 
 
 def check_undamaged(directory: Path, manifests: Sequence[Manifest]) -> None:
-    """Look at every byte of files in which something diverges, before their proxy is blamed.
+    """Compare the SHA-256 of files that contain divergences, so that damage is not reported as an error of the proxy.
 
     Raises:
-        IncompleteError: a file is not the one that its manifest names.
+        IncompleteError: a file differs from its manifest.
     """
     problems = problems_in(directory, manifests)
     if problems:
@@ -159,18 +159,18 @@ def check_undamaged(directory: Path, manifests: Sequence[Manifest]) -> None:
 
 
 def damaged(problem: str, number: int = 1) -> IncompleteError:
-    """Return the error that stands in place of divergences.
+    """Return the error that is reported in place of divergences.
 
     Args:
-        problem: of the first file that differs from its manifest.
-        number: how many of them do.
+        problem: description of the first file that differs from its manifest.
+        number: number of files that differ.
     """
     more = f"; {counted(number - 1, 'more file')} too (`sluice meter verify-manifests` names all)" if number > 1 else ""
     return IncompleteError(f"{problem}: the file is damaged, so its divergences say nothing of the proxy; restore it{more}")
 
 
 def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> list[str]:
-    """Return what is wrong with the files that a manifest names, a line each; an empty list: nothing."""
+    """Return every difference between a manifest and its files, one line each; an empty list when there is none."""
     problems: list[str] = []
     for entry in manifest.files:
         path = directory / entry.path
@@ -184,11 +184,11 @@ def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> 
 
 
 def check_held(directory: Path, manifest: Manifest, held: Mapping[str, bytes]) -> None:
-    """The same, by SHA-256, of files that another file system gave.
+    """Compare files that were read from another file system with the SHA-256 values of a manifest.
 
     Args:
-        directory: for messages.
-        held: the files by their paths; what is not among them is missed when it is read.
+        directory: used in messages.
+        held: content of the files by path. A missing file is reported when it is read.
 
     Raises:
         IncompleteError: a file has changed.

@@ -1,4 +1,4 @@
-"""Memory settings: a process that judges many files keeps freed memory for reuse; and the memory available for a JVM."""
+"""Memory settings: keep freed memory in a process that judges many files, and the memory available to a JVM."""
 
 import contextlib
 import ctypes
@@ -10,29 +10,28 @@ from pathlib import Path
 from typing import Final
 
 ARROW_KEEPS: Final = ("MIMALLOC_PURGE_DELAY", "-1")
-"""What Arrow frees it uses again. After 10 ms it would give it back to the machine, which clears every page of it when it is asked for
-anew; it reads this once, when it is loaded."""
+"""Arrow keeps freed memory for reuse. By default it returns memory to the kernel after 10 ms, and the kernel clears every page that it
+allocates again. Arrow reads this environment variable once, when it is loaded."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 2**30
 
 HEAP_SHARE: Final = 2
-"""One in so many bytes of memory is for the JVM's heap; the rest is for what it keeps beside it, Python workers and the page cache."""
+"""The JVM's heap gets one byte in this many. The rest is for the JVM's other memory, Python workers and the page cache."""
 HEAP_MIB_MIN: Final = 512
-"""With less than 450 MiB Spark does not start."""
+"""Spark does not start with less than 450 MiB."""
 HEAP_MIB_MAX: Final = 31 * 1_024
-"""With more, each reference takes twice as much."""
+"""With a larger heap, the JVM cannot compress references, so each takes twice the memory."""
 _MIB: Final = 2**20
 
 
 @functools.cache
 def keep_memory() -> None:
-    """Let memory that was freed stay with this process; Arrow's too, where that is not loaded yet.
+    """Keep freed memory in this process. Arrow's memory is included only when Arrow is not loaded yet.
 
-    A file set makes hundreds of arrays of some megabytes, one after the other. The C library gives each back to the machine when it is
-    freed and asks for the next one anew, and the machine clears every page of it: a sixth of the time of a task. Where the C library
-    is another one than GNU's, all stays as it is.
+    A file set allocates hundreds of arrays of some megabytes, one after the other. By default the C library returns each freed array to
+    the kernel, which clears every page of the next one; this takes a sixth of the time of a task. Without glibc this does nothing.
     """
     if "pyarrow" not in sys.modules:
         os.environ.setdefault(*ARROW_KEEPS)
@@ -43,15 +42,15 @@ def keep_memory() -> None:
 
 
 def heap_mib(memory_bytes: int) -> int:
-    """Return how large the heap of Spark's driver may grow on a machine with so much memory, in MiB."""
+    """Return the heap limit of Spark's driver in MiB, for a machine with `memory_bytes` bytes of memory."""
     return min(max(memory_bytes // HEAP_SHARE // _MIB, HEAP_MIB_MIN), HEAP_MIB_MAX)
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory this process may use: the machine's, or what the nearest cgroup above it allows.
+    """Return the memory that this process may use, in bytes: the machine's memory, or the lowest cgroup limit that applies.
 
     Args:
-        root: where `proc` and `sys` are.
+        root: directory that contains `proc` and `sys`.
     """
     try:
         lines = (root / "proc" / "meminfo").read_text().splitlines()
@@ -62,7 +61,7 @@ def memory_bytes(root: Path = Path("/")) -> int:
 
 
 def _cgroup_limits(root: Path) -> Iterator[int]:
-    """The limits of this process's cgroup and of those above it, in version 1 and 2; a container may see only the last one."""
+    """Yield the limits of this process's cgroup and its ancestors, in bytes, for cgroup v1 and v2. A container may see only the root."""
     try:
         lines = (root / "proc" / "self" / "cgroup").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reads the proxy's list of file sets that retention removed."""
+"""Reads the proxy's ledger of file sets that retention removed."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ LEDGERS: Final = ledger_name("*")
 
 
 def removed_runs(directory: Path) -> dict[RunKey, int]:
-    """Return by (proxy_id, run_id) the number of the last decision that was removed; what cannot be read removes nothing."""
+    """Return the sequence number of the last removed decision by (proxy_id, run_id); unreadable entries are ignored."""
     texts = []
     for path in sorted((directory / REMOVED).glob(LEDGERS)):
         with contextlib.suppress(OSError):
@@ -22,7 +22,7 @@ def removed_runs(directory: Path) -> dict[RunKey, int]:
 
 
 def removed_of(texts: Iterable[bytes]) -> dict[RunKey, int]:
-    """The same from the texts of the ledgers."""
+    """Return the same from the contents of the ledgers."""
     found: dict[RunKey, int] = {}
     for text in texts:
         with contextlib.suppress(ValueError, KeyError, TypeError):

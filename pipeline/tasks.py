@@ -1,4 +1,4 @@
-"""Work in parts, each a pure function of files. They run in this process, or one per task on Spark, with the same result."""
+"""Jobs of independent parts, each a pure function of files. They run in this process or as Spark tasks, with the same result."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ class Job(Generic[W, R]):
     """A kind of work.
 
     Attributes:
-        do: does one part; a module-level function, which a task on another machine can import.
-        work, result: types that can be written as JSON.
+        do: processes one part. It is a module-level function, so that a task on another machine can import it.
+        work, result: types of the argument and the result of `do`; msgspec encodes them as JSON.
     """
 
     do: Callable[[W], R]
@@ -23,17 +23,17 @@ class Job(Generic[W, R]):
 
 
 class Doer(Protocol):
-    """Does all parts of a job, in this process or on Spark."""
+    """Executes all parts of a job, in this process or on Spark."""
 
     def __call__(self, job: Job[W, R], parts: Sequence[W]) -> list[R]:
-        """Return the result of each part, in order."""
+        """Return the result of each part, in the order of `parts`."""
 
 
 def do_here(job: Job[W, R], parts: Sequence[W], tell: Callable[[int], None] = lambda _done: None) -> list[R]:
-    """Do all parts in this process.
+    """Execute all parts in this process, and return their results in order.
 
     Args:
-        tell: gets the number of parts that are done, before each.
+        tell: called before each part with the number of finished parts.
     """
     done = []
     for number, part in enumerate(parts):

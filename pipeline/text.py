@@ -8,7 +8,7 @@ _BYTES: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def human_bytes(number: float) -> str:
-    """Return bytes with three digits and a decimal unit."""
+    """Return a number of bytes with three significant digits and a decimal unit."""
     value = float(number)
     for unit in _BYTES:
         if abs(value) < 999.5 or unit == _BYTES[-1]:
@@ -18,7 +18,7 @@ def human_bytes(number: float) -> str:
 
 
 def human_ms(milliseconds: float) -> str:
-    """Return a duration in the unit that suits it."""
+    """Return a duration, given in ms, in ms or in a larger unit."""
     if milliseconds < 1_000:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1_000
@@ -28,7 +28,7 @@ def human_ms(milliseconds: float) -> str:
 
 
 def human_rate(quota_type: str, rate: float | None) -> str:
-    """Return a rate of a quota type: bytes, percent of a thread, connections or partitions per second."""
+    """Return a rate of a quota type: bytes, percent of a thread, connections or partitions, per second."""
     if rate is None:
         return "-"
     if quota_type in ("Produce", "Fetch"):
@@ -38,20 +38,20 @@ def human_rate(quota_type: str, rate: float | None) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return how many of a thing: "1 hour", "1,234 hours"."""
+    """Return a number with its noun: "1 hour", "1,234 hours"."""
     return f"{number:,} {thing}" + ("" if number == 1 else "es" if thing.endswith("ch") else "s")
 
 
 def utc_time(wall_ms: int) -> str:
-    """Return wall milliseconds as ISO 8601."""
+    """Return a wall-clock time in ms as ISO 8601 in UTC."""
     at = datetime.datetime.fromtimestamp(wall_ms / 1_000, datetime.UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield aligned lines; a column whose cells all begin with a digit is set to the right.
+    """Yield the lines of an aligned table. A column is right-aligned when all its cells begin with a digit.
 
-    Clients choose their names: what would move the cursor or break the line is shown as its escape.
+    Clients choose their names, so control characters are escaped: they could move the cursor or break the line.
     """
     cells = [["".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(cell)) for cell in row] for row in rows]
     widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(header)]
@@ -63,7 +63,7 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iter
 
 
 def group_name(row: dict[str, object]) -> str:
-    """Return the name of a quota group, from the columns that say what it is."""
+    """Return the name of a quota group from its columns of `dim_group`."""
     parts = [
         f"user {row['tag_user']}" if row.get("tag_user") else "",
         f"client-id {row['tag_client_id']}" if row.get("tag_client_id") else "",
