@@ -24,8 +24,8 @@ class FileSet:
     """The files of one manifest below a metering directory.
 
     Attributes:
-        directory: the root of the manifest's paths; on another file system it only appears in messages.
-        held: the content of the files by path, where Spark read them from another file system; None: they are on a local disk.
+        directory: the root of the manifest's paths. When the files are on another file system, it only appears in messages.
+        held: content of the files by path, when Spark read them from another file system; None when they are on a local disk.
     """
 
     directory: Path
@@ -33,24 +33,28 @@ class FileSet:
     held: Mapping[str, bytes] | None = None
 
     def read(self, table: str, *, columns: list[str] | None = None, after_ms: int | None = None) -> pa.Table:
-        """Return the rows of a table, none where the file set has no such file.
+        """Return the rows of a table; no rows when the file set has no file of that table.
 
         Args:
-            after_ms: only rows of `samples` whose last event came later.
+            table: name of the table.
+            columns: names of the columns to read; None reads all of them.
+            after_ms: return only rows of `samples` whose last event is later (wall milliseconds); None returns all rows.
 
         Raises:
-            IncompleteError: a file that the manifest promises is not there.
-            BadInputError: a file is not Parquet, or not of the declared schema.
+            IncompleteError: a file that the manifest lists is missing.
+            BadInputError: a file is not Parquet, or does not have the declared schema.
         """
         parts = [self._read_file(entry.path, table, columns, after_ms) for entry in self.manifest.files if entry.table == table]
         schema = TABLES[table] if columns is None else pa.schema([TABLES[table].field(name) for name in columns])
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def read_alike(self, table: str, columns: list[str]) -> dict[str, Any] | None:
-        """Return the values of columns that are alike in all rows, by the footers; None where one is not, or the footers do not say.
+        """Return the value of each column, by name, when every column is constant by the footers' statistics.
+
+        None when a column has several values, or when the footers have no statistics.
 
         Raises:
-            IncompleteError, BadInputError: as `read`.
+            IncompleteError, BadInputError: as for `read`.
         """
         alike: dict[str, Any] | None = None
         for entry in (entry for entry in self.manifest.files if entry.table == table):
@@ -66,7 +70,7 @@ class FileSet:
         return _declared(path, table, read, columns)
 
     def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile, pa.NativeFile], R]) -> R:
-        """Open a file of this file set, look whose it is, and ask it something."""
+        """Open a file of this file set, check that it belongs to the run, and return the result of `ask`."""
         path = self.directory / relative
         try:
             with (
@@ -82,7 +86,7 @@ class FileSet:
 
 
 def _rows_of(file: pq.ParquetFile, source: pa.NativeFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
-    """Read with one thread: the others have file sets of their own to read."""
+    """Read with one thread, since other threads read other file sets."""
     if columns is not None:
         columns = [name for name in columns if name in file.schema_arrow.names]
     if after_ms is None:
@@ -93,7 +97,7 @@ def _rows_of(file: pq.ParquetFile, source: pa.NativeFile, *, columns: list[str] 
 
 
 def _alike(file: pq.ParquetFile, _: pa.NativeFile, *, columns: list[str]) -> dict[str, Any] | None:
-    """The values of columns that are alike in all rows of a file, None where there is no row."""
+    """Return the values of columns that are constant in a file; None when a column is not, or when the file has no rows."""
     names = file.schema.names
     alike: dict[str, Any] = {}
     for number in range(file.num_row_groups):
@@ -106,7 +110,7 @@ def _alike(file: pq.ParquetFile, _: pa.NativeFile, *, columns: list[str]) -> dic
 
 
 def _values(statistics: Any, rows: int) -> tuple[Any] | None:
-    """The one value of a column in a row group, None where there are more, or where the footer does not tell."""
+    """Return the single value of a column in a row group; None when there are several, or when the footer has no statistics."""
     if statistics is None or not statistics.has_null_count:
         return None
     if statistics.null_count == rows:
@@ -115,11 +119,11 @@ def _values(statistics: Any, rows: int) -> tuple[Any] | None:
 
 
 def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
-    """Compare the columns of every file of these manifests with the declared ones, and whose rows they are; only footers are read.
+    """Compare the columns of every file with the declared schema, and its run with the manifest's. Only footers are read.
 
     Raises:
-        IncompleteError: a file that a manifest promises is not there, or is of another run.
-        BadInputError: a file is not Parquet, or of another program.
+        IncompleteError: a file that a manifest lists is missing, or belongs to another run.
+        BadInputError: a file is not Parquet, or was written by another program.
     """
     for manifest in manifests:
         for entry in manifest.files:
@@ -139,10 +143,10 @@ def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
 
 
 def _check_run(path: Path, file: pq.ParquetFile, manifest: Manifest) -> None:
-    """Numbers of groups, clients and decisions hold within a run: rows of another one say something else. The footer knows whose they are.
+    """Check that a file belongs to the run of its manifest. Group, client and sequence numbers have a meaning only within a run.
 
     Raises:
-        IncompleteError: they are not of the run, or not of the proxy, that the manifest tells of.
+        IncompleteError: the footer names another proxy or another run than the manifest.
     """
     for name, expected in (("run_id", manifest.run_id), ("proxy_id", manifest.proxy_id)):
         if name not in file.schema.names:
@@ -167,7 +171,10 @@ def _last_ms(row_group: Any) -> int:
 
 
 def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:
-    """Order and cast to the declared schema; columns that a newer minor version added are left out, or null in what an older one wrote."""
+    """Order and cast columns to the declared schema.
+
+    Columns that a newer minor version added are dropped. Columns that an older version lacks are null.
+    """
     declared = TABLES[table]
     wanted = [declared.field(name) for name in (columns or declared.names)]
     for name in ADDED.get(table, ()):
@@ -190,11 +197,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def runs_of(directory: Path, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:
-    """Group file sets by (proxy_id, run_id), each run in decision order."""
+    """Return file sets by (proxy_id, run_id), each run in decision order."""
     return {key: [FileSet(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return a small table as dictionaries."""
+    """Return the rows of a small table as dictionaries."""
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows

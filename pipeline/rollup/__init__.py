@@ -1,1 +1,1 @@
-"""Who used what, hour by hour and day by day: what is read, what is built again, and how it is published."""
+"""Usage and decisions by hour and day: plans which hours to build, and publishes the tables."""

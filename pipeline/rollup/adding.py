@@ -1,4 +1,4 @@
-"""Published rows added up over hours and days, without Spark: column by column, so that years of them take little room."""
+"""Sums published rows over hours and days without Spark. Columns are read one at a time, which bounds memory for years of rows."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ _PLACES: Final = ("date=", "hour=")
 
 
 def coarsest_files(directory: Path, kind: str) -> list[Path]:
-    """Return the files of `usage` or `decisions` that hold each hour once, in the coarsest level that there is of it."""
+    """Return the files of `usage` or `decisions` that cover each hour once, each at the coarsest level that has it."""
     found: list[Path] = []
     days: set[str] = set()
     hours: set[str] = set()
@@ -26,17 +26,23 @@ def coarsest_files(directory: Path, kind: str) -> list[Path]:
 
 
 def _place(path: Path) -> tuple[str, ...]:
-    """The date and hour of a file, as its directories say."""
+    """Return the date and hour of a file, from the names of its directories."""
     return tuple(part for part in path.parts if part.startswith(_PLACES))
 
 
 def added_up(
     files: Sequence[Path], key: Sequence[str], sums: Sequence[str], maxima: Sequence[str] = (), before: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return one row for each key, with sums and maxima under their own names; of the mean bound the mean over active seconds.
+    """Return one row for each key, with sums and maxima under their own names.
+
+    The mean bound is weighted by active seconds.
 
     Args:
-        before: what stands in for a column that files of an earlier version lack.
+        files: paths of published Parquet files.
+        key: columns to group by.
+        sums: columns to add.
+        maxima: columns to take the maximum of.
+        before: the substitute for each column that files of an earlier version lack.
     """
     names = [*key, *sums, *maxima]
     tables = [_columns(path, names, before or {}) for path in files]
@@ -65,4 +71,4 @@ def _column(table: pa.Table, name: str, before: Mapping[str, str]) -> Any:
 
 
 _WEIGHTED: Final = ("bound_seconds", "limited_seconds")
-"""Two columns made from two that are there: by them a mean bound is one over several rows."""
+"""Two derived columns, which weight the mean bound of several rows."""

@@ -1,4 +1,4 @@
-"""Coverage: the share of rows and decisions that is in the data, by hour, from the manifests' promised and lost numbers."""
+"""Coverage by hour: the share of expected rows and decisions that is present. Manifests give the expected and the lost numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,41 +8,43 @@ from pipeline.rollup.inputs import Hour, Input
 
 @dataclass(slots=True)
 class Share:
-    """Rows or decisions: what there should be, and what there is."""
+    """Expected and present number of rows, or of decisions."""
 
     expected: int = 0
     present: int = 0
 
     @property
     def percent(self) -> float:
-        """Never above 100; an hour of which nothing is expected is whole."""
+        """Percentage present, at most 100; it is 100 when nothing is expected."""
         return min(100.0, 100.0 * self.present / self.expected) if self.expected else 100.0
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Of one hour or day; `percent` is the lower of the two, since a lost file set takes its usage along."""
+    """Coverage of one hour or day. `percent` is the lower of both shares, since a lost file set also loses its usage rows."""
 
     usage: Share
     decisions: Share
 
     @property
     def percent(self) -> float:
-        """How much is there."""
+        """Percentage present."""
         return min(self.usage.percent, self.decisions.percent)
 
     @property
     def numbers(self) -> list[int]:
-        """Expected and present: of usage rows, of decisions."""
+        """Return four numbers: usage rows expected and present, decisions expected and present."""
         return [self.usage.expected, self.usage.present, self.decisions.expected, self.decisions.present]
 
 
 def lost_between(inputs: Iterable[Input], removed: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """Return, by file set, how many decisions just before it are in no file set: one was deleted by hand, or is late.
+    """Return, by file set, the number of decisions directly before it that no file set contains.
+
+    The missing file set was deleted by hand, or arrives late.
 
     Args:
-        inputs: of all days, each run in order.
-        removed: the last decision of each run that retention removed: what ends there is not lost.
+        inputs: the file sets of all days, each run in order.
+        removed: sequence number of the last decision that retention removed, by run. Decisions up to it are not lost.
     """
     lost: dict[str, int] = {}
     next_seq = {run: last_seq + 1 for run, last_seq in removed.items()}
@@ -59,8 +61,9 @@ def coverage_by_hour(
     """Return the coverage of each hour.
 
     Args:
-        usage_aside, decisions_aside: usage rows, and decisions, in the quarantine, by file set.
-        lost: what `lost_between` returns; it counts in the hour of the file set that follows.
+        inputs: the file sets of these hours.
+        usage_aside, decisions_aside: number of quarantined usage rows and decisions, by file set.
+        lost: the result of `lost_between`. A loss counts in the hour of the file set that follows it.
     """
     hours: dict[Hour, Coverage] = {}
     for item in inputs:
@@ -78,12 +81,13 @@ def coverage_by_hour(
 def complete(
     account: Sequence[int], late: Iterable[Input], usage_aside: Mapping[str, int], decisions_aside: Mapping[str, int], found: int
 ) -> Coverage:
-    """Return the coverage of a closed day with what came late.
+    """Return the coverage of a closed day, including late file sets.
 
     Args:
-        account: the four numbers of the day until now, as `numbers` returns them.
-        late: file sets that came to it.
-        found: how many decisions are no longer lost.
+        account: the day's four numbers before the late file sets, as `numbers` returns them.
+        late: the late file sets of the day.
+        usage_aside, decisions_aside: number of quarantined usage rows and decisions, by file set.
+        found: number of decisions that counted as lost and are now present.
     """
     usage, decisions = Share(*account[:2]), Share(account[2] - found, account[3])
     for coverage in coverage_by_hour(late, usage_aside, decisions_aside, {}).values():

@@ -1,4 +1,4 @@
-"""The input of a roll-up: the file sets that manifests name, each once, by hour."""
+"""The input of a roll-up: each file set that a manifest names, once, by hour."""
 
 import re
 from collections.abc import Iterable
@@ -13,23 +13,23 @@ from pipeline.manifest import check_files, file_sha256, find_manifests, manifest
 _HOUR: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
 Hour = tuple[str, str]
-"""Date and hour, both as in paths, UTC: ("2026-11-21", "07")."""
+"""Date and hour in UTC, in the form of the paths: ("2026-11-21", "07")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file set: its manifest, the SHA-256 of that, and the hour that it belongs to."""
+    """One file set: its manifest, the manifest's SHA-256, and its hour."""
 
     manifest: Manifest
     sha256: str
     hour: Hour
 
     def paths(self, place: str, table: str) -> list[str]:
-        """Return where the files of a table are, `place` being the metering directory."""
+        """Return the paths of a table's files; `place` is the metering directory."""
         return [f"{place.rstrip('/')}/{entry.path}" for entry in self.manifest.files if entry.table == table]
 
     def rows(self, table: str) -> int:
-        """Return how many rows of a table the manifest promises."""
+        """Return the number of rows of a table by the manifest."""
         return sum(entry.rows for entry in self.manifest.files if entry.table == table)
 
 
@@ -37,23 +37,23 @@ def find_inputs(directory: Path) -> list[Input]:
     """Return every file set below `directory` once, each run in order.
 
     Raises:
-        BadInputError: no metering directory, or two different file sets bear the same name.
-        IncompleteError: no manifest at all, or a file that one promises is not there.
+        BadInputError: it is not a metering directory, or two different file sets have the same name.
+        IncompleteError: there is no manifest, or a file that a manifest lists is missing.
     """
-    find_manifests(directory)  # all that can be wrong with the directory as a whole
+    find_manifests(directory)  # checks the directory as a whole
     inputs = each_once((path.as_posix(), read_manifest(path), file_sha256(path)) for path in manifest_paths(directory))
     check_files(directory, [item.manifest for item in inputs], hashes=False)
     return inputs
 
 
 def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
-    """Return file sets in order, each run apart; what was delivered twice is there once, in the hour that its files are in.
+    """Return each file set once, each run in order. The hour comes from the paths of its files, else from the manifest's path.
 
     Args:
-        found: path, manifest and SHA-256 of each.
+        found: path, manifest and SHA-256 of each manifest.
 
     Raises:
-        BadInputError: a manifest is in no hour, or two different ones bear the same name.
+        BadInputError: no path names an hour, or two different manifests have the same name.
     """
     inputs: dict[tuple[str, str, int, int], Input] = {}
     for path, manifest, sha256 in found:
@@ -67,7 +67,7 @@ def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
 
 
 def hashes_by_hour(inputs: Iterable[Input]) -> dict[Hour, list[str]]:
-    """Return which manifests each hour is made of."""
+    """Return the SHA-256 values of the manifests of each hour."""
     hours: dict[Hour, list[str]] = {}
     for item in inputs:
         hours.setdefault(item.hour, []).append(item.sha256)

@@ -1,4 +1,4 @@
-"""The ledger of a directory of tables: the manifests of each hour, and the last closed day."""
+"""The ledger of a directory of tables: the manifests that each hour was built from, and the last closed day."""
 
 import os
 from pathlib import Path
@@ -16,18 +16,18 @@ NAME: Final = "ledger.json"
 
 
 class Ledger(msgspec.Struct):
-    """Stands beside the tables; written last, so that a run that ended in between is done again.
+    """The ledger. It is written after the tables, so an interrupted run is repeated.
 
     Attributes:
-        built_with: "DATE HOUR" -> hash of what shaped it besides the input (tenants, prices, levels); another one builds open hours again.
-        settings: the same of hours that are not in `built_with`, which earlier versions did not write.
-        hours: "DATE HOUR" -> SHA-256 of the manifests it was made from.
+        built_with: "DATE HOUR" -> hash of the settings (tenants, prices, levels); a different hash causes a rebuild of open hours.
+        settings: the hash for hours that are not in `built_with`, which earlier versions did not write.
+        hours: "DATE HOUR" -> SHA-256 values of the manifests that the hour was built from.
         closed_through: the last closed day, or None.
-        late: of closed days only: "DATE HOUR" -> manifests that are in adjustments.
-        coverage: percent of each day, with what came late.
-        accounts: what that of a day is made of: usage rows expected and present, decisions expected and present.
-        lost: "DATE HOUR" -> decisions just before its file sets that were in none, where there were any.
-        pending: the batch of adjustments that is being put in place; a run that ended meanwhile did not count.
+        late: closed days only: "DATE HOUR" -> SHA-256 values of the manifests in adjustments.
+        coverage: percentage by day, including late file sets.
+        accounts: by day, the numbers behind its coverage: usage rows expected and present, decisions expected and present.
+        lost: "DATE HOUR" -> number of lost decisions directly before its file sets, when above 0.
+        pending: the batch of adjustments that is being published. The batch of an interrupted run is removed.
     """
 
     kind: str = KIND
@@ -44,7 +44,7 @@ class Ledger(msgspec.Struct):
 
     @property
     def known(self) -> set[str]:
-        """Every manifest that is in some table, whatever hour it was found in."""
+        """Return the SHA-256 of every manifest that is in some table, in whatever hour."""
         return {sha256 for hashes in (*self.hours.values(), *self.late.values()) for sha256 in hashes}
 
     def settings_of(self, hour: Hour) -> str:
@@ -53,10 +53,10 @@ class Ledger(msgspec.Struct):
 
 
 def read_ledger(directory: Path) -> Ledger:
-    """Return the ledger of `directory`, an empty one where there is none yet.
+    """Return the ledger of `directory`, or an empty ledger when there is none.
 
     Raises:
-        BadInputError: the directory holds something else, or tables of another version, or cannot be written.
+        BadInputError: the directory has other content or tables of another version, or is not writable.
     """
     check_directory(directory)
     path = directory / NAME
@@ -76,7 +76,7 @@ def read_ledger(directory: Path) -> Ledger:
 
 
 def write_ledger(directory: Path, ledger: Ledger) -> None:
-    """Replace the ledger in one step."""
+    """Replace the ledger atomically."""
     temporary = directory / f".{NAME}.new"
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(ledger), indent=1) + b"\n")
     with temporary.open("rb") as file:
@@ -85,5 +85,5 @@ def write_ledger(directory: Path, ledger: Ledger) -> None:
 
 
 def hour_key(hour: Hour) -> str:
-    """Return an hour as the ledger writes it."""
+    """Return the key of an hour in the ledger: "DATE HOUR"."""
     return " ".join(hour)

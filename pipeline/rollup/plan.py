@@ -1,4 +1,4 @@
-"""Plans a roll-up: the hours that got new files, and their days."""
+"""Plans a roll-up: the hours with new files, and the days of these hours."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ from pipeline.text import counted
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Hours and days of one run.
+    """The hours and days that one run builds.
 
     Attributes:
-        hours: open hours to build again: files came to them, or what was missing before them.
-        days: their days; each is built from all its hours.
-        inputs: the file sets of those days.
-        late: file sets that came to closed days: they become adjustment rows.
-        lost: decisions that are in no file set, by the file set that follows them.
-        lost_now: the same by hour.
-        broken: file sets that those of this plan name as the ones before them, and that are not there, a line each.
+        hours: open hours to build again, because new file sets or previously lost decisions arrived.
+        days: the days of `hours`; each is built from all its hours.
+        inputs: the file sets of `days`.
+        late: new file sets of closed days; they become adjustment rows.
+        lost: number of decisions that no file set contains, by the file set that follows them.
+        lost_now: the same number, by hour.
+        broken: descriptions of missing file sets that the file sets of this plan name as their predecessors.
     """
 
     hours: tuple[Hour, ...]
@@ -34,7 +34,7 @@ class Plan:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing came."""
+        """Whether there is nothing to build."""
         return not self.hours and not self.late
 
 
@@ -46,18 +46,20 @@ def plan_of(
     lost: Mapping[str, int] = MappingProxyType({}),
     closing: str | None = None,
 ) -> Plan:
-    """Compare the file sets found with those that the tables were made from.
+    """Compare the file sets found with those that the tables were built from.
 
-    An hour whose files were only removed (retention does that) keeps its rows.
+    An hour keeps its rows when its files were only removed, as retention does.
 
     Args:
+        inputs: all file sets found.
+        ledger: the ledger of the tables.
         settings: the hash of this run's settings.
-        is_chosen: whether the hour of a file set is one that was asked for; its day is built from all its hours nevertheless.
-        lost: decisions that are in no file set, by the file set that follows them.
-        closing: the last day that is to be closed: one of which file sets are gone is closed as it stands, and what came to it is late.
+        is_chosen: whether the hour of a file set was requested. A day is built from all its hours in any case.
+        lost: number of decisions that no file set contains, by the file set that follows them.
+        closing: the last day to close, or None. A day with removed file sets is closed as published, and its new file sets are late.
 
     Raises:
-        IncompleteError: files came to a day of which others are gone, so that it cannot be built whole again.
+        IncompleteError: a day has new file sets and removed ones, so it cannot be rebuilt.
     """
     inputs = tuple(inputs)
     names = {name for item in inputs for name in _names(item)}
@@ -77,13 +79,13 @@ def plan_of(
 
 
 def _is_to_build(hour: Hour, hashes: set[str], ledger: Ledger, settings: str) -> bool:
-    """Files came; or all are there that it was made from, and it was made with other settings."""
+    """Whether new files arrived, or the hour has all its files and was built with other settings."""
     known = set(ledger.hours.get(hour_key(hour), ()))
     return not hashes <= known or (hashes == known and ledger.settings_of(hour) != settings)
 
 
 def lost_by_hour(inputs: Iterable[Input], lost: Mapping[str, int]) -> dict[str, int]:
-    """Return how many decisions are lost before the file sets of each hour, where any are."""
+    """Return the number of decisions that are lost before the file sets of each hour, when above 0."""
     hours: dict[str, int] = {}
     for item in inputs:
         if number := lost.get(item.manifest.file_set, 0):
@@ -97,12 +99,12 @@ def _is_closed(date: str, ledger: Ledger) -> bool:
 
 
 def _names(item: Input) -> tuple[str, ...]:
-    """The hashes that a file set has, or had before a user was forgotten in it: its facts are the same."""
+    """Return the hash of a file set, and its hash before the names of a user were erased. The measurements are the same."""
     return (item.sha256, *item.manifest.replaces)
 
 
 def _gone(names: set[str], ledger: Ledger) -> dict[str, int]:
-    """By day: how many of the file sets that its tables were made from are not among these."""
+    """Return, by day, the number of file sets that the tables were built from and that are not in `names`."""
     days: dict[str, int] = {}
     for key, hashes in ledger.hours.items():
         if gone := len(set(hashes) - names):

@@ -1,10 +1,10 @@
-"""Pressure of clients on their quotas: units that passed, units that they would have sent, and the lengths of waits.
+"""Pressure of clients on their quotas: goodput, offered load, and the lengths of waits.
 
-Waits that were decided and not applied, as in `observe`, kept nothing back.
+Throttles that were decided and not applied, as in `observe`, do not reduce the goodput.
 
-The offered load is an estimate. C connections that together waited W of a time T were busy for T - W / C of it each; had they not waited,
-they would have moved T / (T - W / C) times as much. C is the largest number that was seen waiting at once, so the estimate is high where
-others never waited.
+The offered load is an estimate. C connections that waited W in total during a time T were each active for T - W / C. Without waits, they
+would have moved T / (T - W / C) times as much. C is the largest number of connections that waited at the same time, so the estimate is
+too high when other connections never waited.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 BUSY_MIN: Final = 0.02
-"""Who waits nearly all the time would press without limit; the estimate stops at 1 / this."""
+"""Lower limit of the active share of time. It limits the estimate of the offered load to 1 / BUSY_MIN times the goodput."""
 
 HOUR_MS: Final = 3_600_000
 
@@ -23,13 +23,16 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Of one group; rates in units per second, over the seconds from its first to its last in hours that the series has of it.
+    """The pressure of one group. Rates are in units per second, over the active time of the hours that the series covers.
 
     Attributes:
-        drains_ms: lengths of the times in which a client waited, ascending.
-        waiting_max: how many waited at once.
-        would_ms: how long clients would have waited, had the waits been applied.
-        is_listed: False: a client was throttled, and at level `sample` it was not recorded when, so that nothing is known of the rest.
+        goodput: rate of the units that passed.
+        offered: estimated rate of the units that clients would have sent without waits.
+        bound: the last recorded bound; None when there was no quota.
+        drains_ms: lengths of the windows in which a client waited, ascending.
+        waiting_max: highest number of clients that waited at the same time.
+        would_ms: total length of the windows in which a throttle was decided and not applied.
+        is_listed: False when clients were throttled at level `sample`, which records no times; the waits are then unknown.
     """
 
     goodput: float
@@ -41,17 +44,17 @@ class Pressure:
     is_listed: bool = True
 
     def drain_ms(self, percent: float) -> float:
-        """Return a percentile of the time to drain."""
+        """Return a percentile of the time to drain in ms, 0 when no client waited."""
         return float(np.percentile(self.drains_ms, percent)) if self.drains_ms else 0.0
 
 
 def pressure_of(series: Rows, throttle_windows: Rows, scale: float) -> Pressure:
-    """Work out the pressure of one group.
+    """Return the pressure of one group.
 
     Args:
-        series: its rows of rate_series.
-        stretches: its rows of throttle_stretches, applied or not.
-        scale: units per unit of rate: 1, or percent per nanosecond.
+        series: the group's rows of rate_series, at least one.
+        throttle_windows: the group's rows of throttle_stretches, applied or not.
+        scale: factor from recorded units to units of the rate: 1, or percent per nanosecond.
     """
     span_ms = _active_ms([row["second_ms"] for row in series])
     hours = {row["second_ms"] // HOUR_MS for row in series}
@@ -69,7 +72,10 @@ def pressure_of(series: Rows, throttle_windows: Rows, scale: float) -> Pressure:
 
 
 def _active_ms(times: Sequence[int]) -> int:
-    """From the first second to the last, but for whole hours without any: others waited longer then, and the series has only those."""
+    """Return the time from the first to the last second in ms, without whole hours that have no rows.
+
+    The series covers only the groups that waited longest in an hour, so such an hour is unknown.
+    """
     total_ms, begin, last = 0, min(times), min(times)
     for at in sorted(times):
         if at // HOUR_MS > last // HOUR_MS + 1:
@@ -79,5 +85,5 @@ def _active_ms(times: Sequence[int]) -> int:
 
 
 def is_applied(throttle_window: Mapping[str, Any]) -> bool:
-    """Whether a client had to wait; tables of closed days may be older than the column, and say nothing of it."""
+    """Whether a client had to wait. Tables of days that an earlier version closed lack the column, and count as applied."""
     return throttle_window.get("applied") is not False

@@ -1,4 +1,4 @@
-"""The price file: what usage costs, from which day on, for all tenants or for one. TOML, with amounts as text, so that none is rounded."""
+"""The price file: prices by SKU, first day, and optionally tenant. It is TOML with amounts as strings, which avoids rounding."""
 
 import datetime
 import re
@@ -15,12 +15,12 @@ from pipeline.rollup.tenants import UNASSIGNED, TenantLine
 
 @dataclass(frozen=True, slots=True)
 class Sku:
-    """Something that has a price.
+    """A kind of usage that has a price.
 
     Attributes:
         name: its key in the price file.
-        column: of usage, whose sum is divided by `size` to give units.
-        unit: as FOCUS writes it.
+        column: the column of the usage table; its sum is divided by `size` to give units.
+        unit: the name of the unit in FOCUS.
     """
 
     name: str
@@ -45,7 +45,7 @@ FIRST_DAY: Final = "0001-01-01"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One price: of a SKU, from a day on, for one tenant or (None) for all."""
+    """The price of one SKU from one day on, for one tenant, or for all tenants when `tenant` is None."""
 
     sku: str
     since: str
@@ -55,14 +55,14 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A price file. Later days win, and a tenant's own price wins over that for all."""
+    """The content of a price file. A later day overrides an earlier one, and a tenant's own price overrides the general price."""
 
     currency: str
     prices: tuple[Price, ...]
 
 
 def strangers(prices: Prices | None, lines: Iterable[TenantLine]) -> set[str]:
-    """Return the tenants that have prices of their own, and no members."""
+    """Return the tenants that have prices of their own and appear in no line of the tenants file."""
     named = {price.tenant for price in prices.prices if price.tenant is not None} if prices is not None else set()
     return named - {line.tenant for line in lines} - {UNASSIGNED}
 
@@ -71,7 +71,7 @@ def read_prices(path: Path) -> Prices:
     """Read a price file.
 
     Raises:
-        BadInputError: it cannot be read, or says something that is no price.
+        BadInputError: the file cannot be read, or has an invalid entry.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def read_prices(path: Path) -> Prices:
 
 
 def _check_once(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Of two prices for the same thing neither would be the right one."""
+    """Refuse two prices for the same SKU, day and tenant, since the choice would be arbitrary."""
     seen: set[tuple[str, str, str | None]] = set()
     for number, row in enumerate(rows, 1):
         for key in sorted(set(row) & _KEYS):

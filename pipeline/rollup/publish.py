@@ -1,4 +1,4 @@
-"""Publishes tables from a staging directory, each partition by a rename, so that a reader sees either the old or the new rows."""
+"""Publishes tables from a staging directory. Each partition is renamed, so a reader sees either the old or the new rows."""
 
 import contextlib
 import shutil
@@ -13,7 +13,7 @@ STAGING: Final = ".staging"
 
 @contextlib.contextmanager
 def staging(directory: Path) -> Iterator[Path]:
-    """Give a block a place to write, on the same file system; nothing of it is left behind."""
+    """Yield a staging directory on the same file system, and remove it at the end of the block."""
     place = directory / STAGING
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
@@ -22,29 +22,29 @@ def staging(directory: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(place, ignore_errors=True)
         with contextlib.suppress(OSError):
-            directory.rmdir()  # a new directory of a run that failed
+            directory.rmdir()  # a directory that the failed run created
 
 
 def publish_hours(directory: Path, table: str, hours: Iterable[Hour]) -> None:
-    """Put the staged hours of a table in place of those that are there."""
+    """Replace the published hours of a table by the staged ones."""
     for date, hour in hours:
         _replace(directory, Path(table, f"date={date}", f"hour={hour}"))
 
 
 def publish_days(directory: Path, table: str, days: Iterable[str]) -> None:
-    """Put the staged days of a table in place of those that are there."""
+    """Replace the published days of a table by the staged ones."""
     for date in days:
         _replace(directory, Path(table, f"date={date}"))
 
 
 def publish_batch(directory: Path, table: str, dates: Iterable[str], batch: str) -> None:
-    """Put a staged batch beside those that are there: nothing that stands is touched."""
+    """Add a staged batch to the published ones, which do not change."""
     for date in dates:
         _replace(directory, Path(table, f"date={date}", f"batch={batch}"))
 
 
 def take_back_batch(directory: Path, batch: str) -> None:
-    """Remove a batch of adjustments that a run began to put in place and did not enter into the ledger."""
+    """Remove a batch of adjustments that an interrupted run published and did not enter into the ledger."""
     for place in directory.glob(f"*_adjustment/date=*/batch={batch}"):
         shutil.rmtree(place)
 

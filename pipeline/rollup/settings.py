@@ -19,7 +19,7 @@ from pipeline.rollup.tenants import TenantLine
 
 CHARGES: Final = "chargeback_day"
 TABLES_VERSION: Final = 4
-"""Raised when the tables get other columns or figures: what is open is then built again."""
+"""Incremented when columns or figures of the tables change; open hours are then rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class RollupSettings:
     """The settings of a roll-up.
 
     Attributes:
-        source: a directory, or one on any file system that Hadoop knows.
-        levels: which of minute, hour and day.
-        begin, end: dates and hours ("2026-11-21 07"), None: no limit; `end` is included.
-        close_through: the last day ("2026-11-20") whose rows never change again.
+        source: the metering directory: a local path, or a URL of a file system that Hadoop supports.
+        levels: a subset of minute, hour and day.
+        begin, end: date and hour ("2026-11-21 07"), None: no limit; `end` is included.
+        close_through: the last day to close ("2026-11-20"). Rows of closed days never change.
     """
 
     source: str
@@ -44,7 +44,7 @@ class RollupSettings:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what shapes the tables besides the input."""
+        """Return a hash of the settings that affect the content of the tables."""
         return hashlib.sha256(repr((TABLES_VERSION, sorted(self.levels), self.tenants, self.prices)).encode()).hexdigest()
 
 
@@ -53,11 +53,11 @@ class RollupResult:
     """The result of a run.
 
     Attributes:
-        tables: rows written, by table.
-        coverage: percent by day, of what is published, now or before.
-        accounts: of each hour that was looked at to build its day: what its coverage is made of.
-        accounts_by_day: the same of each day that was built.
-        broken: that of the plan.
+        tables: number of rows written, by table.
+        coverage: percentage by day, of all published days.
+        accounts: the numbers behind the coverage, by hour, of each hour that was read to build its day.
+        accounts_by_day: the same numbers of each day that was built.
+        broken: as in `Plan`.
     """
 
     hours: int = 0
@@ -73,7 +73,7 @@ class RollupResult:
 
 
 def plan_local(settings: RollupSettings) -> tuple[Ledger, Plan]:
-    """Find what is to be done with a local directory; needs no Spark.
+    """Plan a roll-up of a local directory, without Spark.
 
     Raises:
         BadInputError, IncompleteError: the input or the output directory cannot be used.
@@ -83,13 +83,15 @@ def plan_local(settings: RollupSettings) -> tuple[Ledger, Plan]:
 
 
 def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapping[tuple[str, str], int]) -> tuple[Ledger, Plan]:
-    """Find what is to be done with the file sets that were found.
+    """Plan a roll-up of the given file sets.
 
     Args:
-        removed: the last decision of each run that retention removed.
+        settings: the settings of the roll-up.
+        inputs: all file sets found.
+        removed: sequence number of the last decision that retention removed, by run.
 
     Raises:
-        BadInputError, IncompleteError: the output directory or the days cannot be used, or no file set is of the time asked for.
+        BadInputError, IncompleteError: the output directory or a day cannot be used, or no file set is in the requested time.
     """
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
@@ -106,14 +108,14 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
 
 
 def _check_prices(settings: RollupSettings, late_days: Iterable[str]) -> None:
-    """What comes late to a day that was charged has to be charged too: it is an adjustment once and never again."""
+    """Refuse late data of a charged day without a price file. An adjustment is written once, so it could never be charged later."""
     charged = [date for date in sorted(late_days) if (settings.out / CHARGES / f"date={date}").exists()]
     if charged and settings.prices is None:
         raise BadInputError(f"{settings.source}: files came late to {charged[0]}, which was charged and is closed; name --prices, as then")
 
 
 def close_books(settings: RollupSettings) -> None:
-    """Close days of which nothing is to be built; what was asked for stands in `settings`."""
+    """Close days that need no rebuild, as `settings` requests."""
     if settings.close_through is None:
         return
     ledger = read_ledger(settings.out)
@@ -123,7 +125,7 @@ def close_books(settings: RollupSettings) -> None:
 
 
 def published_coverage(ledger: Ledger, settings: RollupSettings) -> dict[str, float]:
-    """Return the coverage of each day of the time asked for, whichever run built it."""
+    """Return the coverage in percent of each requested day, including days that earlier runs built."""
     first, last = (settings.begin or "")[:10], (settings.end or "9999-12-31")[:10]
     return {date: percent for date, percent in sorted(ledger.coverage.items()) if first <= date <= last}
 

@@ -25,11 +25,11 @@ _GROUP_SUMS: Final = ("decisions", "units", "throttled", "throttle_ms", "waited"
 _GROUP_MAXIMA: Final = ("utilisation_max_percent", "observed_max", "throttle_ms_max")
 GROUP_KEY: Final = ("tenant", "proxy_id", "quota_type", "scope", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
 _BEFORE: Final = {"waited": "throttled", "waited_requests": "throttled_requests", "waited_ms": "throttle_ms"}
-"""What stands in for a column that the tables of a day closed long ago lack."""
+"""The substitute for each column that tables of days closed by an earlier version lack."""
 
 
 def clients(directory: Path) -> list[dict[str, Any]]:
-    """Add up usage by client over everything published, what came late to closed days included; the largest first."""
+    """Return the sums of all published usage by client, including adjustments, largest first."""
     files = [*coarsest_files(directory, "usage"), *sorted((directory / "usage_adjustment").rglob("*.parquet"))]
     found = added_up(files, ("tenant", "principal", "client_id"), _SUMS, before=_BEFORE)
     rows = [row | {name: row[name] or 0 for name in _SUMS} for row in found]
@@ -37,7 +37,7 @@ def clients(directory: Path) -> list[dict[str, Any]]:
 
 
 def groups(directory: Path) -> list[dict[str, Any]]:
-    """Return what each group's sensor decided over everything published, who waited longest first."""
+    """Return the sums of all published decisions by group, longest wait first."""
     files = coarsest_files(directory, "decisions")
     found = added_up(files, GROUP_KEY, (*_GROUP_SUMS, "bound_seconds", "limited_seconds"), _GROUP_MAXIMA, _BEFORE)
     rows = [_group(row) for row in found]
@@ -51,14 +51,14 @@ def _group(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def charges_by_tenant(directory: Path) -> list[dict[str, Any]]:
-    """Add up what tenants owe over all days that were charged, with what came late; by tenant and thing."""
+    """Return the sums of all charges by tenant and SKU, including adjustments."""
     files = [path for table in ("chargeback_day", "chargeback_adjustment") for path in sorted((directory / table).rglob("*.parquet"))]
     found = added_up(files, ("tenant", "sku", "unit", "currency"), ("units", "quantity", "amount"))
     return sorted(found, key=lambda row: (row["tenant"], row["sku"], row["currency"]))
 
 
 def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
-    """Return what was done and what is there, as plain data for JSON."""
+    """Return the result of the run and the published figures as plain data for JSON."""
     by_client, by_group = clients(directory), groups(directory)
     return {
         "hours_built": result.hours,
@@ -97,12 +97,12 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
 
 
 def _would(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """Decisions whose wait no client served, and the sum of their waits in ms."""
+    """Return the number of decisions that were throttled without effect, and the sum of their throttle times in ms."""
     return sum(row["throttled"] - row["waited"] for row in rows), sum(row["throttle_ms"] - row["waited_ms"] for row in rows)
 
 
 def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) -> Iterator[str]:
-    """Yield one screen for people; with `explain` also what coverage is made of."""
+    """Yield the lines of the summary; `explain` adds the numbers behind the coverage."""
     if not (result.hours or result.late):
         yield "nothing new: the tables are up to date"
     else:
@@ -139,7 +139,7 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
 
 
 def _explained(result: RollupResult) -> Iterator[str]:
-    """Coverage by hour: what there should be, by the manifests and between them, and what there is."""
+    """Yield the coverage by hour: expected and present rows and decisions."""
     if not result.accounts:
         yield "nothing was built, so nothing was counted; ledger.json says which manifests each hour was made from"
         return

@@ -1,4 +1,4 @@
-"""Tables that a roll-up published, read back without Spark: for reports and summaries, which show a bounded part."""
+"""Reads published tables without Spark, for reports and summaries. The number of rows is bounded."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -12,12 +12,12 @@ _PARTITIONS: Final = pa.schema([("date", pa.string()), ("hour", pa.string())])
 
 
 def read_table(directory: Path, table: str) -> list[dict[str, Any]]:
-    """Return rows of a published table: of whole files from the newest on, until there are `ROWS_MAX`; none when it was not asked for."""
+    """Return the rows of the newest files of a table, up to the file that reaches `ROWS_MAX`; no rows when the table is absent."""
     place = directory / table
     files = [str(path) for path in newest_files(directory, table)]
     if not files:
         return []
-    # of columns only the newest files know, and the oldest those that stand for them: the schema of both holds all
+    # the newest file may have new columns, and the oldest file replaced ones: the union of both schemas has all columns
     schema = pa.unify_schemas([pq.read_schema(files[0]), pq.read_schema(files[-1]), _PARTITIONS])
     partitioning = ds.partitioning(_PARTITIONS, flavor="hive")
     found = ds.dataset(files, schema=schema, format="parquet", partitioning=partitioning, partition_base_dir=str(place))
@@ -26,7 +26,7 @@ def read_table(directory: Path, table: str) -> list[dict[str, Any]]:
 
 
 def newest_files(directory: Path, table: str) -> list[Path]:
-    """Return the newest files of a table that hold `ROWS_MAX` rows together, or a file more; in the order of time."""
+    """Return the newest files of a table, up to the file that reaches `ROWS_MAX` rows, oldest first."""
     chosen: list[Path] = []
     rows = 0
     for path in sorted((directory / table).rglob("*.parquet"), reverse=True):

@@ -1,4 +1,4 @@
-"""The tenants file, which maps users and client-ids to tenants. CSV, read from top to bottom; the first line that fits wins."""
+"""The tenants file, which maps users and client-ids to tenants. It is CSV; the first line that matches wins."""
 
 import csv
 import re
@@ -16,7 +16,7 @@ _REMEDY: Final = f"write a CSV file whose first line is {','.join(HEADER)}"
 
 @dataclass(frozen=True, slots=True)
 class TenantLine:
-    """A line of the file; patterns as anchored regular expressions for Spark, which has Java's."""
+    """A line of the file. Patterns are anchored regular expressions in Java's syntax, which Spark uses."""
 
     position: int
     user: str
@@ -25,10 +25,10 @@ class TenantLine:
 
 
 def read_tenants(path: Path) -> list[TenantLine]:
-    """Read a tenants file; `*` and `?` stand for any characters and one, an empty field for any name.
+    """Read a tenants file. `*` matches any characters, `?` matches one, and an empty field matches any name.
 
     Raises:
-        BadInputError: it cannot be read, or is no such file.
+        BadInputError: the file cannot be read or parsed.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -51,7 +51,7 @@ def read_tenants(path: Path) -> list[TenantLine]:
 
 
 def _regex(glob: str) -> str:
-    """Escape all but `*` and `?`, which stand for line breaks too: clients choose their ids, and none may be outside of every line."""
+    """Escape all characters but `*` and `?`. Both match line breaks too, so that a client-id with a line break matches as well."""
     if not glob:
         return r"(?s)^.*\z"
     parts = [{"*": ".*", "?": "."}.get(letter) or re.escape(letter) for letter in glob]
