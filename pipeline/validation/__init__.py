@@ -1,1 +1,1 @@
-"""Was every decision right: each recomputed, and the first divergence of every group explained."""
+"""Validates decisions: recomputes every one and explains the first divergence of each group."""

@@ -1,10 +1,11 @@
-"""Where brokers keep the quotas (`quotas.store = "forward"`): their throttle times beside Sluice's, group by group.
+"""Compares the brokers' throttle times with Sluice's, group by group. Requires `quotas.store = "forward"`: the brokers keep the quotas.
 
-Both count the same bytes, a moment apart. The window that a rate is measured over grows from N - 1 to N samples' length and jumps back, by
-when the first sample began, and a throttle is shorter by just as much: so the two are up to a sample's length apart, most of the time by
-that moment. Hence the tolerance, and the look at the sums, in which such differences cancel out. Two things cannot agree: the time of a
-broker's threads, which Sluice estimates; and a fetch over its quota, whose answer a broker counts, judges and withholds, so that Sluice
-never sees what was too much.
+Both sides count the same bytes at slightly different times. The window that a rate is measured over grows from N - 1 to N samples' length
+and then shrinks again, depending on the start of the first sample, and the throttle time changes with it. Two throttle times of the same
+answer can therefore differ by up to one sample's length. Such differences cancel out in sums, so sums are compared as well.
+
+Two kinds of quota cannot agree. Sluice estimates the time of a broker's threads. A broker counts a fetch over its quota and withholds the
+answer, so Sluice never sees the excess.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,35 +20,35 @@ from pipeline.file_set import FileSet
 from pipeline.text import group_name, human_ms
 
 ALIKE_SHARE: Final = 0.1
-"""Two throttles of an answer are alike when they are no further apart than a sample is long, or than this share of the longer one."""
+"""Two throttle times of an answer are alike when they differ by at most a sample's length, or by this share of the longer one."""
 ALIKE_ANSWERS_MIN: Final = 0.9
-"""Of a group's answers, for the group to be alike."""
+"""Share of a group's answers that must be alike for the group to be alike."""
 SUMS_APART_MAX: Final = 0.25
-"""Of the longer sum of throttles, or a sample's length, for the group to be alike."""
+"""Highest relative difference of the sums of throttle times for the group to be alike. One sample's length is always allowed."""
 
 ALIKE: Final = "alike"
 APART: Final = "apart"
 ESTIMATE: Final = "estimate"
-"""The quota is on time, which Sluice estimates."""
+"""The quota is on request time, which Sluice estimates."""
 WITHHELD: Final = "withheld"
-"""Fetches: what a broker withholds of them it has judged, and Sluice has not seen."""
+"""The quota is on fetches: the broker counts data that it withholds, and Sluice does not see them."""
 
 _REQUEST: Final = "Request"
 _FETCH: Final = "Fetch"
 _Key = tuple[str, str, str, int]
-"""Name, quota type, node, and how long a sample is in ms; 0: there is no quota here."""
+"""Name, quota type, node, and sample length in ms; the length is 0 when Sluice has no quota for the group."""
 _Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One group's answers that the broker or Sluice throttled; milliseconds, differences are Sluice's minus the broker's.
+    """One group's answers that the broker or Sluice throttled. Times are in ms; differences are Sluice's value minus the broker's.
 
     Attributes:
-        both, broker_only, sluice_only: answers by who throttled them.
-        broker_ms, sluice_ms: throttle times in all.
-        apart_p95_ms, apart_max_ms: the absolute difference.
-        alike_percent: of the answers.
+        both, broker_only, sluice_only: number of answers, by which side throttled them.
+        broker_ms, sluice_ms: sum of throttle times.
+        apart_p95_ms, apart_max_ms: 95th percentile and maximum of the absolute difference.
+        alike_percent: percentage of the answers that are alike.
     """
 
     group: str
@@ -67,10 +68,13 @@ class Compared:
 
 
 def compare(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> list[Compared]:
-    """Return what is known of each group, the most answers first.
+    """Return the comparison of each group, most answers first.
+
+    Args:
+        runs: the file sets of each run.
 
     Raises:
-        BadInputError: in no run did the brokers keep the quotas.
+        BadInputError: the brokers kept the quotas in no run.
     """
     file_sets = [file_set for own in runs.values() for file_set in own]
     if not any(file_set.manifest.compares for file_set in file_sets):
@@ -83,12 +87,12 @@ def compare(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> list[Compared]
 
 
 def dropped(runs: Mapping[tuple[str, str], Sequence[FileSet]]) -> int:
-    """Answers that were compared and not written."""
+    """Return the number of answers that were compared and not written."""
     return sum(file_set.manifest.dropped_comparisons for own in runs.values() for file_set in own)
 
 
 def _take(file_sets: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
-    """Sort the rows of a run by group; numbers of groups and clients hold within it."""
+    """Add the rows of a run to `parts` by group. Group and client numbers have a meaning only within a run."""
     groups: dict[int, dict[str, Any]] = {}
     clients: dict[int, dict[str, Any]] = {}
     for file_set in file_sets:
@@ -98,7 +102,7 @@ def _take(file_sets: Sequence[FileSet], parts: dict[_Key, list[_Ints]]) -> None:
         if not len(rows):
             continue
         refs = [rows.column(name).fill_null(-1).to_numpy().astype(np.int64) for name in ("group_ref", "client_ref")]
-        refs[1] = np.where(refs[0] >= 0, -1, refs[1])  # whose the group is tells the group
+        refs[1] = np.where(refs[0] >= 0, -1, refs[1])  # the group identifies the row, so the client is not needed
         is_fetch = (rows.column("quota_type").to_numpy(zero_copy_only=False) == _FETCH).astype(np.int64)
         throttles = np.stack([rows.column(name).to_numpy().astype(np.int64) for name in ("broker_ms", "sluice_ms")], axis=1)
         kinds, kind_of = np.unique(np.stack([*refs, is_fetch], axis=1), axis=0, return_inverse=True)
@@ -157,7 +161,8 @@ HEADER: Final = (
     *("group", "type", "node", "answers", "both", "broker only", "Sluice only", "broker", "Sluice"),
     *("median", "p95", "longest", "alike", "verdict"),
 )
-"""Of the table for people; `cells` are its rows. Median: of Sluice's minus the broker's; p95 and longest: how far apart."""
+"""Header of the table for people; `cells` returns its rows. The median is of Sluice's value minus the broker's. The 95th percentile and the
+maximum are of the absolute difference."""
 
 
 def cells(one: Compared) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Are groups and bounds the ones that a quota file gives? Asked of every bound that the proxy took from that very file."""
+"""Checks groups and bounds against a quota file. Only bounds that the proxy took from this very file are checked."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,14 @@ REGROUP: Final = "regroup"
 
 
 def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: Path) -> dict[tuple[str, str], Findings]:
-    """Return by run where a group or a bound is not what the file says.
+    """Return, by run, each group or bound that differs from the quota file.
+
+    Args:
+        runs: the file sets of each run.
+        path: the quota file.
 
     Raises:
-        BadInputError: the file is none, names are hidden, or no bound was taken from this very file.
+        BadInputError: the file is not a quota file, names are hidden, or no bound was taken from this file.
     """
     quotas = read_quota_file(path)
     source = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
@@ -63,7 +67,7 @@ def _check_run(file_sets: Sequence[FileSet], bounds: Sequence[Mapping[str, Any]]
 
 
 def _is_set_elsewhere(row: Mapping[str, Any], quota_type: str) -> bool:
-    """A static default, or a limit of sluice.toml, of which the quota file knows nothing."""
+    """Whether the bound is a static default or a limit of sluice.toml, which a quota file does not contain."""
     return row["rule"] == STATIC_DEFAULT or quota_type == CONNECTION
 
 

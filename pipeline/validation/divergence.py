@@ -1,4 +1,4 @@
-"""One divergence with whose it is: as a line for people, with the samples that prove it, and as a plain row."""
+"""One divergence with its run and group: as a line for people, with the samples that prove it, and as a plain row."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from pipeline.replay.findings import WHOLE_FILE, Finding
 from pipeline.text import utc_time
 
 COLUMNS: Final = ("proxy_id", "run_id", "group", "group_ref", "seq", "ts_ms", "kind", "what", "expected", "recorded")
-"""Of a divergence as CSV; the samples that prove it are in JSON."""
+"""Columns of a divergence in CSV; only JSON includes the samples that prove it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """What was found, and of which run and group.
+    """A finding with its run and group.
 
     Attributes:
         key: proxy_id and run_id.
-        group: what people call the group; None: the finding is a whole file's, or unknown.
+        group: display name of the group; None when the finding concerns a whole file, or the name is unknown.
     """
 
     key: tuple[str, str]
@@ -26,14 +26,14 @@ class Divergence:
 
     @property
     def place(self) -> str:
-        """Whose decision it is, which, and when it was taken."""
+        """The run, the group, the sequence number and the time of the decision."""
         finding = self.finding
         name = f", {self.group}," if self.group else ""
         group = "file" if finding.group_ref == WHOLE_FILE else f"group {finding.group_ref}{name}"
         return f"{group} seq {finding.seq}" + (f" at {utc_time(finding.ts_ms)}" if finding.ts_ms is not None else "")
 
     def lines(self, *, explain: bool) -> Iterator[str]:
-        """Yield a line; with `explain` the live samples that prove it, too."""
+        """Yield one line; `explain` adds the live samples that prove the divergence."""
         finding = self.finding
         where = f"{self.key[0]} {self.key[1]} {self.place}"
         yield f"  {finding.kind}  {where}: {finding.what}: expected {finding.expected}, recorded {finding.recorded}"
@@ -41,7 +41,7 @@ class Divergence:
             yield from (f"      {line}" for line in finding.evidence)
 
     def as_row(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the divergence as plain data."""
         finding = self.finding
         return {
             "proxy_id": self.key[0],

@@ -1,4 +1,4 @@
-"""One file set judged on its own: the unit of work, on one core here or on many in a cluster."""
+"""Judges one file set by itself. This is the unit of work of the validator, on one core or on a cluster."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,25 +33,25 @@ from pipeline.validation.rules.traced import Traced, check_count, check_traced, 
 
 REQUEST: Final = "Request"
 EVENTS_AT_ONCE: Final = 2**17
-"""Of so many, a column takes a MiB."""
+"""Number of events that are processed at a time; a column of this length takes one MiB."""
 NAMES_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
 class FileSetVerdict:
-    """What judging one file set gave.
+    """The result of judging one file set.
 
     Attributes:
-        decisions: checked and unchecked records that were replayed.
-        unjudged: those behind a loss, until no sample that lost something is live.
-        replayed_exactly: those that went through the fold of doubles.
-        counts: what the rows add up to, by quota type, to be compared with the manifest.
-        groups: those that decided something, as of `bits_of`.
-        stretches: of each group that was throttled: what its long-run rate is made of.
-        buckets: of each token bucket: where its steps begin and end.
-        observed: waits that were decided where no client had to wait.
-        names: of groups that something was found about, or may be when the whole run is looked at.
-        states: how the proxy was set, from number to number.
+        decisions: number of checked and unchecked records that were replayed.
+        unjudged: number of records after a loss that cannot be judged, because a sample that lost something can still be live.
+        replayed_exactly: number of records that were recomputed with doubles in the proxy's order of additions.
+        counts: sums of the rows by quota type, for comparison with the manifest.
+        groups: the groups with decisions, encoded by `bits_of`.
+        throttle_windows: throttle window of each group that was throttled, for its long-run rate.
+        buckets: first and last balance of each token bucket.
+        observed: throttles that were decided without effect on a client.
+        names: names of the groups that have findings, or may have findings when the whole run is judged.
+        states: the settings of the proxy, by sequence number.
     """
 
     file_set: str
@@ -70,7 +70,7 @@ class FileSetVerdict:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Groups that measure alike."""
+    """Groups that measure with the same parameters."""
 
     quota_type: str
     sensor: Sensor
@@ -78,7 +78,7 @@ class _Kind:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a file set says besides its samples."""
+    """What a file set contains besides its samples."""
 
     file_set: FileSet
     resumed: Resumptions
@@ -92,8 +92,9 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
     """Replay the decisions of one file set.
 
     Args:
-        before: earlier file sets of the same run, in order; as many are read as the warm-up needs.
-        paced: long-run rates are of interest whatever is in flight.
+        file_set: the file set to judge.
+        before: earlier file sets of the same run, in order. Only those that the warm-up needs are read.
+        paced: also collect long-run rates of groups without a known number of connections.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -129,7 +130,7 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
 
 
 def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: FileSetVerdict) -> int:
-    """Judge the groups of a kind; return of how many rows all numbers were seen to differ."""
+    """Judge the groups of a kind. Return the number of rows for which all sequence numbers are known to differ."""
     order = NumberOrder(shared=SHARED in asked.file_set.manifest.settings)
     try:
         parts = unpack_in_parts(table, refs, EVENTS_AT_ONCE)
@@ -155,7 +156,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
         check_traced(asked.traced, rows, decided, own, judged, findings)
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
-    if SHARED not in asked.file_set.manifest.settings:  # else the groups of all workers together have a rate
+    if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
         verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.circumstances))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
@@ -176,18 +177,18 @@ def _judge_buckets(file_set: FileSet, verdict: FileSetVerdict, *, paced: bool) -
 
 
 def _total(numbers: Ints, where: Flags) -> int:
-    """Add up the numbers of some rows, nearly all of them: the others are taken away again."""
+    """Return the sum over the chosen rows. They are nearly all rows, so the others are subtracted from the total."""
     return int(numbers.sum()) - int(numbers.take(np.flatnonzero(~where)).sum())
 
 
 def _of_interest(verdict: FileSetVerdict) -> list[int]:
-    """Groups that something was found about, or that something may be found about when the whole run is looked at."""
+    """Return the groups that have findings, or may have findings when the whole run is judged."""
     refs = [*verdict.findings.first, *fastest(verdict.throttle_windows), *verdict.buckets]
     return list(dict.fromkeys(refs))[:NAMES_MAX]
 
 
 def names_of(file_set: FileSet, refs: Sequence[int]) -> dict[int, str]:
-    """Return what people call groups."""
+    """Return the display names of groups, by group number."""
     if not refs:
         return {}
     columns = ["group_ref", "quota_type", "scope", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags"]
@@ -197,7 +198,7 @@ def names_of(file_set: FileSet, refs: Sequence[int]) -> dict[int, str]:
 
 
 def _kinds(file_set: FileSet) -> dict[_Kind, Ints]:
-    """The groups of each kind; there may be 100,000 groups, so none is looked at alone."""
+    """Return the groups of each kind. There may be 100,000 groups, so groups are not processed one by one."""
     kinds: dict[_Kind, Ints] = {}
     for group, refs in _alike(file_set, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
@@ -212,7 +213,7 @@ def _kinds(file_set: FileSet) -> dict[_Kind, Ints]:
 
 
 def _alike(file_set: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, Any], Any]]:
-    """What groups have in these columns, and the numbers of those that have it; often all have the same, and nothing is sorted out."""
+    """Yield each combination of values of these columns with the groups that have it. Usually all groups have the same values."""
     alike = file_set.read_alike("dim_group", columns)
     if alike is not None:
         yield alike, file_set.read("dim_group", columns=["group_ref"]).column("group_ref")
@@ -223,7 +224,7 @@ def _alike(file_set: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, An
 
 
 def _warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
-    """Rows of earlier file sets whose samples can still be live, or go on, at this file set's first event."""
+    """Return the rows of earlier file sets whose samples can be live, or continue, at this file set's first event."""
     check_described(file_set, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
     after_ms = file_set.manifest.first_ts_ms - span_ms

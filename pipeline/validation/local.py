@@ -1,4 +1,4 @@
-"""The validator in this process: no Spark, starts at once."""
+"""The validator in this process, without Spark."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +19,10 @@ def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *
     """Judge every file set of a metering directory, one after the other.
 
     Args:
-        every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
-        paced: long-run rates are held to those of a proxy that paces its groups.
+        directory: the metering directory.
+        on_file_set: called with each file set.
+        every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
+        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
@@ -37,7 +39,7 @@ def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *
 
 
 def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:
-    """Return the SHA-256 of each manifest of some runs by its path below the directory; others may have come since these were read."""
+    """Return the SHA-256 of each manifest of `runs` by its path below the directory. Manifests that arrived later are left out."""
     judged = {(file_set.manifest.proxy_id, file_set.manifest.file_set) for file_sets in runs.values() for file_set in file_sets}
     found = {}
     for path in manifest_paths(directory):

@@ -1,4 +1,4 @@
-"""What was found of workers that share usage, in figures."""
+"""Figures about workers that share usage."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,15 +11,18 @@ from pipeline.replay.rows import Ints
 
 @dataclass(slots=True)
 class SharedUsage:
-    """What was found of workers that share usage.
+    """Figures about workers that share usage.
 
     Attributes:
-        workers: how many wrote the runs; `groups` that they have, by name, over all of them.
-        remote_records, remote_units: usage that was recorded of another worker; `skipped_units`: was too old for that.
-        compared: decisions of which it was looked at how much they knew of each other worker; `lag_ms_p99`, `lag_ms_max`: how long before
-            them the oldest of what they did not know was recorded.
-        highest_ratio: the highest rate of a group over its bound, in 10 s, over all workers.
-        missing: workers that no file set is of.
+        workers: number of workers that wrote the runs.
+        groups: number of groups over all workers, by name.
+        remote_records: number of records of another worker's usage.
+        remote_units: units in these records.
+        skipped_units: units of other workers that were too old to be recorded.
+        compared: number of pairs of a decision and another worker that were compared.
+        lag_ms_p99, lag_ms_max: age in ms, at the decision, of the oldest usage of the other worker that was not yet known.
+        highest_ratio: the highest rate of a group in 10 s over all workers, divided by its bound.
+        missing: workers without any file set.
     """
 
     workers: int = 0
@@ -34,29 +37,29 @@ class SharedUsage:
     missing: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON; what is missing is told of elsewhere."""
+        """Return the figures as plain data for JSON, without `missing`, which is reported elsewhere."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "missing"}
 
 
 class Lags:
-    """How long usage of another worker was not known, in ms: how often each time was found. They are many, and few of them differ."""
+    """Histogram of lags in ms: the number of occurrences of each value. There are many values and few distinct ones."""
 
     def __init__(self) -> None:
         self._found: Counter[int] = Counter()
 
     @property
     def number(self) -> int:
-        """How many there are."""
+        """The number of values."""
         return self._found.total()
 
     def add(self, lags_ms: Ints) -> None:
-        """Add some."""
+        """Add values in ms."""
         values, counts = np.unique(lags_ms, return_counts=True)
         for lag_ms, count in zip(values.tolist(), counts.tolist(), strict=True):
             self._found[lag_ms] += count
 
     def within(self, percent: int) -> int:
-        """Return the lowest time that so many percent of them do not exceed; 0 where there are none."""
+        """Return a percentile in ms: the smallest value that `percent` of the values do not exceed; 0 when there are no values."""
         left = -(-self.number * percent // 100)
         for lag_ms in sorted(self._found):
             left -= self._found[lag_ms]

@@ -1,4 +1,4 @@
-"""The verdict for people: one screen."""
+"""The verdict as text for a terminal."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,9 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     """Yield the lines of a verdict.
 
     Args:
-        explain: show the live samples that prove each divergence.
+        verdict: the verdict.
+        max_violations: number of groups to show the first divergence of.
+        explain: also show the live samples that prove each divergence.
     """
     yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each worked out again"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
@@ -53,7 +55,7 @@ def _against_broker(verdict: Verdict) -> Iterator[str]:
 
 
 def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """Yield what says the same of enforcement without the replay: a name and a line each."""
+    """Yield the results of checks other than the replay, each as a name and a line."""
     if verdict.long_runs:
         highest = max(verdict.long_runs, key=lambda one: one.ratio)
         paced = ", paced" if verdict.paced else ""

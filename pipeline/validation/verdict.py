@@ -1,4 +1,4 @@
-"""The verdict over all files: what was judged, what was found, and the files from which it can be recomputed."""
+"""The verdict over all files: what was judged, what was found, and the hashes of the files that it follows from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,10 +22,10 @@ from pipeline.validation.shared_usage import SharedUsage
 
 @dataclass(frozen=True, slots=True)
 class CrossCheck:
-    """What SQL says of all recorded waits.
+    """The result of the cross-check of all recorded throttle times in SQL.
 
     Attributes:
-        left_out: so near to a bound or to half a millisecond that only the order of doubles tells, or beyond 24 days.
+        left_out: number of decisions that SQL cannot judge: only the order of additions decides, or the time is above 24 days.
     """
 
     decisions: int
@@ -38,21 +38,21 @@ class CrossCheck:
 
 @dataclass(slots=True)
 class Verdict:
-    """Over all runs of a metering directory.
+    """The verdict over all runs of a metering directory.
 
     Attributes:
         findings: by (proxy_id, run_id), since group numbers restart with each run.
-        names: of groups by (proxy_id, run_id) and number, where something was found.
-        unjudged: decisions that are there, too close behind a loss to be worked out again.
-        removed: what retention removed, which is no loss.
-        incomplete: what is known to be missing: gaps that the proxy reported, truncated file sets, runs without an end.
-        manifests: SHA-256 of every manifest that was judged, by its path.
-        long_runs: of each group whose rate could be looked at over a minute or more.
-        cross_check: what SQL says, where it was asked.
-        against_broker: throttle times of brokers beside Sluice's, by group, where it was asked.
-        paced: long-run rates were held to those of a proxy that paces its groups.
-        observed: waits that were decided where no client had to wait, since the mode, or a switch, was `observe`.
-        shared: of workers that share usage, what they recorded of each other; None: none do.
+        names: display names of groups with findings, by (proxy_id, run_id) and group number.
+        unjudged: number of decisions that are too close after a loss to be recomputed.
+        removed: file sets that retention removed, one line each; they are not losses.
+        incomplete: known losses, one line each: gaps that the proxy reported, truncated file sets, runs without an end.
+        manifests: SHA-256 of every judged manifest, by its path.
+        long_runs: long-run rate of each group that was active for a minute or more.
+        cross_check: the result in SQL, when requested.
+        against_broker: the comparison with the brokers' throttle times by group, when requested.
+        paced: long-run rates were held to the ceiling of a proxy that paces its groups.
+        observed: throttles that were decided without effect on a client, because the mode or a switch was `observe`.
+        shared: figures about workers that share usage; None when no workers do.
     """
 
     decisions: int = 0
@@ -75,49 +75,49 @@ class Verdict:
 
     @property
     def violations(self) -> int:
-        """Divergences of all kinds."""
+        """The number of divergences of all kinds."""
         return sum(findings.total for findings in self.findings.values())
 
     @property
     def holds(self) -> bool:
-        """Whether nothing that was asked found a difference."""
+        """Whether no requested check found a difference."""
         return not (self.violations or self.objections)
 
     @property
     def word(self) -> str:
-        """`exact`, `violations`, or `differences` where only other looks than the replay found some."""
+        """`exact`, `violations`, or `differences` when only checks other than the replay found differences."""
         return "violations" if self.violations else "differences" if self.objections else "exact"
 
     @property
     def objections(self) -> list[str]:
-        """What other looks than the replay found different."""
+        """Differences that checks other than the replay found, one line for each check."""
         in_sql = 0 if self.cross_check is None else self.cross_check.differences
         said = [f"{in_sql:,} waits differ in SQL"] if in_sql else []
         return said + ([f"the brokers throttle {counted(self.groups_apart, 'group')} otherwise"] if self.groups_apart else [])
 
     @property
     def groups_apart(self) -> int:
-        """Groups that brokers throttle otherwise than Sluice."""
+        """The number of groups for which brokers' throttle times differ from Sluice's."""
         return sum(one.verdict == APART for one in self.against_broker or ())
 
     def blames(self, key: RunKey) -> bool:
-        """Whether a run is said to diverge; what SQL and brokers say otherwise is said of all runs."""
+        """Whether a run has divergences. Differences of the cross-check and of brokers concern all runs."""
         return bool(self.objections) or (key in self.findings and self.findings[key].total > 0)
 
     @property
     def coverage_percent(self) -> float:
-        """Decisions that are there, of all that were taken."""
+        """Percentage of the decisions taken that are present."""
         there = self.decisions + self.unjudged
         taken = there + self.dropped
         return 100.0 * there / taken if taken else 100.0
 
     def add(self, found: Mapping[RunKey, Findings]) -> None:
-        """Take in what was found besides, by run."""
+        """Add further findings, by run."""
         for key, findings in found.items():
             self.findings.setdefault(key, Findings()).merge([findings])
 
     def kinds(self) -> dict[str, int]:
-        """Divergences by kind."""
+        """Return the number of divergences by kind."""
         kinds: dict[str, int] = {}
         for findings in self.findings.values():
             for kind, number in findings.counts.items():
@@ -125,20 +125,20 @@ class Verdict:
         return kinds
 
     def name(self, key: RunKey, finding: Finding) -> str | None:
-        """What people call the group of a finding; None: it is a file's, or unknown."""
+        """Return the display name of a finding's group; None when it concerns a whole file, or the name is unknown."""
         return self.names.get(key, {}).get(finding.group_ref)
 
     def first(self) -> list[tuple[RunKey, Finding]]:
-        """The first divergence of each group, in decision order."""
+        """Return the first divergence of each group, in decision order."""
         found = [(key, finding) for key, findings in self.findings.items() for finding in findings.first.values()]
         return sorted(found, key=lambda pair: (pair[0], pair[1].seq))
 
     def divergences(self, max_violations: int) -> list[Divergence]:
-        """The first divergence of each group, with whose it is."""
+        """Return the first divergence of each group with its run and display name."""
         return [Divergence(key, self.name(key, finding), finding) for key, finding in self.first()[:max_violations]]
 
     def as_dict(self, max_violations: int) -> dict[str, Any]:
-        """The verdict as plain data for JSON."""
+        """Return the verdict as plain data for JSON."""
         return {
             "verdict": self.word,
             "decisions": self.decisions,
@@ -174,11 +174,13 @@ def merge(
     *,
     paced: bool = False,
 ) -> Verdict:
-    """Put the verdicts of all file sets together; each run's file sets come in decision order.
+    """Merge the verdicts of all file sets.
 
     Args:
-        removed: by run, the number of the last decision that retention removed.
-        paced: hold long-run rates to those of a proxy that paces its groups.
+        file_sets: manifest and verdict of each file set by run, in decision order.
+        hashes: SHA-256 of each manifest, by its path.
+        removed: sequence number of the last decision that retention removed, by run.
+        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
     """
     verdict = Verdict(manifests=dict(hashes), paced=paced)
     for key, judged in file_sets.items():

@@ -1,4 +1,4 @@
-"""The rules over file sets of workers that share usage: each run was judged by itself before."""
+"""Applies the rules over file sets of workers that share usage. Each run is judged by itself before."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,11 +16,17 @@ from pipeline.validation.shared_usage import Lags, SharedUsage
 from pipeline.validation.verdict import Verdict
 
 EVENTS_AT_ONCE: Final = 4_000_000
-"""Where there are more, some of the groups are read at a time, so that memory does not grow with the directory. A group is always whole."""
+"""Above this number of events, the groups are read in several shares, which bounds memory. A group is always read whole."""
 
 
 def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> tuple[dict[RunKey, Findings], SharedUsage] | None:
-    """Compare what workers recorded of each other; None: no run shares usage.
+    """Compare the workers' records of each other's usage; return None when no run shares usage.
+
+    Args:
+        runs: the file sets of each run.
+
+    Returns:
+        The findings by run, and the figures.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -42,7 +48,7 @@ def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> tuple[dict[RunKey,
 
 
 def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
-    """Let a verdict tell of what workers recorded of each other, too.
+    """Add the comparison of workers that share usage to a verdict.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
@@ -80,7 +86,7 @@ def _judge_segment(
 def _alike(
     its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], share: Share, findings: dict[RunKey, Findings], said: SharedUsage
 ) -> Iterable[list[Life]]:
-    """Judge each life of some groups by itself; return those of one name."""
+    """Judge each life of some groups by itself. Yield the lives with the same name together."""
     by_name: dict[Identity, list[Life]] = {}
     for run, file_sets in its:
         found = findings.setdefault(run.key, Findings())
@@ -100,7 +106,7 @@ def _count(life: Life, said: SharedUsage) -> None:
 
 
 def _next_ms(life: Life, lives: Sequence[Life]) -> float:
-    """Return when the worker of a life had its next life in the same group, which may begin in the same ms."""
+    """Return the start of the worker's next life in the same group in ms. Both lives may begin in the same ms."""
     if not life.claims:
         return math.inf
     begins = [other.claims[0] for other in lives if other.run.worker == life.run.worker and other.claims and other is not life]
@@ -109,7 +115,7 @@ def _next_ms(life: Life, lives: Sequence[Life]) -> float:
 
 
 def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], history_ms: int, lags: Lags) -> None:
-    """Compare the lives of one group with each other: those of whole runs, since what is missing may be what was not known."""
+    """Compare the lives of one group with each other. Only lives of complete runs are compared: a loss would look like a lag."""
     whole = [life for life in lives if not life.run.losses]
     timelines = {at: timelines_of(life, _next_ms(life, lives), history_ms) for at, life in enumerate(whole)}
     for life in whole:
