@@ -1,1 +1,1 @@
-"""One rule of the validator in each file."""
+"""Rules of the validator, one per file."""

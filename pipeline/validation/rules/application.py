@@ -1,8 +1,8 @@
-"""What was decided was done, by the rules of the mode that held at the time, and of the switches over it.
+"""Checks that decisions were applied, by the mode in force and the switches that override it.
 
-In `observe` nothing is done. In `mute` and `delay` the client gets, as throttle time or as a hold, at least what this sensor decided: a
-longer wait of another quota may cover it. A connection that keeps a group membership alive is excused, and says so. Where a switch is off
-nothing is decided. Of a group whose clients have different switches each decision has to fit one of them.
+In `observe` nothing is applied. In `mute` and `delay` the client gets at least the throttle time that the sensor decided, in the response
+or as a delay. Another quota may give it a longer one. A connection that keeps a group membership alive is excused, and the record says so.
+Where a switch is off, nothing is decided. When the clients of a group have different switches, each decision has to conform to one of them.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from pipeline.validation.rules.switched import ENFORCE, GROUP_COLUMNS, OBSERVE, 
 
 
 class Observed(NamedTuple):
-    """Waits that were decided where no client had to wait: how many, and their sum."""
+    """Throttles that were decided without effect on a client: their number, and the sum of their throttle times in ms."""
 
     decisions: int = 0
     ms: int = 0
@@ -28,16 +28,16 @@ class Observed(NamedTuple):
 
 
 def observed_of(throttle_ms: Ints, where: Flags) -> Observed:
-    """Count the waits above 0 `where` no client was made to wait."""
+    """Count the throttle times above 0 in the rows of `where`, in which no client was throttled."""
     waits = throttle_ms[where & (throttle_ms > 0)]
     return Observed(len(waits), int(waits.sum()))
 
 
 def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsIntervals", findings: Findings) -> Observed:
-    """Compare every wait that was decided with what was applied, and every record with whether there may be one.
+    """Compare every decided throttle time with the applied one, and every record with the switches.
 
     Returns:
-        What would have been waited for, had the proxy not only observed.
+        The throttles that `observe` did not apply.
     """
     if not settings_intervals or (settings_intervals.enforce_throughout and not (rows.applied_ms < rows.throttle_ms).any()):
         return Observed()
@@ -49,7 +49,7 @@ def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsInterv
 
 
 def check_states(file_set: FileSet, findings: Findings) -> None:
-    """How the proxy was set is recorded from the first decision of a file set on: without that it is unknown what had to be applied."""
+    """Check that the settings are recorded from the first decision of a file set on, since they say what has to be applied."""
     manifest = file_set.manifest
     from_seqs = file_set.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
     if from_seqs and min(from_seqs) <= manifest.first_seq:
@@ -60,10 +60,10 @@ def check_states(file_set: FileSet, findings: Findings) -> None:
 
 
 class SettingsIntervals:
-    """How the proxy was set, decision by decision, as `states` of a file set says; empty where it says nothing.
+    """The settings of the proxy by sequence number, from the table `states` of a file set; empty when the table is.
 
     Attributes:
-        enforce_throughout: whether no client was only observed, or switched off, at any time.
+        enforce_throughout: whether every client was enforced at all times.
     """
 
     def __init__(self, file_set: FileSet) -> None:
@@ -77,10 +77,12 @@ class SettingsIntervals:
         return len(self._switched)
 
     def possible(self, group_ref: Ints, seq: Ints, *, earlier: int = 0) -> tuple[Flags, Flags]:
-        """Of each decision: may a member of its group have been enforced, may one have been observed?
+        """Return, for each decision, whether a member of its group may have been enforced, and whether one may have been observed.
 
         Args:
-            earlier: asks for so many states before.
+            group_ref: group of each decision.
+            seq: sequence number of each decision.
+            earlier: use the settings that many changes before the decision.
         """
         interval = np.maximum(np.searchsorted(self._starts, seq, side="right") - 1 - earlier, 0)
         may_enforce = np.array([ENFORCE in one.modes for one in self._switched])[interval]

@@ -1,4 +1,4 @@
-"""Was every controller mutation judged by its bucket? Each step of it, and that each found what the one before it had left."""
+"""Checks the token buckets of controller mutations: recomputes each step, and compares the balance with that of the step before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, bu
 
 @dataclass(frozen=True, slots=True)
 class BucketEnds:
-    """Where the steps of one bucket in one file set begin and end.
+    """The first and the last step of one bucket in one file set.
 
     Attributes:
-        is_new: the first step found a bucket that nothing had been taken from.
-        before, since_ms: what the first step found; None: not recorded.
-        after, until_ms: what the last one left, and when.
+        is_new: the bucket was unused before the first step.
+        before, since_ms: balance before the first step, and the time that it refers to; None when it was not recorded.
+        after, until_ms: balance after the last step, and the time of that step.
     """
 
     first_seq: int
@@ -41,7 +41,7 @@ class BucketEnds:
 
 @dataclass(frozen=True, slots=True)
 class JudgedBuckets:
-    """What judging the buckets of one file set gave."""
+    """The result of judging the buckets of one file set."""
 
     decisions: int
     unjudged: int
@@ -53,7 +53,7 @@ class JudgedBuckets:
 
 
 def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False) -> JudgedBuckets | None:
-    """Take every step of a file set again; None: it has none."""
+    """Recompute every step of a file set; return None when it has no steps."""
     if not any(entry.table == "events" for entry in file_set.manifest.files):
         return None
     steps = _steps(file_set)
@@ -67,7 +67,7 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
     _check_bounds(steps, file_set, findings)
     observed = _check_applied(steps, file_set, findings)
     groups, ends, rates = np.unique(steps.group_ref), {}, {}
-    if SHARED not in file_set.manifest.settings:  # else steps of other workers, which have files of their own, come between these
+    if SHARED not in file_set.manifest.settings:  # with shared usage, steps in other workers' files come between these
         _check_chain(steps, worked, known & _follows(steps, file_set), findings)
         ends, rates = _ends(steps, worked), bucket_throttle_windows(steps, Circumstances(file_set, paced=paced))
     return JudgedBuckets(int(known.sum()), int((~known).sum()), count, groups, ends, rates, observed)
@@ -87,7 +87,7 @@ def _steps(file_set: FileSet) -> Steps:
 
 
 def _check_steps(steps: Steps, worked: Worked, known: Flags, findings: Findings) -> None:
-    """Who was let through, what that took, and how long is waited."""
+    """Check which requests were let through, how many mutations they took, and how long they waited."""
     below = worked.balance < 0.0
     let_through = known & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
     turned_away = known & ~below & (steps.kind == REFUSED)
@@ -103,7 +103,7 @@ def _check_steps(steps: Steps, worked: Worked, known: Flags, findings: Findings)
 
 
 def _check_order(steps: Steps, known: Flags, findings: Findings) -> None:
-    """Numbers and times go up together, whatever the bucket; and no balance is of a time to come."""
+    """Check that sequence numbers and times ascend together over all buckets, and that no balance has a later time than its step."""
     _note(steps, None, known & (steps.since_ms > steps.ts_ms), Kind.ORDER, steps.ts_ms, steps.since_ms, findings, "time of the balance")
     order = np.argsort(steps.seq, kind="stable")
     times = steps.ts_ms[order]
@@ -113,7 +113,7 @@ def _check_order(steps: Steps, known: Flags, findings: Findings) -> None:
 
 
 def _follows(steps: Steps, file_set: FileSet) -> Flags:
-    """Whether the step before of the same bucket is the row before: there is one, and no lost decision between them."""
+    """Return, for each step, whether the row before is the previous step of the same bucket, without a loss in between."""
     follows = np.zeros(len(steps), np.bool_)
     follows[1:] = steps.group_ref[1:] == steps.group_ref[:-1]
     if file_set.manifest.dropped_decisions:
@@ -124,7 +124,7 @@ def _follows(steps: Steps, file_set: FileSet) -> Flags:
 
 
 def _check_chain(steps: Steps, worked: Worked, follows: Flags, findings: Findings) -> None:
-    """A step finds what the one before it left, and its time is that one's."""
+    """Check that each step begins with the balance, and the time, that the step before left."""
     before = np.maximum(np.arange(len(steps)) - 1, 0)
     left, at_ms = steps.after[before], steps.ts_ms[before]
     _note(steps, worked, follows & (steps.before != left), Kind.MATH, left, steps.before, findings, "balance found")
@@ -137,9 +137,9 @@ def _check_bounds(steps: Steps, file_set: FileSet, findings: Findings) -> None:
 
 
 def _check_applied(steps: Steps, file_set: FileSet, findings: Findings) -> Observed:
-    """Waits were announced or held by the rules of the mode, and where a switch is off no bucket was asked.
+    """Check that waits were applied by the rules of the mode, and that no bucket was used where a switch is off.
 
-    What a request took that came while another mode held is settled when its answer comes, and so is all of it in `observe`.
+    When the mode changed after a request was received, its tokens are taken when its response is received. In `observe` they always are.
     """
     settings_intervals = SettingsIntervals(file_set)
     if not settings_intervals:
@@ -209,11 +209,12 @@ def _finite(amount: float) -> float | None:
 
 
 def check_buckets(file_sets: Sequence[tuple[Manifest, Mapping[int, BucketEnds]]], findings: Findings, *, is_whole: bool) -> None:
-    """Compare where buckets go on with where they ended in the file sets before; a loss between them is forgiven.
+    """Compare the first balance of each bucket in a file set with its last balance in earlier ones. A loss in between excuses a difference.
 
     Args:
-        file_sets: of one run, in order.
-        is_whole: the run's first decisions are there, so that a bucket seen for the first time is a new one, and full.
+        file_sets: manifest and bucket ends of each file set of one run, in order.
+        findings: where divergences are added.
+        is_whole: the run's first decisions are present, so a bucket that appears for the first time is new and full.
     """
     known: dict[int, BucketEnds] = {}
     expected_seq = file_sets[0][0].first_seq if file_sets else 0

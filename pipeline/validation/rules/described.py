@@ -1,4 +1,4 @@
-"""Each file set explains itself: every group that decided something in it is described in it."""
+"""Checks that each file set describes every group that has decisions in it."""
 
 import numpy as np
 
@@ -8,11 +8,12 @@ from pipeline.replay.rows import Ints
 
 
 def check_described(file_set: FileSet, group_ref: Ints, described: Ints) -> None:
-    """Look for rows of groups that nothing is said of.
+    """Look for rows of groups without a description.
 
     Args:
-        group_ref: of the rows.
-        described: groups in `dim_group`, of the kind that can decide so.
+        file_set: used in the message.
+        group_ref: group number of each row.
+        described: numbers of the groups in `dim_group` that can have such rows.
 
     Raises:
         BadInputError: there are such rows.

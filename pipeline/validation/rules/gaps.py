@@ -1,7 +1,7 @@
-"""Where decisions are missing, what follows cannot be judged until no sample that could be live then is left.
+"""Finds decisions that cannot be judged, because an earlier loss can affect the samples that are live.
 
-The proxy notes what its sensors held when it went on, so that samples are divided as they were; their sums are known again when
-every sample that lost something has expired: N + 1 windows later.
+After a loss, the proxy records the state of its sensors, so the boundaries of samples are known. Their sums are known again when every
+sample that lost something has expired: N + 1 windows later.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pipeline.replay.rows import Flags, Ints, Rows
 
 @dataclass(frozen=True, slots=True)
 class Resumptions:
-    """The first decisions after each loss: their numbers, and about when they were taken."""
+    """The first decision after each loss: its sequence number, and its approximate time in ms."""
 
     seqs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     times_ms: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def unknown(self, rows: Rows, sensor: Sensor) -> Flags:
-        """Return which rows are too close behind a loss."""
+        """Return, for each row, whether it is too close after a loss to be judged."""
         unknown: Flags = np.zeros(len(rows.n), np.bool_)
         for seq, time_ms in zip(self.seqs.tolist(), self.times_ms.tolist(), strict=True):
             until_ms = time_ms + (sensor.num_samples + 1) * sensor.window_ms
@@ -35,17 +35,18 @@ class Resumptions:
 
 
 def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table) -> Resumptions:
-    """Find the losses that can matter to `file_set`: reported ones, and numbers that are in no manifest.
+    """Find the losses that can affect `file_set`: reported ones, and sequence numbers that no manifest contains.
 
     Args:
-        before: earlier file sets of the run, the latest last.
+        file_set: the file set that is judged.
+        before: earlier file sets of the run, in order.
         samples: rows of the file set and of its warm-up.
     """
     ends = {int(gap["from_seq"]) + int(gap["n"]) for one in (*before, file_set) if one.manifest.dropped_decisions for gap in _gaps(one)}
     expected = 0
     earliest_ms = pc.min(samples.column("sample_start_ms")).as_py()
     for one in (*before, file_set):
-        if one.manifest.first_seq > expected and one.manifest.first_ts_ms >= earliest_ms:  # else older than the warm-up, or never asked for
+        if one.manifest.first_seq > expected and one.manifest.first_ts_ms >= earliest_ms:  # else before the warm-up, or not read
             ends.add(one.manifest.first_seq)
         expected = one.manifest.last_seq + 1
     if not ends:

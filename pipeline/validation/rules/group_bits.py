@@ -1,4 +1,4 @@
-"""Numbers of groups, a bit each: there may be 100,000, and every file set says which of them decided something."""
+"""Sets of group numbers as bit maps. A file set may have 100,000 groups, and each records which of them have decisions."""
 
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -11,14 +11,14 @@ _ORDER: Final[Literal["little"]] = "little"
 
 
 def bits_of(group_ref: Ints) -> bytes:
-    """Return a bit for each group from 0 on, the lowest of a byte first, set for those that are named, as often as they may be."""
+    """Return a bit map with the bits of the given groups set, least significant bit first; duplicates are allowed."""
     named = np.zeros(int(group_ref.max(initial=-1)) + 1, np.bool_)
     named[group_ref] = True
     return np.packbits(named, bitorder=_ORDER).tobytes()
 
 
 def united(parts: Iterable[bytes]) -> bytes:
-    """Return the groups that are in any of the parts."""
+    """Return the union of bit maps."""
     every = 0
     for bits in parts:
         every |= int.from_bytes(bits, _ORDER)
@@ -26,5 +26,5 @@ def united(parts: Iterable[bytes]) -> bytes:
 
 
 def number_of(bits: bytes) -> int:
-    """Return how many groups there are."""
+    """Return the number of groups in a bit map."""
     return int.from_bytes(bits, _ORDER).bit_count()

@@ -1,18 +1,18 @@
-"""Is a group's rate over minutes what its bound allows? A second look at enforcement, from outside of the arithmetic.
+"""Checks that a group's rate over minutes conforms to its bound. This check of enforcement does not depend on the sensor's arithmetic.
 
-Kafka's own algorithm overshoots: every connection sends once more before it waits. With k seconds of quota in flight (connections x
-requests in flight x mean size / bound) the steady state is `(1 + sqrt(1 + 4 k / 10.5)) / 2` times the bound, and k / C at least where
-no wait is longer than C seconds. One percent is added, as simulations need, and one window of credit, which may be open when a look
-begins. Nothing is said of single seconds: a full window's credit comes back when a large sample expires.
+Kafka's algorithm exceeds the bound, since every connection sends one more request before it waits. Let k be the seconds of quota in flight:
+connections x requests in flight x mean size / bound. The steady state is `(1 + sqrt(1 + 4 k / 10.5)) / 2` times the bound, and at least
+k / C when no wait is longer than C seconds. The ceiling adds one percent, which simulations need, and one window of credit, which may be
+open at the first event. Single seconds are not checked: a full window's credit returns when a large sample expires.
 
-A token bucket does not forget what was taken too much, so in the long run its rate is its bound, however many connections it has: beyond
-that come a full bucket at the start and, at the end, the requests that are in flight, or k / C where waits are cut short.
+A token bucket keeps its debt, so its long-run rate is its bound, whatever the number of connections. The ceiling adds a full bucket at the
+start and the requests in flight at the end, or k / C when waits are limited to C seconds.
 
-A proxy that paces its groups (one schedule for each, instead of a mute for each connection) is held to more: 1.02 times the bound and that
-window of credit, whatever is in flight.
+A proxy that paces its groups has one schedule for each group, instead of a mute for each connection. Its ceiling is 1.02 times the bound
+and one window of credit, whatever is in flight.
 
-How many connections a group had comes from the usage rows. Where there are none, or their names do not fit, the group is not judged,
-unless paced: what comes in during a wait would make any rate look right.
+The number of a group's connections comes from the usage rows. Without usage rows, or when their names do not match, the group is not judged
+unless it is paced: traffic during a wait would make any rate look correct.
 """
 
 import functools
@@ -37,28 +37,28 @@ from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 SETTLED_MS: Final = 30_000
-"""From the first activity of a group until its rate is looked at."""
+"""Time from the first activity of a group until its rate is checked."""
 SPAN_MS_MIN: Final = 60_000
 STEADY_S: Final = 10.5
 MARGIN: Final = 1.01
 PACED_CEILING: Final = 1.02
 IN_FLIGHT_MAX: Final = 5
-"""Requests of one connection before its first wait: what Kafka's producers allow by default."""
+"""Requests of one connection before its first wait: the default maximum in flight of Kafka's producers."""
 MUTE_S_MAX: Final = 25.0
-"""Nothing waits longer at a time: then one request goes on."""
+"""The longest single wait; after it, one request passes."""
 EVERY: Final = "*"
 
 
 class ThrottleWindow(msgspec.Struct, frozen=True):
-    """What one file set says of one group that was throttled in it.
+    """The activity of one throttled group in one file set.
 
     Attributes:
-        from_ms, to_ms: the first and the last event that is looked at.
-        units: of all events between; percent-seconds for request time.
-        checked: records among them.
-        connections: the most that were open at once; 0: not known.
-        credit: units that one window, or a full bucket, may hold.
-        is_bucket: it is a token bucket's.
+        from_ms, to_ms: time of the first and the last event that counts.
+        units: units of all events between them; percent-seconds for request time.
+        checked: number of these events that were checked against the bound.
+        connections: highest number of open connections; 0 when it is unknown.
+        credit: units that one window, or a full bucket, may contain.
+        is_bucket: the group has a token bucket.
     """
 
     from_ms: int
@@ -79,12 +79,12 @@ class ThrottleWindow(msgspec.Struct, frozen=True):
 
     @property
     def ceiling(self) -> float:
-        """The highest rate over the bound."""
+        """The highest allowed rate, as a multiple of the bound."""
         return max(1.0, self.k / self.cap_s) * MARGIN if self.is_bucket else ceiling(self.k, self.cap_s)
 
     @property
     def once(self) -> float:
-        """Units that may come on top, once."""
+        """Units that may be added once, whatever the length of the time."""
         return self.credit + (self.k * self.bound if self.is_bucket else 0.0)
 
 
@@ -94,10 +94,11 @@ def ceiling(k: float, cap_s: float) -> float:
 
 
 class Circumstances:
-    """What a file set says of its groups besides their decisions; read when it is first asked for, and once.
+    """Connections and settings of the groups of a file set, which are read on first use.
 
     Args:
-        paced: of groups, too, without a count of connections.
+        file_set: the file set.
+        paced: also include groups without a known number of connections.
     """
 
     def __init__(self, file_set: FileSet, *, paced: bool = False) -> None:
@@ -120,11 +121,11 @@ class Circumstances:
 
     @property
     def tell(self) -> bool:
-        """Whether anything can be said of groups: connections were counted, or they do not matter, and everything was enforced."""
+        """Whether groups can be judged: connections were counted or do not matter, and every client was enforced at all times."""
         return bool(self._connections or self._paced) and self._is_enforced_throughout
 
     def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
-        """Of each group: from when on its rate is looked at, and its connections; nothing where nothing can be said."""
+        """Return, by group, the time in ms from which its rate is checked, and its connections; empty when groups cannot be judged."""
         if not len(refs) or not self.tell:
             return {}
         wanted = pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32()))
@@ -133,7 +134,7 @@ class Circumstances:
 
 
 def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
-    """Return what rows of a file set say of each group that was throttled in them, by group number."""
+    """Return the throttle window of each group that was throttled in the rows, by group number."""
     if not circumstances.tell:
         return {}
     throttled = rows.group_ref[np.flatnonzero(judged & (rows.declared["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
@@ -142,7 +143,7 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
     excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED_MS)]]
     made = {}
     for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
-        first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows stand by group
+        first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows are sorted by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
             made[ref] = _throttle_window(rows, sensor, mine, connections)
@@ -150,7 +151,7 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
 
 
 def bucket_throttle_windows(steps: Steps, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
-    """The same of each token bucket that made a client wait."""
+    """Return the throttle window of each token bucket that made a client wait, by group number."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED_MS]
     made = {}
@@ -163,7 +164,7 @@ def bucket_throttle_windows(steps: Steps, circumstances: Circumstances) -> dict[
 
 
 def _without(refs: Ints, excepted: Ints) -> Ints:
-    """Return the numbers among `refs` that are not among `excepted`, each once, the lowest first; groups are numbered from 0 on."""
+    """Return the distinct numbers of `refs` that are not in `excepted`, ascending; all numbers are 0 or more."""
     counted = np.bincount(refs)
     counted[excepted[excepted < len(counted)]] = 0
     return np.flatnonzero(counted)
@@ -202,7 +203,7 @@ def _bucket_throttle_window(steps: Steps, mine: Ints, connections: int) -> Throt
 
 
 def _connections(file_set: FileSet) -> dict[tuple[str, str, str], int]:
-    """The most connections that were open, by (node, user, client-id); each of them may be `EVERY`."""
+    """Return the highest number of open connections by (node, user, client-id); each of these may be `EVERY`."""
     usage = file_set.read("usage", columns=["client_ref", "node", "listener", "api_class", "connections_open"])
     if not len(usage):
         return {}
@@ -223,14 +224,14 @@ def _connections(file_set: FileSet) -> dict[tuple[str, str, str], int]:
 
 def _of(connections: Mapping[tuple[str, str, str], int], group: Mapping[str, Any]) -> int:
     if group["tags"] or not (group["tag_user"] or group["tag_client_id"]):
-        return 0  # a callback's own groups, addresses, listeners: usage does not tell who is in them
+        return 0  # groups of a custom callback, addresses, listeners: usage rows do not name the members
     node = str(group["node"]) if group["scope"] == "broker" and group["node"] is not None else EVERY
     user = plain_user(group["tag_user"]) if group["tag_user"] else EVERY
     return connections.get((node, user, group["tag_client_id"] or EVERY), 0)
 
 
 class LongRun(msgspec.Struct, frozen=True):
-    """What the file sets of a run say of one group together: rate over bound, and the highest that it may be."""
+    """The long-run rate of a group over all file sets of a run, and its ceiling, both as multiples of the bound."""
 
     seconds: float
     ratio: float
@@ -239,11 +240,11 @@ class LongRun(msgspec.Struct, frozen=True):
 
 
 def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -> LongRun | None:
-    """Return the long-run rate of one group; None: too short, or its connections are unknown and matter.
+    """Return the long-run rate of one group; None when the time is too short, or when its connections are unknown and matter.
 
     Args:
-        parts: (position of the file set in its run, run of rows), in order.
-        paced: what is in flight does not matter.
+        parts: (position of the file set in its run, throttle window) of each file set, in order.
+        paced: apply the ceiling of a paced group.
     """
     allowed = units = bound_seconds = seconds = 0.0
     k_max = 0.0
@@ -265,14 +266,14 @@ def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -
 
 
 def fastest(throttle_windows: Mapping[int, ThrottleWindow]) -> list[int]:
-    """Return the groups that were faster than their bounds, the fastest first: a run of which one is too fast has it here somewhere."""
+    """Return the groups that exceeded their bounds, fastest first. A group that is too fast over a run is so in some file set."""
     due = {ref: one.bound * max(one.to_ms - one.from_ms, 1) / 1_000 for ref, one in throttle_windows.items()}
     ratios = {ref: one.units / due[ref] if due[ref] else math.inf for ref, one in throttle_windows.items()}
     return sorted((ref for ref, ratio in ratios.items() if ratio > 1.0), key=lambda ref: -ratios[ref])
 
 
 def judge_run(file_sets: Iterable[Mapping[int, ThrottleWindow]], *, paced: bool = False) -> tuple[dict[int, LongRun], list[Finding]]:
-    """Return the long-run rates of a run's groups, and what is wrong with them."""
+    """Return the long-run rate of each group of a run, and a finding for each that exceeds its ceiling."""
     parts: dict[int, list[tuple[int, ThrottleWindow]]] = {}
     for position, file_set in enumerate(file_sets):
         for ref, throttle_window in file_set.items():

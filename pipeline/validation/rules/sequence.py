@@ -1,4 +1,4 @@
-"""Nothing is missing and nothing is there twice: numbers that add up, and time that goes one way."""
+"""Checks that no decision is missing or duplicated, by sequence numbers, and that time does not go back."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -19,10 +19,13 @@ NO_TIME = -1
 def check_sequence(
     samples: pa.Table, events: pa.Table, gaps: pa.Table, manifest: Manifest, findings: Findings, *, differ: bool = False
 ) -> None:
-    """Rows, notes, steps and gaps hold as many decisions as the manifest's first and last number say; each has its own first and last.
+    """Check that samples, events and gaps have as many decisions as the manifest's first and last number imply, without duplicates.
 
     Args:
-        differ: the first and last numbers of samples are known to differ from each other.
+        samples, events, gaps: tables of the file set.
+        manifest: the manifest of the file set.
+        findings: where divergences are added.
+        differ: the first and last numbers of all samples are known to differ from each other.
     """
     seq = events.column("seq").to_numpy().astype(np.int64)
     kind = events.column("kind").to_numpy()
@@ -46,7 +49,7 @@ def check_sequence(
 
 
 def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, findings: Findings) -> None:
-    """The manifest tells when the first and the last decision were taken: warm-up, retention and roll-ups go by that."""
+    """Compare the manifest's times of the first and the last decision with the rows. Warm-up, retention and roll-ups depend on them."""
     times = [_ints(events, "ts_ms")]
     if len(samples):
         times += [np.array([_first_ms(samples, manifest), int(_ints(samples, "last_event_ms").max())])]
@@ -58,7 +61,7 @@ def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, finding
 
 
 def _first_ms(samples: pa.Table, manifest: Manifest) -> int:
-    """When the first decision was taken. Usage from elsewhere may have been recorded as of an earlier time than what stands before it."""
+    """Return the time of the first decision in ms. A record of another worker's usage may have an earlier time than records before it."""
     if SHARED not in manifest.settings:
         first = int(np.argmin(_ints(samples, "first_seq")))
         return int(samples.column("sample_start_ms")[first].as_py() + (samples.column("dt_ms")[first].as_py() or [0])[0])
@@ -67,10 +70,10 @@ def _first_ms(samples: pa.Table, manifest: Manifest) -> int:
 
 
 class NumberOrder:
-    """Rows that begin, or end, with higher numbers are not earlier, whatever their groups: asked when all rows are there.
+    """Checks that times ascend with sequence numbers over all groups, when all rows have been added.
 
     Args:
-        shared: other processes' usage is among them, as of the time when it is known to be used: what was not checked is left out.
+        shared: the rows include other processes' usage, at the time of use. Only checked records are then compared.
     """
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -78,17 +81,17 @@ class NumberOrder:
         self._shared = shared
 
     def add(self, rows: Rows, judged: Flags) -> None:
-        """Take in some rows, each with an event."""
+        """Add some rows, each with at least one event."""
         if self._shared:
             judged = judged & rows.checked[rows.event_at] & rows.checked[rows.event_at + rows.count - 1]
         columns = (rows.group_ref, judged, rows.first_seq, rows.first_event_ms, rows.last_seq, rows.last_event_ms)
         self._parts.append(_Times(*columns))
 
     def check(self, findings: Findings) -> int:
-        """Say where numbers go up and times go down.
+        """Add a finding where a higher number has an earlier time.
 
         Returns:
-            The number of rows, if it was seen that all their first and last numbers differ; else 0.
+            The number of rows when all their first and last numbers are known to differ, else 0.
         """
         if not self._parts:
             return 0
@@ -110,7 +113,7 @@ class NumberOrder:
 
 
 class _Times(NamedTuple):
-    """Numbers and times of rows, an entry each."""
+    """Sequence numbers and times of rows, one entry per row."""
 
     group_ref: Ints
     judged: Flags
@@ -121,9 +124,9 @@ class _Times(NamedTuple):
 
 
 def _ascend(parts: Sequence[_Times]) -> bool:
-    """Whether times surely ascend with the numbers of rows, first and last ones together, and no number comes twice.
+    """Return True when times are known to ascend with the first and last numbers of all rows, and no number occurs twice.
 
-    Numbers lie close together, so that each has a place of its own and nothing is sorted. A row of one decision has one number.
+    Sequence numbers are dense, so they index an array and nothing is sorted. A row of one decision has one number.
     """
     first, end = _span(number for part in parts for number in (part.first_seq, part.last_seq))
     first_ms, end_ms = _span(times for part in parts for times in (part.first_ms, part.last_ms))
@@ -148,7 +151,7 @@ def _span(parts: Iterable[Ints]) -> tuple[int, int]:
 
 
 def _repeated(numbers: Ints) -> Ints:
-    """Return those that are there more than once, in order; hardly ever any, so that nothing is sorted to find none."""
+    """Return the numbers that occur more than once, in order. Duplicates are rare, so numbers are sorted only when there are some."""
     if not len(numbers):
         return numbers
     first = int(numbers.min())

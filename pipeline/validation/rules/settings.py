@@ -1,4 +1,4 @@
-"""How the proxy was set, recorded by each file set for itself, and so twice: what one begins with is what the one before it ended with."""
+"""Checks the recorded settings of the proxy: each file set begins with the settings that the one before it ended with."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -20,32 +20,33 @@ State = Mapping[str, Any]
 
 
 def states_of(file_set: FileSet, findings: Findings) -> list[State]:
-    """Return how the proxy was set, from number to number; say what cannot be."""
+    """Return the settings of the proxy by sequence number, and add a finding for each impossible row."""
     columns = ["from_seq", *SETTINGS]
     states: list[State] = sorted(file_set.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))
     declared = file_set.manifest.settings
     for state in states:
         if state["mode"] not in MODES:
             _add(findings, file_set.manifest, state, " or ".join(MODES), str(state["mode"]))
-        for name in NUMBERS:  # they hold for a whole run
+        for name in NUMBERS:  # they are constant within a run
             if state[name] != declared.get(name, state[name]):
                 _add(findings, file_set.manifest, state, f"{name} {declared[name]}, as the manifest says", str(state[name]))
     return states
 
 
 def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findings: Findings) -> None:
-    """Compare how each file set says that the proxy was set with what the one before it says.
+    """Compare the first settings of each file set with the settings of the file set before it.
 
-    A change that no decision followed in its own file set may, or may not, be what the next begins with: a disk that failed between the two
-    has it written again.
+    A change after the last decision of a file set may or may not be the first of the next one: after a disk failure between the two, the
+    proxy writes it again.
 
     Args:
-        file_sets: of one run, in order.
+        file_sets: manifest and states of each file set of one run, in order.
+        findings: where divergences are added.
     """
     for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
         if not earlier or not states or manifest.previous != before.file_set or manifest.first_seq != before.last_seq + 1:
             continue
-        names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # a user was forgotten
+        names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # a user was erased
         in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)
         left = [[state[name] for name in names] for state in earlier[in_force:]]
         begins = [states[0][name] for name in names]

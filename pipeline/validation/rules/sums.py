@@ -1,4 +1,4 @@
-"""What the rows of a file set say adds up to what its manifest says."""
+"""Checks that the sums of a file set's rows equal the sums in its manifest."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -11,16 +11,17 @@ from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
 from pipeline.replay.rows import Ints
 
 COUNTED: Final = ["n", "sum", "throttled_n", "throttle_ms_sum"]
-"""The columns of samples that `TypeCount` is made of ..."""
+"""Columns of samples that are added up to a `TypeCount`."""
 ELSEWHERE: Final = ["remote_n", "remote_sum"]
-"""... less these, where processes share usage: each counts its own."""
+"""Columns that are subtracted when processes share usage, since each process counts only its own usage."""
 
 
 def counts_of(samples: pa.Table, kinds: Sequence[tuple[str, Ints]]) -> dict[str, TypeCount]:
-    """Add up rows by quota type.
+    """Return the sums of rows by quota type.
 
     Args:
-        kinds: quota types, each with some of its groups; all groups together.
+        samples: rows of the table `samples`.
+        kinds: pairs of a quota type and groups. A type may occur in several pairs; together they contain all groups.
     """
     counts: dict[str, TypeCount] = {}
     for quota_type, refs in kinds:
@@ -41,7 +42,7 @@ def counts_of(samples: pa.Table, kinds: Sequence[tuple[str, Ints]]) -> dict[str,
 
 
 def check_sums(counts: Mapping[str, TypeCount], manifest: Manifest, findings: Findings) -> None:
-    """What one of the two does not count at all is nothing there, and has to be nothing in the other."""
+    """Compare the sums by quota type. A type that one side lacks counts as 0."""
     for quota_type in sorted({*manifest.counts, *counts}):
         declared, found = manifest.counts.get(quota_type, TypeCount()), counts.get(quota_type, TypeCount())
         if found != declared:

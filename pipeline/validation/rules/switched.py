@@ -1,7 +1,8 @@
-"""What the switches of enforcement let a group's decisions be: waited for, not waited for, or not taken at all.
+"""Which decisions of a group the enforcement switches allow: enforced, observed, or none.
 
-A switch is for all, a listener or an entity, and the most specific one holds for a client. A group may have clients of several kinds, and
-a row does not say which of them it was: so what is asked is whether *some* member may have been enforced, observed or switched off.
+A switch applies to all clients, a listener or an entity, and the most specific one applies to a client. The members of a group may have
+different switches, and a row does not name the member. The question is therefore whether *some* member may have been enforced, observed or
+switched off.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +15,11 @@ OBSERVE: Final = "observe"
 OFF: Final = "off"
 CONNECTION: Final = "Connection"
 GROUP_COLUMNS: Final = ["group_ref", "quota_type", "scope", "listener", "tag_user", "tag_client_id", "tag_ip", "tags"]
-"""Of `dim_group`, for `Switched.possible`."""
+"""Columns of `dim_group` that `Switched.possible` needs."""
 
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
 _PRECEDENCE: Final = ("NN", "ND", "N-", "DN", "DD", "D-", "-N", "-D")
-"""Kafka's order of entities: user and client-id each named, default, or not looked at."""
+"""Kafka's precedence of entities. The letters stand for user and client-id: N named, D default, - not part of the entity."""
 
 _Names = tuple[str | None, str | None]
 
@@ -27,14 +28,14 @@ class Switched:
     """The modes in force from one row of `states` on.
 
     Args:
-        mode: of the configuration: everything but `observe` enforces.
-        switches: the column of that name.
+        mode: the mode of the configuration; every mode but `observe` enforces.
+        switches: the column `switches` of the row, as JSON.
     """
 
     def __init__(self, mode: str, switches: str | None) -> None:
         self._base = OBSERVE if mode == OBSERVE else ENFORCE
         self._listeners: dict[str, str] = {}
-        self._ips: dict[str | None, set[str]] = {}  # hidden names are all None: several modes stand for them
+        self._ips: dict[str | None, set[str]] = {}  # hidden names are all None, so one key may have several modes
         self._default_ip: str | None = None
         self._entities: dict[str, dict[_Names, set[str]]] = {}
         for row in [] if switches is None else msgspec.json.decode(switches):
@@ -42,12 +43,12 @@ class Switched:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the configuration's mode holds for every client."""
+        """Whether the configuration's mode applies to every client."""
         return not (self._listeners or self._ips or self._entities or self._default_ip)
 
     @property
     def modes(self) -> frozenset[str]:
-        """Every mode that applies to a client."""
+        """Every mode that applies to some client."""
         named = [self._ips.values(), *(entities.values() for entities in self._entities.values())]
         held = {mode for modes in named for one in modes for mode in one}
         return frozenset({self._base, *self._listeners.values(), *held, *filter(None, [self._default_ip])})
@@ -81,7 +82,7 @@ class Switched:
             self._base = mode
 
     def _add_level(self, level: str, user: str | None, client_id: str | None, found: set[str]) -> bool:
-        """Add what the switches of one level say of a group; True when they cover every member. A name that is None is free, or hidden."""
+        """Add the modes of one precedence level to `found`. Return True when they cover every member. A None name is any, or hidden."""
         named = self._entities.get(level)
         if not named:
             return False

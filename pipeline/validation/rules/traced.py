@@ -1,7 +1,7 @@
-"""At level `trace` each decision has a row of its own in `events`, too: it has to say what the samples say of it.
+"""Compares `events` with `samples`. At level `trace` each decision has a row of its own in `events`, which has to agree with the samples.
 
-The samples are what is worked out again; `events` is what shows each decision with its connection, and the witness of the rate that was
-measured. So each row is compared with the event of a sample that it is about, and there is one for each.
+The decisions are recomputed from samples. Rows of `events` have the connection and the measured rate of each decision. Each row is compared
+with its event in a sample, and each event has one row.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """Rows of `events` about what sensors recorded, groups apart and each in decision order.
+    """Rows of `events` that sensors recorded, sorted by group and sequence number.
 
     Attributes:
-        column: by its name.
+        column: the columns by name.
     """
 
     column: dict[str, NDArray[Any]]
@@ -39,7 +39,7 @@ class Traced:
 
 
 def traced_of(file_set: FileSet) -> Traced | None:
-    """Return the rows of a file set that is a trace, by its manifest or by its rows; None: it is none."""
+    """Return the rows of a file set at level `trace`, by its manifest or by its rows; None for other levels."""
     has_events = any(entry.table == "events" for entry in file_set.manifest.files)
     if file_set.manifest.level != TRACE and not has_events:
         return None
@@ -53,10 +53,14 @@ def traced_of(file_set: FileSet) -> Traced | None:
 
 
 def check_traced(traced: Traced, rows: Rows, decided: Decisions, own: Flags, judged: Flags, findings: Findings) -> None:
-    """Compare the rows of `events` with the events of samples, both by group and number.
+    """Compare the rows of `events` with the events of samples, matched by group and position.
 
     Args:
-        own: rows of the file itself; `judged` are those of them whose sums are known.
+        traced: the rows of `events`.
+        rows, decided: the samples, and the recomputed decisions.
+        own: whether each row of `rows` belongs to the file set itself.
+        judged: whether each row's sums are known as well.
+        findings: where divergences are added.
     """
     events = np.flatnonzero(own[rows.row_of])
     refs = rows.group_ref[rows.row_of[events]]
@@ -75,7 +79,7 @@ def check_traced(traced: Traced, rows: Rows, decided: Decisions, own: Flags, jud
 
 
 def check_count(traced: Traced, recorded: int, file_set: FileSet, findings: Findings) -> None:
-    """There are as many rows as samples have events, and no number twice."""
+    """Check that there is one row for each event of samples, and that no sequence number occurs twice."""
     manifest, seq = file_set.manifest, traced.column["seq"]
     missing, twice = abs(recorded - len(traced)), len(seq) - len(np.unique(seq))
     for number, expected, said in ((missing, f"{recorded} rows", str(len(traced))), (twice, "each number once", "there twice")):
@@ -89,7 +93,7 @@ def _compare(said: dict[str, NDArray[Any]], rows: Rows, decided: Decisions, even
     is_first = events == rows.event_at[row]
     is_last = events == rows.event_at[row] + rows.count[row] - 1
     throttle_ms = np.where(rows.throttle_ms[events] == NOT_LISTED, 0, rows.throttle_ms[events])
-    is_listed = rows.throttle_ms[events] != NOT_LISTED  # of the others the wait may be that of another quota
+    is_listed = rows.throttle_ms[events] != NOT_LISTED  # the applied time of an unlisted event may come from another quota
     number = np.where(is_first, rows.first_seq[row], np.where(is_last, rows.last_seq[row], said["seq"]))
     known = judged[row]
     everywhere = np.ones(len(events), np.bool_)

@@ -1,1 +1,1 @@
-"""What workers that share usage say of each other: rules over the file sets of all of them."""
+"""Rules about workers that share usage, over the file sets of all of them."""

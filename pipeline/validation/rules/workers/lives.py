@@ -1,6 +1,6 @@
-"""What workers recorded, group by group: their own usage, and what they recorded of each other's.
+"""The records of each worker by group: its own usage, and the usage of other workers that it recorded.
 
-A worker's clock and that of another one are the same: monotonic ms of one machine, from which each run has its own wall time.
+All workers use the monotonic clock of one machine. Each run derives its own wall-clock time from it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,9 @@ from pipeline.replay.rows import Flags, Floats, Ints, Rows
 from pipeline.replay.unpacking import unpack
 
 Identity = tuple[str | None, ...]
-"""What a group is called in every worker."""
+"""The name of a group, which is the same in every worker."""
 OWN: Final = ""
-"""As the source of an event: this worker recorded it itself."""
+"""Source of an event that the worker itself caused."""
 _NAMED_BY: Final = ("quota_type", "scope", "node_id", "node", "listener", "tag_user", "tag_client_id", "tag_ip", "tags")
 _NODE_ID, _NODE = _NAMED_BY.index("node_id"), _NAMED_BY.index("node")
 _SKIPPED_COLUMNS: Final = ["group_ref", "seq", "ts_ms", "kind", "value", "source", "source_total"]
@@ -33,15 +33,17 @@ REQUEST: Final = "Request"
 
 @dataclass(frozen=True, slots=True)
 class WorkerRun:
-    """One life of a worker.
+    """One run of a worker, from its start to its end.
 
     Attributes:
-        segment: what it shares usage by; workers of one are compared.
-        worker: its number there, and those of all workers `beside` it, itself included.
-        offset_ms: was added to monotonic ms.
-        until_ms: up to then, monotonic, its files tell all that it did; its end where it ended in order.
-        is_over: it ended in order, so that all that it used was published.
-        losses: how often something is missing in its files.
+        key: proxy_id and run_id.
+        segment: name of the shared memory segment. Only workers of the same segment are compared.
+        worker: number of this worker in the segment.
+        beside: numbers of all workers of the segment, including this one.
+        offset_ms: wall-clock time minus monotonic time.
+        until_ms: monotonic time up to which its files are complete.
+        is_over: the run ended in order, so all its usage was published.
+        losses: number of gaps in its files.
     """
 
     key: RunKey
@@ -56,7 +58,11 @@ class WorkerRun:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What a worker noted without recording it: usage that was too old, or, of its own number and 0, the total from which on it counts."""
+    """A total that a worker recorded without an event.
+
+    With another worker's number as source: usage that was too old to be recorded. With its own number and amount 0: the total from which on
+    the worker counts in the group.
+    """
 
     ts_ms: int
     source: str
@@ -70,12 +76,12 @@ class Life:
     """One group of one run: its events, in the order in which they were recorded.
 
     Attributes:
-        identity: None: its names are not written, so that no other worker's can be told to be the same.
-        ts_ms: monotonic.
-        source: `OWN`, or the number of the worker that had recorded it.
-        total: of the source, where it is another one.
-        seq: of the first event of its row.
-        bound: the highest.
+        identity: name of the group; None when names are not written, so that no other worker's group can be matched.
+        ts_ms: monotonic time of each event.
+        source: `OWN`, or the number of the worker that caused the event.
+        total: total of the source after the event, when the source is another worker.
+        seq: first sequence number of the event's row.
+        bound: the highest bound of the group.
     """
 
     run: WorkerRun
@@ -92,24 +98,24 @@ class Life:
 
     @property
     def is_own(self) -> Flags:
-        """Which events this worker recorded itself."""
+        """Whether this worker itself caused each event."""
         own: Flags = self.source == OWN
         return own
 
     @property
     def claims(self) -> list[Skip]:
-        """When the group began to count with others, and from which total of its own on; more than once where its broker was renamed."""
+        """When the group began to share usage, and at which own total. There are several when its broker was renamed."""
         return [skip for skip in self.skips if skip.source == self.run.worker and skip.amount == 0]
 
     @property
     def tolerance(self) -> float:
-        """By how much a total may differ from the sum of what was recorded: request time is added up as doubles."""
+        """Allowed difference between a total and the sum of records. Request time is added up as doubles; other units are exact."""
         is_time = self.identity is not None and self.identity[0] == REQUEST
         return 1_000.0 + 1e-9 * float(np.abs(self.total).max(initial=0)) if is_time else 0.0
 
 
 def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
-    """Return which worker wrote a run; None: none that shares usage."""
+    """Return the worker that wrote a run; None when the run does not share usage."""
     first, last = file_sets[0].manifest, file_sets[-1].manifest
     shared = first.settings.get(SHARED)
     if shared is None:
@@ -124,18 +130,18 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Some of the groups, the same in all runs: share `number` of `of`. So not all of a large directory is in memory at once."""
+    """A subset of the groups, the same in all runs: number `number` of `of` subsets. It bounds the memory for large directories."""
 
     number: int = 0
     of: int = 1
 
     def has(self, ref: int, identity: Identity | None) -> bool:
-        """Whether a group is one of them; without names no other run has the same."""
+        """Whether a group is in the subset. Without an identity its number is used, since no other run has the same group."""
         return self.of == 1 or (ref if identity is None else crc32(repr(identity).encode())) % self.of == self.number
 
 
 def lives_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[Life]:
-    """Return what a run recorded, group by group."""
+    """Return the lives of a run, one for each group of the share."""
     parts: dict[int, list[_Part]] = {}
     skips: dict[int, list[Skip]] = {}
     identities: dict[int, Identity | None] = {}
@@ -152,7 +158,7 @@ def lives_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one file set has of a group; as in `Life`."""
+    """The events of one group in one file set; fields as in `Life`."""
 
     ts_ms: Ints
     value: Ints
@@ -183,7 +189,7 @@ def _identities(file_set: FileSet) -> dict[int, Identity | None]:
 
 
 def _identity(named: list[Any]) -> Identity:
-    """A broker is called by its number where that is known."""
+    """Return the identity of a group. A broker is identified by its node id when that is known."""
     if named[_NODE_ID] is not None:
         named[_NODE] = None
     return tuple(None if it is None else str(it) for it in named)
@@ -225,12 +231,13 @@ def _sources(table: pa.Table, rows: Rows) -> tuple[NDArray[Any], Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The total of a worker in a group over some time.
+    """The total of a worker in a group during some time.
 
     Attributes:
-        from_ms, until_ms: outside of it nothing is known.
-        base: the total at its begin; `total` is the one from `ts_ms` on.
-        is_exact: whether what was recorded at the begin itself is known to be in the total or not.
+        from_ms, until_ms: monotonic time in which the total is known.
+        base: total at `from_ms`.
+        ts_ms, total: the total from each time on.
+        is_exact: whether records at `from_ms` itself are known to be included or not.
     """
 
     from_ms: int
@@ -242,11 +249,12 @@ class Timeline:
 
 
 def timelines_of(life: Life, next_ms: float, history_ms: int) -> list[Timeline]:
-    """Return the totals that others can read, from claim to claim.
+    """Return the totals that other workers can read, one timeline for each claim.
 
     Args:
-        next_ms: from then on the worker has another life in the same group.
-        history_ms: what was used so long before the first claim is published with it.
+        life: the worker's records in the group.
+        next_ms: start of the worker's next life in the same group.
+        history_ms: usage of this time before the first claim is published together with it.
     """
     own = life.is_own
     ts_ms, value = life.ts_ms[own], life.value[own]

@@ -1,7 +1,7 @@
-"""SHARED: what a worker recorded of another one's usage of a group is all of it, each unit once, and nothing else.
+"""SHARED: a worker records all of another worker's usage of a group, each unit once, and nothing else.
 
-Each record says the total of its source: its amount is the difference to the record before it. What was skipped, since it is older than all
-samples, is noted with its total and fills the place. A group that begins to count with others begins at 0.
+Each record has the total of its source, and its amount is the difference from the record before. Usage that is older than all samples is
+skipped, and a record of its total fills the place. A group that begins to share usage begins at 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from pipeline.replay.rows import Ints
 from pipeline.validation.rules.workers.lives import OWN, Life, Timeline
 
 PUBLISHED_MS: Final = 1_000
-"""Usage that is recorded as of an earlier time than when it became known is so by at most a slot, and by what publishing takes."""
+"""Highest delay of the record of usage that is recorded at an earlier time: one slot and the time to publish it."""
 
 
 def check_chain(life: Life, findings: Findings) -> None:
-    """Follow the totals of each source through one group."""
+    """Check that the totals of each source in a group form a chain."""
     for source in sorted(set(life.source[~life.is_own].tolist())):
         at = np.flatnonzero(life.source == source)
         amount, total = life.value[at], life.total[at]
@@ -33,7 +33,7 @@ def check_chain(life: Life, findings: Findings) -> None:
 
 
 def _unbridged(life: Life, source: str, before: Ints, expected: Ints) -> Ints:
-    """Where a record goes on neither at the total of the one before it, nor behind what was skipped, nor where the group began to count."""
+    """Return the positions of records that continue neither the record before, nor skipped usage, nor a start at 0."""
     skipped = {skip.total - skip.amount: skip.total for skip in life.skips if skip.source == source and skip.amount}
     begins = len(life.claims)
     wrong = []
@@ -50,7 +50,7 @@ def _unbridged(life: Life, source: str, before: Ints, expected: Ints) -> Ints:
 
 
 def _reached(total: int, skipped: Mapping[int, int]) -> set[int]:
-    """Return the totals that can be reached by skipping."""
+    """Return the totals that can be reached from `total` by skipped usage."""
     found = {total}
     while (total := skipped.get(total, 0)) and total not in found:
         found.add(total)
@@ -58,7 +58,7 @@ def _reached(total: int, skipped: Mapping[int, int]) -> set[int]:
 
 
 def check_recorded(life: Life, source: str, timelines: Sequence[Timeline], findings: Findings) -> None:
-    """No total is above what its source had recorded by then, as its own files say."""
+    """Check that no recorded total exceeds the total that the source's own files have for that time."""
     if len(life.claims) != 1:
         return
     at = np.flatnonzero(life.source == source)

@@ -1,4 +1,4 @@
-"""STALE: a decision knew what the other workers had recorded; how long before it they had recorded the oldest of what it did not know."""
+"""STALE: a decision includes the other workers' usage. The lag is the age of the oldest usage that it does not include."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,17 +10,24 @@ from pipeline.replay.rows import Floats, Ints
 from pipeline.validation.rules.workers.lives import Life, Timeline
 
 LAG_MS_MAX: Final = 1_000
-"""While both lived."""
+"""Highest lag while both workers run."""
 
 
 def check_lag(life: Life, source: str, timelines: Sequence[Timeline], findings: Findings, history_ms: int) -> Ints:
-    """Compare what each checked record of one group knew of another worker with what that one had recorded by then.
+    """Compare another worker's usage that each checked record knew with the usage that this worker had recorded by then.
 
-    Usage that is older than `history_ms`, and so than all samples, is not compared: it changes no decision, and the row that had it in the
-    shared memory may be another group's by then.
+    Usage that is older than `history_ms` is outside of all samples, and is not compared: it changes no decision, and its row in the shared
+    memory may belong to another group by then.
+
+    Args:
+        life: the records of one group.
+        source: number of the other worker.
+        timelines: the other worker's totals.
+        findings: where divergences are added.
+        history_ms: length of the history that is compared.
 
     Returns:
-        For each record that can be judged, for how many ms there had been something that it did not know.
+        The lag in ms of each record that can be judged.
     """
     if not life.claims:
         return np.zeros(0, np.int64)
@@ -44,7 +51,7 @@ def check_lag(life: Life, source: str, timelines: Sequence[Timeline], findings: 
 
 
 def _known(life: Life, source: str, claim_ms: int) -> Floats:
-    """The total of a source that was known at each event."""
+    """Return the known total of a source at each event."""
     earlier = np.flatnonzero(life.is_own & (life.ts_ms < claim_ms))
     begin = int(earlier[-1]) + 1 if len(earlier) and len(life.claims) > 1 else 0
     known = np.zeros(len(life.ts_ms))
@@ -60,7 +67,7 @@ def _known(life: Life, source: str, claim_ms: int) -> Floats:
 
 
 def _lag_ms(timeline: Timeline, at_ms: Ints, known: Floats, history_ms: int) -> Ints:
-    """For how long there has been something beyond what is known; what was taken back later counts as if it had never been there."""
+    """Return how long, in ms, usage beyond the known total has existed. Usage that was returned later does not count."""
     lasting = np.minimum.accumulate(np.append(timeline.base, timeline.total)[::-1])[::-1]
     began_ms = np.append(timeline.from_ms, timeline.ts_ms)
     first = np.maximum(np.searchsorted(lasting, known, side="right"), np.searchsorted(began_ms, at_ms - history_ms))

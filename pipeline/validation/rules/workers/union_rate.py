@@ -1,4 +1,4 @@
-"""The rate of a group over all workers: what they used together in stretches of 10 s, over what its bound gives in as long."""
+"""The rate of a group over all workers: their usage in each interval of 10 s, divided by the bound's amount for that time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,10 +13,10 @@ STRETCH_MS: Final = 10_000
 
 
 def highest_ratio(lives: Sequence[Life]) -> float | None:
-    """Return the highest rate of one group over its bound; None: it has none, or nothing was used.
+    """Return the highest rate of one group over its bound; None when it has no bound, or nothing was used.
 
     Args:
-        lives: those of all workers.
+        lives: the group's records in all workers.
     """
     bound = max(life.bound for life in lives)
     if not 0.0 < bound < UNLIMITED:
