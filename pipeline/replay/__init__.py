@@ -1,1 +1,1 @@
-"""Recomputes every decision of packed samples in numpy. Needs no Spark and opens no file."""
+"""Recomputes every decision of packed samples in numpy, without Spark and without opening files."""

@@ -1,7 +1,8 @@
-"""Token buckets of controller mutations worked out again, a file at a time. Source: Kafka 3.8 `TokenBucket`.
+"""Recomputes the token buckets of controller mutations, one file set at a time. Source: Kafka 3.8 `TokenBucket`.
 
-Every step says which balance it found and when that was reckoned, so each is worked out on its own: what came in since, what the step took,
-what it left, and the wait. That a step found what the one before it left makes a chain of them. Doubles, in the order of `quota.sensor`.
+Every step records the balance before it and the time that this balance refers to. Each step can therefore be recomputed by itself: the
+tokens added since then, the tokens taken, the balance left, and the wait. A separate rule checks that each step begins with the balance
+that the step before left. Doubles are added in the order of `quota.sensor`.
 """
 
 from dataclasses import dataclass
@@ -30,18 +31,18 @@ COLUMNS: Final = [
     "before",
     "since_ms",
 ]
-"""Of `events`, for `steps_of`."""
+"""Columns of `events` that `steps_of` needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of buckets, groups apart and each in decision order.
+    """Steps of buckets, sorted by group and sequence number.
 
     Attributes:
-        permits: mutations asked for; given back where negative.
-        before, since_ms: the balance that was found, and when it had been reckoned; NaN where the files do not tell.
-        after: the balance that was left.
-        num_samples, window_ms: of its bucket: as much as comes in while they last is what it holds.
+        permits: mutations requested; negative when they are returned.
+        before, since_ms: balance before the step, and the time in ms that it refers to; NaN and 0 when they are not recorded.
+        after: balance after the step.
+        num_samples, window_ms: parameters of the bucket; its capacity is the amount that its bound gives in num_samples windows.
     """
 
     group_ref: Ints
@@ -63,32 +64,32 @@ class Steps:
 
     @property
     def burst(self) -> Floats:
-        """What each bucket holds at most."""
+        """Capacity of each step's bucket in mutations."""
         with np.errstate(over="ignore"):
             burst: Floats = self.num_samples * (self.window_ms / 1_000.0) * self.bound
         return burst
 
     @property
     def counts(self) -> Flags:
-        """Whether a step took, or gave back, anything."""
+        """Whether each step took or returned anything."""
         counts: Flags = (self.kind != REFUSED) & (self.kind != ASKED)
         return counts
 
     @property
     def is_known(self) -> Flags:
-        """Whether the files tell which balance was found: a machine that broke down may have lost that."""
+        """Whether each step's balance was recorded. A machine failure may have lost it."""
         known: Flags = ~np.isnan(self.before)
         return known
 
 
 @dataclass(frozen=True, slots=True)
 class Worked:
-    """What each step should have been.
+    """The recomputed values of each step.
 
     Attributes:
-        balance: what the bucket held when it was asked.
-        after: what it should have left.
-        throttle_ms: how long should be waited: 32 bits of it, as in Kafka.
+        balance: tokens in the bucket at the time of the step.
+        after: balance after the step.
+        throttle_ms: throttle time in ms, truncated to 32 bits as in Kafka.
     """
 
     balance: Floats
@@ -97,10 +98,11 @@ class Worked:
 
 
 def steps_of(events: pa.Table, num_samples: Ints, window_ms: Ints) -> Steps:
-    """Return the steps among rows of EVENTS.
+    """Return the steps in rows of EVENTS.
 
     Args:
-        num_samples, window_ms: by group_ref; 0 for groups that are no bucket.
+        events: rows with the columns of EVENTS.
+        num_samples, window_ms: parameters by group number; 0 for groups without a bucket.
     """
     kind = events.column("kind").to_numpy().astype(np.int64)
     column: dict[str, NDArray[Any]] = {name: events.column(name).to_numpy() for name in COLUMNS if name not in ("before", "since_ms")}
@@ -124,7 +126,7 @@ def steps_of(events: pa.Table, num_samples: Ints, window_ms: Ints) -> Steps:
 
 
 def work_out(steps: Steps) -> Worked:
-    """Take every step again."""
+    """Recompute every step."""
     burst = steps.burst
     with np.errstate(over="ignore", invalid="ignore"):
         balance = np.minimum(burst, steps.before + steps.bound * ((steps.ts_ms - steps.since_ms) / 1_000.0))
@@ -141,7 +143,7 @@ def _waits(balance: Floats, bound: Floats) -> Ints:
     plain = np.abs(exact) < INT32_MAX
     floor = np.floor(exact[plain])
     out[at[plain]] = floor + (exact[plain] - floor >= 0.5)
-    for step in at[~plain]:  # a bound of 0, or a wait of more than 24 days
+    for step in at[~plain]:  # a bound of 0, or a wait above 24 days
         wait_ms = token_throttle_time_ms(float(balance[step]), float(bound[step]))
         out[step] = narrow_to_int32(wait_ms)
     return out

@@ -1,4 +1,4 @@
-"""Compares recorded decisions with recomputed ones, a whole file at a time."""
+"""Compares recorded decisions with recomputed ones, one file set at a time."""
 
 import functools
 import itertools
@@ -16,14 +16,20 @@ from pipeline.replay.rows import NOT_LISTED, Flags, Rows
 SAMPLES_SHOWN: Final = 12
 
 Describe = Callable[[int], tuple[str, str, str]]
-"""Of a row or an event: what is compared, what was expected, what is recorded."""
+"""Returns for a row or an event: the name of the value, the expected value, the recorded value."""
 
 
 def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> Flags:
-    """Compare the rows with their own events and with their predecessors; return which rows can be replayed.
+    """Compare the rows with their own events and with the rows before them.
 
     Args:
-        judged: rows of the file itself; the others are there to warm up.
+        rows: rows of the file set and of its warm-up.
+        sensor: parameters of the groups.
+        judged: whether each row belongs to the file set and is judged.
+        findings: where divergences are added.
+
+    Returns:
+        Whether each row can be replayed.
     """
     first_ms = rows.first_event_ms
     empty = rows.count == 0
@@ -53,10 +59,10 @@ def check_samples(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings)
 
 
 def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
-    """Events of a row ascend and stay within its sample; the last one stands in the row."""
+    """Check that events of a row ascend and stay within its sample, and that the row has the time of its last event."""
     since_start = rows.ts_ms - rows.sample_start_ms.take(rows.row_of, mode="clip")
     outside = np.flatnonzero((since_start < 0) | (since_start >= sensor.window_ms))
-    earlier = np.flatnonzero(rows.ts_ms[1:] < rows.ts_ms[:-1]) + 1  # hardly any, but where a group begins
+    earlier = np.flatnonzero(rows.ts_ms[1:] < rows.ts_ms[:-1]) + 1  # few apart from the starts of groups
     back = earlier[rows.row_of[earlier] == rows.row_of[earlier - 1]]
     for wrong, kind, what in ((outside, Kind.SEGMENT, "time within the sample"), (back, Kind.ORDER, "order of events")):
         at = np.zeros(len(rows.n), np.bool_)
@@ -74,7 +80,7 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
 
 
 def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) -> None:
-    """A row goes on where the one before it of the same group ended: in the same sample, or in the next, no sooner than a window later."""
+    """Check that a row continues its group's previous row: in the same sample, or in a new one that begins a window later or more."""
     if len(rows.n) < 2:
         return
     follows, begins = ~rows.is_new_group[1:], rows.is_new_sample[1:]
@@ -102,7 +108,7 @@ def _check_chain(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
 
 
 def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flags, findings: Findings) -> None:
-    """Compare every recorded wait with the one that the samples give, and the row's own figures with its first event."""
+    """Compare every recorded throttle time with the recomputed one, and the figures of each row with its events."""
     recorded = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
     expected = decided.throttle_ms
     event_judged = judged.take(rows.row_of)
@@ -123,7 +129,7 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
         _note_events(rows, decided, wrong, kind, findings)
     judged = judged & (rows.count > 0)
     figures = differing_figures(rows, decided, judged)
-    if not rows.waits_fit() or any(wrong.any() for wrong, _ in masks):  # else rows say what lists say, and lists what was decided
+    if not rows.waits_fit() or any(wrong.any() for wrong, _ in masks):  # else rows agree with their lists, and lists with the replay
         figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))
     for what, due, said in figures:
         _note(rows, (due != said) & judged, Kind.MATH, functools.partial(_figure, what, due, said), findings)
@@ -150,7 +156,7 @@ def _note(rows: Rows, wrong: Flags, kind: Kind, describe: Describe, findings: Fi
 
 
 def _row_and_before(rows: Rows, row: int) -> tuple[str, ...]:
-    """A row of `samples`, and those before it that its figures come from."""
+    """Describe a row of `samples` and the earlier rows that its figures depend on."""
     first = max(row - SAMPLES_SHOWN + 1, int(np.searchsorted(rows.group_ref, rows.group_ref[row])))
     columns = (
         rows.sample_index,
@@ -204,7 +210,7 @@ def _wait_of(rows: Rows, decided: Decisions, event: int) -> str:
 
 
 def _evidence(rows: Rows, decided: Decisions, event: int) -> tuple[str, ...]:
-    """The rows whose samples were live at an event."""
+    """Describe the rows with samples that were live at an event."""
     row = int(rows.row_of[event])
     lines: list[str] = []
     at = row

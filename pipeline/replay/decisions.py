@@ -1,11 +1,11 @@
-"""The sensor as a whole-file computation. Source: Kafka 3.8 `SampledStat`, `Rate`, `QuotaUtils`.
+"""Computes the decisions of sensors over a whole file set. Source: Kafka 3.8 `SampledStat`, `Rate`, `QuotaUtils`.
 
-Why it is exact
-    Time never steps back in a run. Then the ring of N + 1 samples never reuses a slot that is still live, a purged sample is
-    never the oldest live one, and three facts replace the ring: the sum of live samples is the running total at the event less
-    the running total before the first live sample; a sample is live at `t` while `t - last < N x window`; lasts ascend within a group, so
-    the first live one is found by bisection. Sums are integers. For bytes and connections a double holds them exactly; request
-    time is added up as doubles of percent in the proxy, so what lies within the rounding margin goes to `exact`.
+Why the result is exact
+    Time does not go back within a run. The ring of N + 1 samples then never reuses the slot of a live sample, and a purged sample is never
+    the oldest live one. Three facts replace the ring. The sum of live samples is the running total at the event less the running total
+    before the first live sample. A sample is live at `t` while `t - last < N x window`. Last event times ascend within a group, so
+    bisection finds the first live sample. Sums are integers. For bytes and connections a double holds them exactly. The proxy adds up
+    request time as doubles of percent, so values within the rounding margin are recomputed by `exact`.
 """
 
 from dataclasses import dataclass, replace
@@ -19,17 +19,17 @@ from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX, narrow_to_int32, throttle_time_ms
 
 MARGIN: Final = 1e-9
-"""Relative distance from the bound below which a sum of doubles could have fallen on the other side: a million times what it can."""
+"""Relative distance from the bound within which rounding of a double sum may decide; a million times the possible error."""
 NO_CAP: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Sensor:
-    """How the groups of one call measure.
+    """Parameters of the groups of one call.
 
     Attributes:
-        cap_ms: longest verdict, or `NO_CAP`.
-        is_request_time: values are nanoseconds and count as percent.
+        cap_ms: highest throttle time in ms, or `NO_CAP`.
+        is_request_time: values are nanoseconds and are converted to percent.
     """
 
     num_samples: int
@@ -40,13 +40,14 @@ class Sensor:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What each event should have led to, in the order of `Rows`.
+    """The recomputed decision of each event, in the order of `Rows`.
 
     Attributes:
-        prior_sum, window_ms, oldest_start_ms: at the event; the sum without the event itself.
+        prior_sum: sum of the live samples without the event itself, in units of `value`.
+        window_ms, oldest_start_ms: window length, and start of the oldest live sample, at the event.
         observed: rate in units per second.
-        violated, throttle_ms: of checked events; elsewhere False and 0.
-        in_margin: whether the fold of doubles decided; then a violation that rounds to 0 ms may be listed or not.
+        violated, throttle_ms: False and 0 for events that were not checked.
+        in_margin: the double sum decided. A violation of 0 ms may then be recorded or not.
     """
 
     prior_sum: Ints
@@ -59,12 +60,12 @@ class Decisions:
 
     @property
     def replayed_exactly(self) -> int:
-        """How many decisions went through the fold of doubles."""
+        """Number of decisions that were recomputed with doubles in the proxy's order of additions."""
         return int(self.in_margin.sum())
 
 
 def decide(rows: Rows, sensor: Sensor) -> Decisions:
-    """Work out every decision of `rows`, all of which are of sensors of this kind."""
+    """Compute the decision of every event of `rows`; all groups have the parameters of `sensor`."""
     samples = _samples(rows)
     first_live, oldest_start_ms = _live(rows, samples, sensor)
     live_sum = rows.running_total[1:] - rows.total_before[samples.first_row].take(first_live)
@@ -86,8 +87,8 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
 
 
 def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:
-    """Return the waits of the same events under other bounds, one for each row: what was measured does not depend on them."""
-    if sensor.is_request_time:  # what lies within the margin of a bound is folded, and the margin moves with it
+    """Return the throttle times in ms of the same events under other bounds, one per row. Measured rates do not depend on the bound."""
+    if sensor.is_request_time:  # values within the margin of a bound are recomputed, and the margin depends on the bound
         return decide(replace(rows, bound=bounds), sensor).throttle_ms
     bound = bounds[rows.row_of]
     violated = (decided.observed > bound) & rows.checked
@@ -95,12 +96,12 @@ def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) 
 
 
 class _Samples(NamedTuple):
-    """Samples of some rows, in order.
+    """The samples of some rows, in order.
 
     Attributes:
-        first_row, last_row: what cuts out of a column of the rows, for each sample, its first one and its last one.
-        first_event: of each sample.
-        of_event: the sample of each event.
+        first_row, last_row: index or slice of each sample's first and last row.
+        first_event: first event of each sample.
+        of_event: sample of each event.
     """
 
     first_row: Ints | slice
@@ -110,22 +111,22 @@ class _Samples(NamedTuple):
 
 
 def _samples(rows: Rows) -> _Samples:
-    if rows.is_new_sample.all():  # a row ends before its sample does only where a bound changes, or a file
+    if rows.is_new_sample.all():  # a sample has several rows only when its bound changes, or when a file ends
         return _Samples(slice(None), slice(None), rows.event_at, rows.row_of)
     first_row = np.flatnonzero(rows.is_new_sample)
     last_row = np.append(first_row[1:], len(rows.n)) - 1
     of_row = np.cumsum(rows.is_new_sample) - 1
-    of_event = of_row.take(rows.row_of, mode="clip")  # brackets look at every index first
+    of_event = of_row.take(rows.row_of, mode="clip")  # indexing with brackets checks every index first
     return _Samples(first_row, last_row, rows.event_at[first_row], of_event)
 
 
 def _live(rows: Rows, samples: _Samples, sensor: Sensor) -> tuple[Ints, Ints]:
-    """For each event the first live sample, and its start."""
+    """Return, for each event, the first live sample, and the start of that sample."""
     group = rows.group_ref[samples.first_row] - (rows.group_ref[0] if len(rows.group_ref) else 0)
     span_ms = sensor.num_samples * sensor.window_ms
     origin = int(rows.ts_ms.min()) - span_ms - 1 if rows.events else 0
     stride = (int(rows.ts_ms.max()) - origin + 2) if rows.events else 1
-    apart = group * stride - origin  # times of one group do not reach those of the next
+    apart = group * stride - origin  # separates the times of different groups
     keys = apart + rows.final_event_ms[samples.last_row]
     wanted = (apart - span_ms).take(samples.of_event, mode="clip") + rows.ts_ms
     ends = np.append(samples.first_event[1:], rows.events)
@@ -134,13 +135,15 @@ def _live(rows: Rows, samples: _Samples, sensor: Sensor) -> tuple[Ints, Ints]:
 
 
 def _places(keys: Ints, wanted: Ints, ends: Ints) -> Ints:
-    """How many of some ascending keys are not above each wanted one. There are fewer keys, so that they look for their places.
+    """Return, for each value of `wanted`, the number of ascending keys that do not exceed it.
+
+    There are fewer keys than values, so the keys are searched for in the values.
 
     Args:
-        ends: for each key a place behind all that is wanted below it. Where groups have little to do it is the place itself: the next
-            event comes when the sample before it has expired.
+        ends: for each key, a position in `wanted` at or after the first value that is not below the key. For groups with little traffic it
+            is this position itself, since the next event comes after the previous sample has expired.
     """
-    if (wanted[1:] < wanted[:-1]).any():  # only where events of a group do not ascend
+    if (wanted[1:] < wanted[:-1]).any():  # only when events of a group do not ascend
         return np.searchsorted(keys, wanted, side="right")
     begins = ends.copy()
     farther = np.flatnonzero(wanted.take(ends, mode="clip") < keys)
@@ -166,7 +169,7 @@ def _throttle_ms(observed: Floats, bound: Floats, window_ms: Ints, violated: Fla
     floor = np.floor(value)
     rounded = (floor + (value - floor >= 0.5)).astype(np.int64)
     out[at[plain]] = rounded if sensor.cap_ms == NO_CAP else np.minimum(rounded, sensor.cap_ms)
-    for event in at[~plain]:  # a bound of 0, or a wait of more than 24 days
+    for event in at[~plain]:  # a bound of 0, or a wait above 24 days
         out[event] = _one(float(observed[event]), float(bound[event]), int(window_ms[event]), sensor)
     return out
 
@@ -177,7 +180,7 @@ def _one(observed: float, bound: float, window_ms: int, sensor: Sensor) -> int:
 
 
 def _near(observed: Floats, bound: Floats, window_ms: Ints, violated: Flags) -> Flags:
-    """Where rounding in the sum could turn the decision, or the last millisecond of the wait."""
+    """Return, for each event, whether rounding of the sum could change the decision, or the last millisecond of the throttle time."""
     near = np.abs(observed - bound) <= np.abs(bound) * MARGIN
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         exact = (observed - bound) / bound * window_ms

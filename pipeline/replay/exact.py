@@ -1,14 +1,17 @@
-"""Computes one measurement exactly as the ring does: doubles, added in the order of events and then of slots."""
+"""Recomputes one measurement with doubles in the order of the ring's additions: by event, then by slot."""
 
 from pipeline.replay.rows import Ints, Rows
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 
 def fold(rows: Rows, first_events: Ints, event: int, num_samples: int) -> float:
-    """Return the sum in percent-seconds that the ring holds right after `event`.
+    """Return the sum in percent-seconds that the ring holds directly after `event`.
 
     Args:
-        first_events: the first event of each live sample, the oldest first; the last sample is the one in use.
+        rows: the rows of the group.
+        first_events: first event of each live sample, oldest first; the last one is the current sample.
+        event: index of the event.
+        num_samples: configured number of samples N.
     """
     ends = [*(int(first) for first in first_events[1:]), event + 1]
     slots: dict[int, float] = {}

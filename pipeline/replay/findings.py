@@ -9,21 +9,21 @@ WHOLE_FILE: Final = -1
 
 
 class Kind(StrEnum):
-    """Kinds of violations."""
+    """Kinds of divergences."""
 
-    MATH = "MATH"  # a rate, a sum or a wait is another number than the samples give
-    SEGMENT = "SEGMENT"  # a sample begins or ends elsewhere than at its events
-    MISSED = "MISSED"  # a wait was due and none was taken
-    SPURIOUS = "SPURIOUS"  # a wait was taken and none was due
-    CAP = "CAP"  # a wait longer than its cap
-    GAP = "GAP"  # decisions are missing, or there twice
+    MATH = "MATH"  # a rate, a sum or a throttle time differs from the recomputed value
+    SEGMENT = "SEGMENT"  # the start or the end of a sample does not match its events
+    MISSED = "MISSED"  # a throttle was due and was not decided
+    SPURIOUS = "SPURIOUS"  # a throttle was decided and was not due
+    CAP = "CAP"  # a throttle time exceeds its cap
+    GAP = "GAP"  # decisions are missing or duplicated
     ORDER = "ORDER"  # time goes back
-    BOUND = "BOUND"  # not the bound in force
-    GROUP = "GROUP"  # not the group that the quota file gives
-    SHARED = "SHARED"  # of usage that another worker recorded something is missing, there twice, or was never recorded there
-    STALE = "STALE"  # a worker decided without usage that another one had recorded long before
-    RATE = "RATE"  # the long-run rate is above the ceiling
-    NOT_APPLIED = "NOT_APPLIED"  # decided, and not done: or done in `observe`
+    BOUND = "BOUND"  # the bound is not the one in force
+    GROUP = "GROUP"  # the group is not the one that the quota file gives
+    SHARED = "SHARED"  # another worker's usage is missing, duplicated, or was never recorded by that worker
+    STALE = "STALE"  # a worker decided without usage that another worker had recorded long before
+    RATE = "RATE"  # the long-run rate exceeds the ceiling
+    NOT_APPLIED = "NOT_APPLIED"  # a throttle was decided and not applied, or was applied in `observe`
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Finding:
     """One divergence.
 
     Attributes:
-        group_ref: of the group; `WHOLE_FILE` when it belongs to no single group.
-        seq: number of the first decision concerned.
-        ts_ms: when it was taken, wall clock.
-        expected, recorded: the recomputed value, and that of the file; text, since kinds compare different values.
+        group_ref: number of the group; `WHOLE_FILE` when it concerns no single group.
+        seq: sequence number of the first decision concerned.
+        ts_ms: wall-clock time of that decision.
+        expected, recorded: the recomputed and the recorded value, as text, since kinds compare different types.
         evidence: the live samples that prove it, one line each.
     """
 
@@ -50,20 +50,20 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """The first divergence of each group, and how many followed it, by kind."""
+    """The first divergence of each group, and the number of divergences by kind."""
 
     first: dict[int, Finding] = field(default_factory=dict)
     counts: dict[Kind, int] = field(default_factory=dict)
 
     def add(self, finding: Finding, number: int = 1) -> None:
-        """Take in a divergence that stands for `number` of its kind in its group."""
+        """Add a divergence that stands for `number` divergences of its kind in its group."""
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + number
         known = self.first.get(finding.group_ref)
         if known is None or finding.seq < known.seq:
             self.first[finding.group_ref] = finding
 
     def merge(self, others: Iterable["Findings"]) -> None:
-        """Take in what other files gave."""
+        """Add the findings of other files."""
         for other in others:
             for kind, number in other.counts.items():
                 self.counts[kind] = self.counts.get(kind, 0) + number
@@ -74,5 +74,5 @@ class Findings:
 
     @property
     def total(self) -> int:
-        """How many divergences of all kinds."""
+        """The number of divergences of all kinds."""
         return sum(self.counts.values())

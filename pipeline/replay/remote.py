@@ -1,4 +1,4 @@
-"""Which events of unpacked rows are usage that another process recorded."""
+"""Finds the events of unpacked rows that are another process's usage."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,23 +13,23 @@ from pipeline.file_set import FileSet
 from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
 
 REMOTE_COLUMNS: Final = ["remote_pos", "remote_source", "remote_total"]
-"""Of `samples`, besides those that `unpack` reads."""
+"""Columns of `samples` for `remote_events`, besides those that `unpack` reads."""
 
 
 def columns_of(file_set: FileSet) -> list[str]:
-    """Return the columns of `samples` that `unpack` reads, and those about usage from elsewhere where there is any."""
+    """Return the columns of `samples` that `unpack` reads, and REMOTE_COLUMNS when the file set has other processes' usage."""
     return [*COLUMNS, *REMOTE_COLUMNS] if SHARED in file_set.manifest.settings else COLUMNS
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteEvents:
-    """Some of the events of rows, in their order.
+    """Events of rows that are other processes' usage, in the order of the rows.
 
     Attributes:
-        at: which they are.
-        source: what the process that used it is called.
-        total: all that it had used in the group by then.
-        misplaced: how many more there are, which point beyond their rows.
+        at: position of each among all events.
+        source: number of the process that used it, as text.
+        total: total usage of that process in the group, after the event.
+        misplaced: number of further entries that point outside of their rows.
     """
 
     at: Ints
@@ -39,7 +39,7 @@ class RemoteEvents:
 
 
 def remote_events(samples: pa.Table, rows: Rows) -> RemoteEvents:
-    """Return the events from elsewhere among `rows`, which were unpacked from `samples`, a table with REMOTE_COLUMNS too."""
+    """Return the events of other processes in `rows`, which were unpacked from `samples`, a table with REMOTE_COLUMNS."""
     refs, first_seq = (samples.column(name).to_numpy().astype(np.int64) for name in ("group_ref", "first_seq"))
     order = np.lexsort((first_seq, refs))
     order = order[np.isin(refs[order], rows.group_ref)]
@@ -55,7 +55,7 @@ def remote_events(samples: pa.Table, rows: Rows) -> RemoteEvents:
 
 
 def own_events(file_set: FileSet, samples: pa.Table, rows: Rows) -> Flags:
-    """Return which events of `rows` this process recorded itself; they were unpacked from `samples`, which has the columns `columns_of`."""
+    """Return whether each event of `rows` is this process's own usage. `rows` were unpacked from `samples`, which has `columns_of`."""
     own = np.ones(rows.events, np.bool_)
     if SHARED in file_set.manifest.settings:
         own[remote_events(samples, rows).at] = False

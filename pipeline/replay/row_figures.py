@@ -8,11 +8,11 @@ from pipeline.replay.decisions import Decisions
 from pipeline.replay.rows import NOT_LISTED, Flags, Floats, Ints, Rows
 
 Figure = tuple[str, Ints | Floats, Ints | Floats]
-"""What it is, what the events give for each row, and what each row says."""
+"""Name of the figure, its recomputed value for each row, and its recorded value."""
 
 
 def differing_figures(rows: Rows, decided: Decisions, judged: Flags) -> Iterator[Figure]:
-    """Return the figures, but for those of waits, that are other ones in any judged row; of a row without events nothing is meant."""
+    """Yield the figures, without those of waits, that differ in any judged row. Rows without events have undefined values."""
     if not rows.events:
         return
     at = np.minimum(rows.event_at, rows.events - 1)
@@ -28,7 +28,7 @@ def differing_figures(rows: Rows, decided: Decisions, judged: Flags) -> Iterator
 
 
 def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
-    """Of the records of each row that looked at the bound; 0 where none did."""
+    """Return the highest rate of each row's checked events, 0 when it has none."""
     highest: Floats
     if rows.checked.all():
         highest = np.maximum.reduceat(decided.observed, at)
@@ -38,17 +38,19 @@ def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
 
 
 def differing_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged: Flags) -> Iterator[Figure]:
-    """The same of the figures that come from the waits of a row.
+    """Yield the figures of waits that differ in any judged row.
 
     Args:
-        judged, event_judged: the same, by row and by event.
+        rows, decided: the rows, and the recomputed decisions.
+        judged: whether each row is judged.
+        event_judged: whether each event's row is judged.
     """
-    few = np.flatnonzero(((rows.throttle_ms != NOT_LISTED) | decided.violated) & event_judged)  # the others add nothing to any sum
+    few = np.flatnonzero(((rows.throttle_ms != NOT_LISTED) | decided.violated) & event_judged)  # other events add nothing to the sums
     said_ms, expected_ms = rows.throttle_ms.take(few), decided.throttle_ms.take(few)
     listed, violated = said_ms != NOT_LISTED, decided.violated.take(few)
     counted = violated & (expected_ms > 0)
     recorded = said_ms if listed.all() else np.where(listed, said_ms, 0)
-    applied = np.maximum(rows.applied_ms.take(few), 0)  # what is not listed is below 0
+    applied = np.maximum(rows.applied_ms.take(few), 0)  # NOT_LISTED is negative
     violated = np.where(decided.in_margin.take(few) & (expected_ms == 0), listed, violated)
     by_row = _ByRow(rows, few, judged)
     waits_ms = by_row.total(recorded)
@@ -65,7 +67,7 @@ def differing_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged:
 
 
 class _ByRow:
-    """Some events, reduced to a number for each row that has one of them; of all other events the value is 0."""
+    """Reduces some events to one number for each row that has any of them. All other events count as 0."""
 
     def __init__(self, rows: Rows, events: Ints, judged: Flags) -> None:
         row = rows.row_of.take(events)
@@ -78,7 +80,7 @@ class _ByRow:
         self._counts = rows.count
 
     def number(self, flags: Flags) -> Ints:
-        """Return how many events of each row are flagged."""
+        """Return the number of flagged events of each row."""
         return self._numbers if flags.all() else self.total(flags.astype(np.int64))
 
     def total(self, values: Ints) -> Ints:
@@ -96,13 +98,13 @@ class _ByRow:
         return np.where(self._numbers == self._counts.take(self._rows), highest, np.maximum(highest, 0))
 
     def differ(self, expected: Ints, said: Ints) -> bool:
-        """Whether any judged row says another number, one without such events included; hardly ever, so that nothing is spread."""
+        """Whether the recorded value of any judged row differs, including rows without such events. It usually avoids `spread`."""
         judged = said.take(self._rows)
         elsewhere = np.count_nonzero(said) - np.count_nonzero(judged) - np.count_nonzero(said.take(self._not_judged))
         return elsewhere != 0 or not np.array_equal(expected, judged)
 
     def spread(self, of_rows: Ints) -> Ints:
-        """Return the numbers of all rows."""
+        """Return the numbers as an array over all rows."""
         out = np.zeros(len(self._counts), np.int64)
         out[self._rows] = of_rows
         return out

@@ -1,4 +1,4 @@
-"""Packed samples as flat arrays: one entry per row, and one per event, groups apart and each in decision order."""
+"""Packed samples as flat arrays, with one entry per row and one per event, sorted by group and sequence number."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 NOT_LISTED: Final = -(2**40)
-"""What a decision says that is in no list: neither throttled nor violated."""
+"""Throttle time of an event that is in no list: neither throttled nor violated."""
 
 INTEGERS: Final = (
     "group_ref",
@@ -31,7 +31,7 @@ INTEGERS: Final = (
 OF_WAITS: Final = ("throttled_n", "violated_n", "throttle_ms_sum", "throttle_ms_max", "applied_ms_sum")
 LISTS: Final = ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")
 COLUMNS: Final = [*INTEGERS, *OF_WAITS, "bound", "max_observed", *LISTS]
-"""What `unpack` reads."""
+"""Columns that `unpack` reads."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class Rows:
     """Rows of `samples`, sorted by (group, first_seq), and their events in the same order.
 
     Attributes:
-        count: how many events the lists of each row hold; `n` is what the row says.
-        row_of: the row of each event.
-        misplaced: of each row: a list points beyond its events, or not from one to a later one.
-        ts_ms, value: of each event.
-        checked: False for what was recorded without a look at the bound.
-        throttle_ms: as recorded; `NOT_LISTED` where nothing was recorded.
-        applied_ms: what the client was sent or held for, `NOT_LISTED` as above.
-        declared: the columns OF_WAITS of the rows; each is put in order when it is first asked for.
-        waits_fit: looks whether `declared` surely agrees with the lists of waits of each row; a what-if never asks.
+        count: number of events in each row's lists; `n` is the recorded number.
+        row_of: row of each event.
+        misplaced: whether a list of the row has positions outside of its events, or positions that do not ascend.
+        ts_ms, value: time and amount of each event.
+        checked: False for events that were recorded without a check against the bound.
+        throttle_ms: recorded throttle time of each event; `NOT_LISTED` when it has none.
+        applied_ms: throttle time that the client got, in the response or as a delay; `NOT_LISTED` when it has none.
+        declared: the columns OF_WAITS by name; each is sorted on first use.
+        waits_fit: returns True when `declared` is known to agree with the lists of waits of each row. A what-if does not call it.
     """
 
     group_ref: Ints
@@ -77,7 +77,7 @@ class Rows:
 
     @property
     def events(self) -> int:
-        """How many events all rows hold."""
+        """Number of events of all rows."""
         return len(self.value)
 
     @functools.cached_property
@@ -87,29 +87,29 @@ class Rows:
 
     @functools.cached_property
     def is_new_sample(self) -> Flags:
-        """Whether each row begins a sample, and does not go on with the one before."""
+        """Whether each row begins a new sample, instead of continuing the one of the row before."""
         return self.is_new_group | _changes(self.sample_start_ms)
 
     @functools.cached_property
     def running_total(self) -> Ints:
-        """The sum of all values before each event, and, behind the last one, of all."""
+        """Sum of all values before each event; one more entry has the sum of all values."""
         totals = np.zeros(self.events + 1, np.int64)
         np.cumsum(self.value, out=totals[1:])
         return totals
 
     @functools.cached_property
     def total_before(self) -> Ints:
-        """The sum of all values before each row."""
+        """Sum of all values before each row."""
         return self.running_total.take(self.event_at)
 
     @functools.cached_property
     def first_event_ms(self) -> Ints:
-        """When the first event of each row was, by its lists; of a row without events it means nothing."""
+        """Time of each row's first event by its lists; undefined for rows without events."""
         return self._at(self.event_at, self.sample_start_ms)
 
     @functools.cached_property
     def final_event_ms(self) -> Ints:
-        """When the last event of each row was, by its lists; `last_event_ms` is what the row says."""
+        """Time of each row's last event by its lists; `last_event_ms` is the recorded time."""
         return self._at(self.event_at + self.count - 1, self.last_event_ms)
 
     def _at(self, events: Ints, otherwise: Ints) -> Ints:

@@ -1,7 +1,7 @@
-"""Rows of packed samples as they stand in files, with nothing copied.
+"""Rows of packed samples in the order of the files, without copies.
 
-Within a file rows stand by group, but for a few that stand behind the others, and so do those that warm it up. So a table is a few runs of
-ascending groups.
+A file is sorted by group, except for a few rows at its end. The rows of its warm-up are sorted in the same way. A table is therefore a few
+runs of ascending groups.
 """
 
 import itertools
@@ -16,22 +16,22 @@ from numpy.typing import NDArray
 from pipeline.replay.rows import INTEGERS, OF_WAITS, Flags, Ints
 
 RUNS_MAX: Final = 16
-"""Of one batch of a table, and of a table; what has more is put in order before it is cut."""
+"""Highest number of runs of one batch, and of a table. A batch or table with more is sorted first."""
 FLOATS: Final = ("bound", "max_observed")
 NUMBERS: Final = (*INTEGERS, *OF_WAITS, *FLOATS)
 ALIKE: Final = (("val", "dt_ms"), ("thr_pos", "thr_ms", "applied_ms"), ("unchecked_pos",))
-"""List columns whose lists have the same lengths, row by row."""
+"""List columns that have lists of the same length in each row."""
 EVENTS, WAITS, UNCHECKED = range(len(ALIKE))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Rows by group, as they stand in a table.
+    """Rows with ascending groups, in the order of a table.
 
     Attributes:
-        numbers: columns with a number for each row.
-        offsets: for each of ALIKE, where among the entries the list of each row begins, and the last one ends.
-        entries: for each of ALIKE, what its columns list, of these rows and of others.
+        numbers: columns with one number per row.
+        offsets: for each tuple of ALIKE, the start of each row's list in `entries`, and the end of the last list.
+        entries: for each tuple of ALIKE, the list elements of its columns; other rows' elements are included.
     """
 
     numbers: dict[str, NDArray[Any]]
@@ -50,11 +50,11 @@ class Run:
         return int(self.offsets[EVENTS][-1] - self.offsets[EVENTS][0])
 
     def events_of(self, wanted: Flags) -> int:
-        """How many events some groups have."""
+        """Return the number of events of the wanted groups; `wanted` is indexed by group number."""
         return int(np.diff(self.offsets[EVENTS])[wanted[self.group_ref]].sum())
 
     def refs_at(self, step: int) -> NDArray[Any]:
-        """The first group, and the one that has each `step`th event."""
+        """Return the first group, and the group of each `step`th event."""
         if not len(self):
             return self.group_ref
         offsets = self.offsets[EVENTS]
@@ -62,23 +62,23 @@ class Run:
         return self.group_ref[np.concatenate(([0], np.searchsorted(offsets, at, side="right") - 1))]
 
     def events_before(self, refs: NDArray[Any]) -> Ints:
-        """How many events groups have that come before each of these."""
+        """Return, for each group of `refs`, the number of events of the groups before it."""
         offsets = self.offsets[EVENTS]
         before: Ints = offsets[np.searchsorted(self.group_ref, refs)].astype(np.int64) - offsets[0]
         return before
 
     def places(self, cuts: NDArray[Any]) -> list[int]:
-        """Where each of some groups begins, and the last one ends."""
+        """Return the first row of each group of `cuts`, and the number of rows."""
         return [*np.searchsorted(self.group_ref, cuts).tolist(), len(self)]
 
     def between(self, first: int, end: int) -> "Run":
-        """The rows from one place to another."""
+        """Return the rows from `first` up to, and without, `end`."""
         numbers = {name: numbers[first:end] for name, numbers in self.numbers.items()}
         return Run(numbers, tuple(offsets[first : end + 1] for offsets in self.offsets), self.entries)
 
 
 def runs_of(samples: pa.Table) -> list[Run]:
-    """Return the rows of a table with the columns of SAMPLES, at level `packed`: a few runs of ascending groups, one of them at least.
+    """Return the rows of a table with the columns of SAMPLES, at level `packed`, as one or a few runs of ascending groups.
 
     Raises:
         ValueError: a row has no lists, or lists of different lengths.
@@ -104,7 +104,7 @@ def _runs_of(batch: pa.RecordBatch) -> Iterator[Run]:
 
 
 def _run_of(batch: pa.RecordBatch) -> Run:
-    """The columns of a batch as they are."""
+    """Return the columns of a batch without a copy."""
     offsets, entries = [], []
     for names in ALIKE:
         flat = [_flat(batch.column(name)) for name in names]
@@ -117,14 +117,14 @@ def _run_of(batch: pa.RecordBatch) -> Run:
 
 
 def _flat(column: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Where the list of each row begins, and the last one ends; and what they hold."""
+    """Return the start of each row's list and the end of the last one, and the list elements."""
     offsets = column.offsets.to_numpy()
     entries = column.values.slice(offsets[0], offsets[-1] - offsets[0]).to_numpy(zero_copy_only=False)
     return offsets - offsets[0] if offsets[0] else offsets, entries
 
 
 def _sorted_by(group_ref: Ints) -> Ints:
-    """A stable order of numbers from 0 to 2^31 - 1. Two bytes at a time are sorted by counting, whatever the number of groups."""
+    """Return a stable sort order of numbers from 0 to 2^31 - 1. Two passes of a radix sort over 16 bits replace comparisons."""
     low = np.argsort(group_ref.astype(np.uint16), kind="stable")
     high = (group_ref >> 16).astype(np.uint16)
     return low[np.argsort(high[low], kind="stable")] if high.any() else low

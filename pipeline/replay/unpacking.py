@@ -1,6 +1,6 @@
-"""Packed samples taken apart into `Rows`: all of a table, or some groups at a time.
+"""Unpacks packed samples into `Rows`: a whole table, or some groups at a time.
 
-What is wanted is cut out of each run of a table: nothing is copied as a whole, and what is put in order is small.
+The wanted rows are sliced out of each run of a table. Nothing is copied as a whole, and only small parts are sorted.
 """
 
 import itertools
@@ -15,14 +15,15 @@ from pipeline.replay.rows import INTEGERS, NOT_LISTED, Flags, Ints, Rows
 from pipeline.replay.runs import ALIKE, EVENTS, FLOATS, UNCHECKED, WAITS, Run, runs_of
 from pipeline.replay.waits import fit
 
-NOWHERE: Final = -1  # the first event of a row that is not wanted
+NOWHERE: Final = -1  # in place of the first event of a row that is not wanted
 
 
 def unpack(samples: pa.Table, groups: Ints | None = None) -> Rows:
     """Flatten a table with the columns of SAMPLES at level `packed`.
 
     Args:
-        groups: only the rows of these.
+        samples: the table.
+        groups: numbers of the groups to keep; None keeps all.
 
     Raises:
         ValueError: a row has no lists, or lists of different lengths.
@@ -32,12 +33,17 @@ def unpack(samples: pa.Table, groups: Ints | None = None) -> Rows:
 
 
 def unpack_in_parts(samples: pa.Table, groups: Ints | None, events: int) -> Iterator[Rows]:
-    """The same, some groups at a time: parts of about so many events, more where one group has more.
+    """Flatten a table in parts of some groups each.
 
-    What is small enough to stay in the processor's cache from one step to the next is worked out in half of the time.
+    Parts that fit into the processor's cache take half of the time.
+
+    Args:
+        samples: the table.
+        groups: numbers of the groups to keep; None keeps all.
+        events: approximate number of events of a part; a part of one group may have more.
 
     Raises:
-        ValueError: as `unpack`, before the first part.
+        ValueError: as for `unpack`, before the first part.
     """
     runs = runs_of(samples)
     if groups is None:
@@ -57,7 +63,7 @@ def _parts(runs: Sequence[Run], wanted: Flags | None, events: int) -> Iterator[R
 
 
 def _cuts(runs: Sequence[Run], events: int) -> NDArray[Any]:
-    """The group that begins each part: of those at which so few events have passed that no part becomes too large."""
+    """Return the first group of each part, so that no part has many more than `events` events."""
     step = max(events // len(runs), 1)
     refs = np.unique(np.concatenate([run.refs_at(step) for run in runs]))
     before = np.sum([run.events_before(refs) for run in runs], axis=0)
@@ -66,7 +72,7 @@ def _cuts(runs: Sequence[Run], events: int) -> NDArray[Any]:
 
 
 def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
-    """Put the rows of runs together: groups apart, each in decision order."""
+    """Join the rows of runs, sorted by group and sequence number."""
     group_ref, first_seq = _numbers(runs, "group_ref"), _numbers(runs, "first_seq")
     order = _in_order(group_ref, first_seq)
     if wanted is not None:
@@ -105,7 +111,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
 
 
 class _InOrder(dict[str, Ints]):
-    """Columns of rows, each put in order when it is first asked for."""
+    """Columns of rows by name; each is sorted on first use."""
 
     def __init__(self, runs: Sequence[Run], order: Ints) -> None:
         super().__init__()
@@ -122,30 +128,32 @@ def _numbers(runs: Sequence[Run], name: str) -> Ints:
 
 
 def _in_order(group_ref: Ints, first_seq: Ints) -> Ints:
-    """Where the rows stand: groups apart, each in decision order; in files each group is in decision order as it is."""
-    order = np.argsort(group_ref, kind="stable")  # of a few runs that ascend: they are merged
+    """Return the order of the rows by group and sequence number. In files, the rows of each group are already in this order."""
+    order = np.argsort(group_ref, kind="stable")  # a merge, since the input is a few ascending runs
     ref, seq = group_ref.take(order), first_seq.take(order)
     return np.lexsort((first_seq, group_ref)) if ((seq[1:] < seq[:-1]) & (ref[1:] == ref[:-1])).any() else order
 
 
 def _lengths(runs: Sequence[Run], alike: int) -> Ints:
-    """How many entries the lists of each row have."""
+    """Return the length of each row's lists."""
     lengths: Ints = np.concatenate([np.diff(run.offsets[alike]) for run in runs], dtype=np.int64)
     return lengths
 
 
 def _entries(runs: Sequence[Run], alike: int) -> list[NDArray[Any]]:
-    """All that the lists hold, column by column."""
+    """Return the list elements of each column."""
     cut = [(slice(run.offsets[alike][0], run.offsets[alike][-1]), run.entries[alike]) for run in runs]
     return [np.concatenate([entries[column][its] for its, entries in cut]) for column in range(len(ALIKE[alike]))]
 
 
 def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tuple[Ints, list[NDArray[Any]], Flags]:
-    """What lists say of events: positions among all events, the other columns beside them, and which rows have wrong ones.
+    """Return positions of marked events among all events, the other columns of the marks, and which rows have wrong positions.
 
     Args:
-        begins: of each row as it stands in the runs, the first of its events, or `NOWHERE` where it is not wanted.
-        counts: how many it has.
+        runs: the runs of the rows.
+        alike: index of the columns in ALIKE.
+        begins: first event of each row, in the order of the runs; `NOWHERE` when the row is not wanted.
+        counts: number of events of each row.
     """
     positions, *others = _entries(runs, alike)
     misplaced = np.zeros(len(counts), np.bool_)
@@ -159,7 +167,7 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
     places = begins.take(row, mode="clip")
     left_out = beyond | (places == NOWHERE)
     places += positions
-    back = np.flatnonzero(places[1:] <= places[:-1])  # hardly any, but from one run to the next
+    back = np.flatnonzero(places[1:] <= places[:-1])  # few apart from the boundaries of runs
     misplaced[row[back[row[back] == row[back + 1]]]] = True
     if left_out.any():
         return places[~left_out], [entries[~left_out] for entries in others], misplaced
@@ -167,7 +175,7 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
 
 
 def _flags(groups: Ints, runs: Sequence[Run]) -> Flags:
-    """By number of a group: whether it is among some."""
+    """Return flags by group number: whether the number is in `groups`."""
     highest = max(int(run.group_ref.max(initial=0)) for run in runs)
     flags = np.zeros(max(highest, int(groups.max(initial=0))) + 1, np.bool_)
     flags[groups] = True

@@ -1,4 +1,4 @@
-"""What rows say of their waits against the lists of the same rows, as they stand in a file: nothing is put in order for it."""
+"""Compares the wait columns of rows with the lists of the same rows, in the order of the file and without sorting."""
 
 import numpy as np
 
@@ -7,10 +7,10 @@ from pipeline.replay.runs import WAITS, Run
 
 
 def fit(run: Run) -> bool:
-    """Whether every row surely says how many waits its lists hold, their sums, and the longest one.
+    """Return True when every row's number, sums and maximum of waits are known to equal those of its lists.
 
     Returns:
-        False where a row does not, and where it would have to be looked at closer: one was excused, or is below 0 (24 days as 32 bits).
+        False when a row differs, or needs a closer check: a wait was excused, or is negative (above 24 days in 32 bits).
     """
     at, numbers = run.offsets[WAITS] - run.offsets[WAITS][0], run.numbers
     _, waits_ms, applied_ms = (entries[run.offsets[WAITS][0] : run.offsets[WAITS][-1]] for entries in run.entries[WAITS])
@@ -32,24 +32,24 @@ def fit(run: Run) -> bool:
 
 
 def _zeros(waits_ms: Ints, at: Ints) -> Ints | int:
-    """How many waits of each list are of 0 ms: hardly any."""
+    """Return the number of waits of 0 ms in each list; there are few."""
     zeros = np.flatnonzero(waits_ms == 0)
     return np.bincount(np.searchsorted(at, zeros, side="right") - 1, minlength=len(at) - 1) if len(zeros) else 0
 
 
 def _sums(entries: Ints, at: Ints) -> Ints:
-    """The sum of each list, of those without entries too."""
+    """Return the sum of each list, 0 for empty lists."""
     totals = np.zeros(len(entries) + 1, np.int64)
     np.cumsum(entries, out=totals[1:])
     return np.diff(totals.take(at))
 
 
 def _are_longest(longest_ms: Ints, sums_ms: Ints, waits_ms: Ints, at: Ints, lengths: Ints) -> bool:
-    """A list of one wait has it for its sum; only longer ones are looked through."""
+    """Compare the maxima. For a list of one wait the maximum is its sum, so only longer lists are searched."""
     wrong: Flags = longest_ms != sums_ms
     longer = np.flatnonzero(lengths > 1)
     if len(longer):
         edges = np.stack((at.take(longer), at.take(longer + 1)), axis=1).ravel()
-        found = np.maximum.reduceat(np.append(waits_ms, 0), edges)[::2]  # every other one is of what lies between two of them
+        found = np.maximum.reduceat(np.append(waits_ms, 0), edges)[::2]  # every other result is of the gap between two lists
         wrong[longer] = longest_ms.take(longer) != found
     return not wrong.any()
