@@ -1,1 +1,1 @@
-"""Proposes quotas that fit the recorded demand. Needs no Spark."""
+"""Proposes quotas from the recorded demand, without Spark."""

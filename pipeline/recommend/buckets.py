@@ -1,9 +1,9 @@
-"""What clients asked of a token bucket: the lowest rate at which each ask would have passed without a wait.
+"""The demand on a token bucket: the lowest rate at which each request would have passed without a wait.
 
-A bucket of rate r is full with span x r mutations, span being its windows together. It is below zero when since some time before, at which
-it was full, more was taken than it held then and came in meanwhile: taken > r x (span + time since). So the rate that an ask needs is the
-highest of taken / (span + time since) over all earlier times. A burst counts by the seconds that the bucket holds, and what goes on for
-long by its mean.
+A bucket of rate r has the capacity r x span, where span is the length of all its windows. Its balance is negative when, since some time at
+which it was full, more was taken than its capacity and the tokens added since: taken > r x (span + time since). The rate that a request
+needs is the maximum of taken / (span + time since) over all earlier times. A short burst therefore counts over the span, and a long one by
+its mean.
 """
 
 from bisect import bisect_left
@@ -17,15 +17,15 @@ from pipeline.replay.rows import Flags, Floats, Ints
 from pipeline.whatif.buckets import Steps
 
 ASKS: Final = (CHARGED, REFUSED, OWED)
-"""Kinds of steps that may have to wait; what is settled never does, and what another bucket refused did not."""
+"""Kinds of steps that may have to wait. SETTLED steps never wait, and a step that another bucket refused did not wait for this one."""
 
 
 @dataclass(slots=True)
 class Taken:
-    """What was taken from a bucket so far.
+    """The amount taken from a bucket so far.
 
     Attributes:
-        total: mutations, less what was given back.
+        total: mutations taken less mutations returned.
     """
 
     total: int = 0
@@ -33,17 +33,17 @@ class Taken:
     _totals: list[int] = field(default_factory=list)
 
     def take(self, permits: int, ts_ms: int) -> None:
-        """Take `permits`, negative when given back; times do not go back."""
+        """Take `permits` mutations, or return them when negative. Times must not descend."""
         self._may_have_been_full(ts_ms)
         self.total += permits
 
     def lowest_rate(self, ts_ms: int, span_ms: int) -> float:
-        """Return the lowest rate, in mutations per second, whose bucket is not below zero now; its windows last `span_ms` together."""
+        """Return the lowest rate, in mutations per second, at which the balance is not negative now; `span_ms` is the bucket's span."""
         self._may_have_been_full(ts_ms)
         times, totals, at_ms = self._times_ms, self._totals, ts_ms + span_ms
 
         def is_steepest(at: int) -> bool:
-            """Whether a line from the next point would rise no faster: it lies on or above the line from this one to here."""
+            """Whether the line from the next point is not steeper: that point lies on or above the line from this one to the present."""
             run_ms, rise = times[at + 1] - times[at], totals[at + 1] - totals[at]
             return rise * (at_ms - times[at]) >= (self.total - totals[at]) * run_ms
 
@@ -51,7 +51,7 @@ class Taken:
         return (self.total - totals[at]) * 1_000 / (at_ms - times[at])
 
     def _may_have_been_full(self, ts_ms: int) -> None:
-        """Keep (time, total) as a point of the lower convex hull: others can never be where the steepest line begins."""
+        """Keep (time, total) as a point of the lower convex hull. The steepest line never begins at any other point."""
         times, totals = self._times_ms, self._totals
         if times and times[-1] == ts_ms and totals[-1] <= self.total:
             return
@@ -67,14 +67,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What was asked of one bucket in one run.
+    """The requests to one bucket in one run.
 
     Attributes:
-        seconds, units: seconds in which something was asked for, ascending, and the mutations that were made. What is given back later is
-            taken off the second of the last ask before it.
-        rates: the highest in each of these seconds of what its asks needed, and at last what the end of the run needs: a bucket that
-            is left below zero only lets others wait.
-        throttled_seconds: seconds in which a client was refused or waited, without those of `observe`.
+        seconds, units: seconds with requests, ascending, and the mutations of each. Mutations that are returned later are subtracted from
+            the second of the last request before.
+        rates: the highest rate that the requests of each second need. One more entry has the rate for the end of the run, since a bucket
+            with a negative balance there would make later requests wait.
+        throttled_seconds: number of seconds in which a request was refused or waited, without `observe`.
     """
 
     seconds: Ints
@@ -84,11 +84,12 @@ class Asks:
 
 
 def asks_of(steps: Steps, span_ms: int, end_ms: int) -> Asks | None:
-    """Return what was asked of one bucket, full at the begin; None: nothing was.
+    """Return the requests to one bucket that is full at the beginning; None when there are none.
 
     Args:
-        span_ms: its windows together.
-        end_ms: of the run.
+        steps: the steps of the bucket in one run.
+        span_ms: length of all its windows.
+        end_ms: end of the run, wall clock.
     """
     asks = np.isin(steps.kind, ASKS)
     if not asks.any():
@@ -106,7 +107,7 @@ def asks_of(steps: Steps, span_ms: int, end_ms: int) -> Asks | None:
 
 
 def made_by(steps: Steps) -> Ints:
-    """Return the mutations that each step brought: a refused one none, since its client asks again, but in `observe` its first topic's."""
+    """Return the mutations of each step. A refused step has none, since the client retries; in `observe` it has its first topic's."""
     made: Ints = np.where(_was_only_observed(steps), steps.value, steps.taken)
     return made
 
@@ -117,13 +118,13 @@ def _was_only_observed(steps: Steps) -> Flags:
 
 
 def lowest_rates(steps: Steps, made: Ints, span_ms: int, end_ms: int) -> tuple[Floats, float]:
-    """Return the rate that each step needs, 0 where it asks for nothing, and the one at which the balance is not negative at the end.
+    """Return the rate that each step needs, 0 for steps that request nothing, and the rate at which the final balance is not negative.
 
-    An ask that can be refused is judged by what was taken before it; one that cannot be, by what it leaves.
+    A request that can be refused depends on what was taken before it. Any other request depends on the balance that it leaves.
     """
     taken = Taken()
     needed = np.zeros(len(made))
-    times_ms = np.maximum.accumulate(steps.ts_ms).tolist()  # files that are wrong may go back; `validate` says so
+    times_ms = np.maximum.accumulate(steps.ts_ms).tolist()  # times descend only in wrong files, which `validate` reports
     for at, (ts_ms, kind, permits) in enumerate(zip(times_ms, steps.kind.tolist(), made.tolist(), strict=True)):
         if kind in (CHARGED, REFUSED):
             needed[at] = taken.lowest_rate(ts_ms, span_ms)

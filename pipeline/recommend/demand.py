@@ -1,4 +1,4 @@
-"""The demand of each group: units by second, and the rates to compare with a bound."""
+"""The demand of each group: units per second, and the rates to compare with a bound."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,10 +25,10 @@ class Demand(ABC):
     """The demand of one group.
 
     Attributes:
-        span_s: a bound times this time is the amount that passes at once.
-        bound: the last in force.
-        throttled_seconds: seconds in which a client really had to wait; the demand in them is unknown.
-        parts: seconds in which something was recorded, ascending, and how much.
+        span_s: a bound times this number of seconds is the amount that passes at once.
+        bound: the last bound in force.
+        throttled_seconds: number of seconds in which a client had to wait; the demand in them is unknown.
+        parts: seconds with records, ascending, and the units of each, by file set or run.
     """
 
     group: Group
@@ -38,7 +38,7 @@ class Demand(ABC):
     parts: list[tuple[Ints, Ints]] = field(default_factory=list)
 
     def by_second(self) -> tuple[Ints, Floats]:
-        """Return active seconds and the units in each, percent-seconds for request time."""
+        """Return active seconds and the units in each; percent-seconds for request time."""
         seconds, at = np.unique(np.concatenate([part[0] for part in self.parts]), return_inverse=True)
         weights: Floats = np.concatenate([part[1] for part in self.parts]).astype(np.float64)
         units = np.bincount(at, weights=weights)
@@ -47,15 +47,15 @@ class Demand(ABC):
 
     @abstractmethod
     def rates(self) -> Floats:
-        """Return what a bound is compared with, at each active second, in units per second."""
+        """Return the rates to compare with a bound, in units per second, one or more for each active second."""
 
 
 @dataclass(slots=True)
 class SensorDemand(Demand):
-    """Of a group that is measured over windows; `span_s` is what its sensor divides by at least: N - 1 windows."""
+    """The demand of a group with a sensor; `span_s` is the shortest window that its rate is taken over: N - 1 windows."""
 
     def rates(self) -> Floats:
-        """Return the rate over the last N - 1 windows at each active second: what a quota is compared with."""
+        """Return the rate over the last N - 1 windows at each active second, in units per second."""
         seconds, units = self.by_second()
         total = np.concatenate(([0.0], np.cumsum(units)))
         begin = np.searchsorted(seconds, seconds - self.span_s, side="right")
@@ -65,24 +65,24 @@ class SensorDemand(Demand):
 
 @dataclass(slots=True)
 class BucketDemand(Demand):
-    """Of a group that has a token bucket; `span_s` is N windows.
+    """The demand of a group with a token bucket; `span_s` is N windows.
 
     Attributes:
-        needed: of each run, the lowest rates at which its asks would have passed.
+        needed: for each run, the lowest rates at which its requests would have passed.
     """
 
     needed: list[Floats] = field(default_factory=list)
 
     def rates(self) -> Floats:
-        """Return the lowest rate at which all asks of a second would have passed, for each active second, and for the end of each run."""
+        """Return the lowest rate at which all requests of each active second would have passed, and the rate for the end of each run."""
         return np.concatenate(self.needed)
 
 
 class Part(msgspec.Struct):
-    """What one group asked for in one file set, or of a token bucket in one run; lists are of 8 bytes a number.
+    """The demand of one group in one file set, or of one token bucket in one run. Lists are arrays of 8-byte numbers.
 
     Attributes:
-        needed: of a token bucket, as in `BucketDemand`.
+        needed: token buckets only: as in `BucketDemand`.
     """
 
     group: Group
@@ -95,7 +95,7 @@ class Part(msgspec.Struct):
 
 
 def add_parts(parts: Iterable[Part], known: dict[Group, Demand]) -> None:
-    """Add parts up by group, in the order in which they come: the last bound is the one to tell."""
+    """Add parts to the demand of each group, in order. The last part gives the bound."""
     for part in parts:
         kind = SensorDemand if part.needed is None else BucketDemand
         demand = known.setdefault(part.group, kind(part.group, part.span_s))
@@ -108,7 +108,7 @@ def add_parts(parts: Iterable[Part], known: dict[Group, Demand]) -> None:
 
 
 def measured_in(file_set: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Part]:
-    """Yield what one file set says of sensors.
+    """Yield the demand of each sensor's group in one file set.
 
     Raises:
         BadInputError: the level was `sample`.
@@ -139,7 +139,7 @@ def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:
 
 
 def buckets_in(file_sets: Sequence[FileSet], sensors: Sequence[Sensor]) -> Iterator[Part]:
-    """Yield what one run says of token buckets, each from a full one on, as every run begins; a group's buckets of one run are one."""
+    """Yield the demand on the token buckets of one run. A run begins with full buckets, and the buckets of one group are joined."""
     steps = read_steps(file_sets, [sensor.ref for sensor in sensors])
     end_ms = max(file_set.manifest.last_ts_ms for file_set in file_sets)
     refs: dict[Group, list[Sensor]] = {}

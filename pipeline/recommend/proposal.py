@@ -1,4 +1,4 @@
-"""Computes a bound from the demand: a percentile of the rates to compare with, times headroom, rounded up."""
+"""Computes a bound from the demand: a percentile of the rates, times headroom, rounded up."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -20,22 +20,22 @@ KEYS: Final = {
     MUTATION: "controller_mutation_rate",
 }
 TENTHS: Final = ("Request", MUTATION)
-"""Bounds that need not be whole numbers."""
+"""Quota types with bounds that need not be whole numbers."""
 SECONDS_FOR_HIGH: Final = 600
 SECONDS_FOR_MEDIUM: Final = 60
 HIDDEN_SHARE: Final = 0.05
-"""So many active seconds with waits, and what clients wanted is not known any more."""
+"""Share of active seconds with waits above which the demand counts as unknown."""
 
 Entity = tuple[str | None, str | None, str | None]
-"""User, client-id, ip: as a quota file names them."""
+"""User, client-id and IP address, as in a quota file."""
 
 
 class Proposal(msgspec.Struct):
-    """A bound for one entity and quota type; rates in units per second. Of several brokers the busiest counts, since each has its own.
+    """A bound for one entity and quota type. Rates are in units per second, of the busiest broker, since each broker has its own quota.
 
     Attributes:
-        span_s: what rates were taken over; of a token bucket how long it holds its rate.
-        base: that percentile of the rates that a bound is compared with.
+        span_s: seconds that rates were taken over; for a token bucket, its capacity in seconds of its rate.
+        base: the percentile of the rates, before headroom.
     """
 
     entity: Entity
@@ -59,7 +59,7 @@ class Proposal(msgspec.Struct):
 
 
 def propose(demands: Mapping[Group, Demand], percentile: float, headroom: float) -> tuple[list[Proposal], list[str]]:
-    """Return a proposal for every group that a quota file can name, and a line for each that it cannot."""
+    """Return a proposal for every group that a quota file can name, and a line for each other group."""
     found: dict[tuple[Entity, str], Proposal] = {}
     left_out = []
     for group, demand in demands.items():
@@ -126,7 +126,7 @@ def _confidence(seconds: int, throttled: int) -> tuple[str, str]:
 
 
 def rounded_up(quota_type: str, rate: float) -> float:
-    """Round to two digits, upwards: whole bytes or connections, tenths of a percent or of a mutation."""
+    """Round up to two significant digits: whole bytes or connections, tenths of a percent or of a mutation."""
     step = 0.1 if quota_type in TENTHS else 1.0
     if rate <= step:
         return step

@@ -1,4 +1,4 @@
-"""Writes a proposal as a quota file, with the reason for every number."""
+"""Writes a proposal as a quota file, with the reason for each number."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -10,10 +10,11 @@ _NAMES = ("user", "client-id", "ip")
 
 
 def quota_text(proposals: Iterable[Proposal], about: str) -> str:
-    """Return the file; one entity after the other.
+    """Return the text of a quota file, entity by entity.
 
     Args:
-        about: what it was made from; a comment at the top.
+        proposals: the proposals.
+        about: description of the source; it becomes a comment at the top.
     """
     entities: dict[Entity, list[Proposal]] = {}
     for proposal in proposals:
@@ -31,7 +32,7 @@ def _entity_lines(entity: Entity) -> Iterator[str]:
 
 
 def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's, but for this one
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON escapes are valid TOML, but JSON does not escape DEL
 
 
 def _number(proposal: Proposal) -> str:

@@ -11,7 +11,7 @@ from pipeline.whatif.comparison import Change, notes_of
 def lines_of(
     proposals: Sequence[Proposal], expected: Sequence[Change], left_out: Sequence[str], percentile: float, *, explain: bool = False
 ) -> Iterator[str]:
-    """Yield the proposals, and what an open-loop what-if expects of each; with `explain` how each bound was found."""
+    """Yield the proposals and the result of an open-loop what-if for each; `explain` adds the arithmetic of each bound."""
     then, proposed = _by_group(expected), {(item.group, item.quota_type) for item in proposals}
     yield f"bounds from p{percentile:g} of the rate over the sensor's windows; p50, p99 and max are of single seconds"
     if any(item.quota_type == MUTATION for item in proposals):
@@ -27,7 +27,7 @@ def lines_of(
 
 
 def _explained(item: Proposal) -> Iterator[str]:
-    """The arithmetic of one bound."""
+    """Yield the arithmetic of one bound."""
     base, bound = human_rate(item.quota_type, item.base), human_rate(item.quota_type, item.bound)
     times = human_rate(item.quota_type, item.base * item.headroom)
     yield ""
@@ -41,7 +41,7 @@ def _explained(item: Proposal) -> Iterator[str]:
 
 
 def _by_group(expected: Sequence[Change]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Waits today and under the proposal, over all brokers."""
+    """Return the number of waits today and under the proposal by group, over all brokers."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for change in expected:
         today, then = found.get((change.group, change.quota_type), (0, 0))

@@ -1,4 +1,4 @@
-"""Units of work of a recommendation: one file set for sensors, a whole run for token buckets, which forget nothing."""
+"""Tasks of a recommendation: one file set for sensors, or a whole run for token buckets, which keep their balance."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline.whatif.groups import Group, Sensor, sensors_of
 
 
 class Work(msgspec.Struct, frozen=True):
-    """One task: one file set and its sensors, or the file sets of a run and its token buckets."""
+    """One task: a file set and its sensors, or the file sets of a run and its token buckets."""
 
     directory: str
     manifests: tuple[Manifest, ...]
@@ -43,7 +43,7 @@ def plan_demand(directory: Path) -> list[Work]:
 
 
 def do(work: Work) -> list[Part]:
-    """Do one task.
+    """Execute one task.
 
     Raises:
         BadInputError: the level was `sample`.
@@ -58,7 +58,7 @@ JOB: Final = Job(do, Work, list[Part])
 
 
 def demands_of(done: Iterable[Iterable[Part]]) -> dict[Group, Demand]:
-    """Add the tasks' results up by group."""
+    """Return the demand of each group from the tasks' results."""
     demands: dict[Group, Demand] = {}
     for parts in done:
         add_parts(parts, demands)
