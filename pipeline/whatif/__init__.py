@@ -1,1 +1,1 @@
-"""Computes what another quota file would have done with the recorded decisions. Needs no Spark."""
+"""Computes the effect of another quota file on the recorded decisions, without Spark."""

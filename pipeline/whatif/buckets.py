@@ -1,4 +1,4 @@
-"""Controller mutations under another quota file: a token bucket forgets nothing, so each step is taken again, one after the other."""
+"""Controller mutations under another quota file. A token bucket keeps its balance, so all steps of a run are recomputed in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ class Steps:
     """Steps of some buckets of a run, in decision order.
 
     Attributes:
-        value: mutations asked for; given back where negative.
-        before, since_ms: the balance that was found, and the time of it; NaN where the files do not tell.
+        value: mutations requested; negative when they are returned.
+        before, since_ms: balance before the step, NaN when it was not recorded, and the time in ms that it refers to.
     """
 
     group_ref: Ints
@@ -39,13 +39,13 @@ class Steps:
     bound: Floats
 
     def of(self, refs: Sequence[int]) -> "Steps":
-        """The steps of some of the buckets."""
+        """Return the steps of some of the buckets."""
         at = np.flatnonzero(np.isin(self.group_ref, refs))
         return Steps(*(getattr(self, name)[at] for name in self.__slots__))
 
     @property
     def taken(self) -> Ints:
-        """What each step took or gave back, as recorded."""
+        """The mutations that each step took, or returned when negative, as recorded."""
         taken: Ints = np.where((self.kind == REFUSED) | (self.kind == ASKED), 0, self.value)
         return taken
 
@@ -64,11 +64,14 @@ def read_steps(file_sets: Sequence[FileSet], refs: Sequence[int]) -> Steps:
 
 
 def bucket_outcome(group: Group, placed: Sequence[Placed], steps: Steps, sensor: Sensor, *, is_closed: bool) -> Outcome | None:
-    """Return what one bucket would have decided; None: it was never asked.
+    """Return the decisions of one bucket under another quota file; None when it has no steps.
 
     Args:
-        placed: the recorded buckets that it is made of; several begin as one that is full.
-        steps: of these and of others.
+        group: the new group.
+        placed: the recorded buckets that it replaces. When there are several, the new bucket begins full.
+        steps: steps of these and of other buckets.
+        sensor: parameters of the bucket.
+        is_closed: play the closed loop.
     """
     own = steps.of([item.ref for item in placed])
     if not len(own.ts_ms):
@@ -95,10 +98,10 @@ def bucket_outcome(group: Group, placed: Sequence[Placed], steps: Steps, sensor:
 
 
 class _Bucket:
-    """A bucket that takes recorded steps, at any time.
+    """A bucket that replays recorded steps at new times.
 
     Attributes:
-        let_more_through: a request that was refused passed; how much it asked for beyond its first topic was not recorded.
+        let_more_through: a request passed that was refused in the record, which has only the size of its first topic.
     """
 
     def __init__(self, steps: Steps, bound: float | None, sensor: Sensor, *, is_alone: bool) -> None:
@@ -109,7 +112,7 @@ class _Bucket:
 
     @staticmethod
     def _begun(steps: Steps, bound: float, sensor: Sensor, *, is_alone: bool) -> MutationGroup:
-        """As the record begins: with the balance that was found; full where several buckets come together."""
+        """Return the bucket at the beginning of the record, with its recorded balance, or full when it replaces several buckets."""
         is_known = is_alone and not np.isnan(steps.before[0])
         since_ms = int(steps.since_ms[0]) if is_known else int(steps.ts_ms[0]) - 2 * sensor.num_samples * sensor.window_ms
         group = MutationGroup({}, bound, num_samples=sensor.num_samples, window_ms=sensor.window_ms, last_update_ms=since_ms)
@@ -118,10 +121,12 @@ class _Bucket:
         return group
 
     def take(self, at: int, now_ms: int, *, back: int = 0) -> Answer:
-        """Take one step; False: it was refused, though it was let through when it was recorded.
+        """Take one step at `now_ms`; the second value is False when it is refused and the recorded step was not.
 
         Args:
-            back: so much of what is given back was never taken.
+            at: position of the step.
+            now_ms: time of the step.
+            back: number of returned mutations that were never taken.
         """
         if self._bounds is not None:
             self._group.update_bound(self._bounds[at])
@@ -140,9 +145,12 @@ class _Bucket:
 
 
 def _play_open(steps: Steps, bucket: _Bucket) -> Played:
-    """Steps come as recorded. Of a request that is refused now the rest is refused with it, and what it did not take is not given back."""
+    """Play the steps at their recorded times.
+
+    When a request is refused now, its remaining steps are refused too, and mutations that it did not take are not returned.
+    """
     waits = np.zeros(len(steps.ts_ms), np.int64)
-    refused: dict[int, tuple[int, int]] = {}  # by connection: when a request was refused that had been let through, and how much of it
+    refused: dict[int, tuple[int, int]] = {}  # by connection: time of a request that is refused only now, and its mutations
     decisions = zip(steps.ts_ms.tolist(), steps.kind.tolist(), steps.value.tolist(), steps.conn_id.tolist(), strict=True)
     for at, (ts_ms, kind, permits, connection) in enumerate(decisions):
         refused_ms, left = refused.get(connection, (None, 0))
@@ -163,5 +171,5 @@ def _play_open(steps: Steps, bucket: _Bucket) -> Played:
 
 
 def _play_closed(steps: Steps, bucket: _Bucket) -> Played:
-    """Each connection goes on after its wait, and asks again for what it was refused."""
+    """Play each connection after its waits; a refused request is retried."""
     return play(steps.ts_ms, steps.taken, np.maximum(steps.applied_ms, 0), steps.conn_id, bucket.take)

@@ -1,8 +1,8 @@
-"""The closed loop: clients that wait send later. Each connection is played again, its recorded waits taken out, the new ones put in.
+"""The closed loop: clients that wait longer send later. Each connection is played again with new waits in place of the recorded ones.
 
-What stays as recorded is how long a client thinks between the end of its wait and its next request. What came before the end of a wait
-did not wait for it: its request was in flight already, or it is the rest of an answer. That stays as long after the event before it as it
-was. A connection that would still be sending when the record ends has not sent the rest: that part is counted, not guessed.
+The pause between the end of a wait and the next request is kept. An event before the end of a wait did not depend on it: its request was in
+flight, or it is the rest of a response. Its distance from the event before is kept. When a connection has not sent everything by the end of
+the record, the rest counts as not sent.
 """
 
 import heapq
@@ -18,16 +18,16 @@ from quota.groups.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 Answer = tuple[int, bool]
-"""How long to wait, in ms, and whether the event passed."""
+"""The wait in ms, and whether the event passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What happened.
+    """The result of a replay.
 
     Attributes:
-        throttle_ms: of every event that was sent or refused, in that order.
-        units_sent, units_offered: until the record ended, and in all.
+        throttle_ms: throttle time of every event that was sent or refused, in this order.
+        units_sent, units_offered: units sent by the end of the record, and in total.
     """
 
     throttle_ms: Ints
@@ -40,9 +40,9 @@ class _Line:
     """A connection that is played again.
 
     Attributes:
-        pause_ms: before each event: since what it waited for was over, or since the event before it.
-        waits: whether an event waited for what was before it.
-        free_ms: when it may send again.
+        pause_ms: pause before each event: after the end of the wait when `waits`, else after the event before it.
+        waits: whether each event came after the wait before it.
+        free_ms: end of the latest wait.
     """
 
     first_ms: int
@@ -52,7 +52,7 @@ class _Line:
     free_ms: int = 0
 
     def next_ms(self, at: int, now_ms: int) -> int:
-        """Return when it sends its event `at`, the one before it having come now."""
+        """Return the time of event `at` in ms, when the event before it is at `now_ms`."""
         return (self.free_ms if self.waits[at] else now_ms) + self.pause_ms[at]
 
 
@@ -66,19 +66,22 @@ def play(
     checked: Flags | None = None,
     is_known: bool = True,
 ) -> Played:
-    """Let the connections of one group send again; events come in the order of time.
+    """Replay the connections of one group.
 
     Args:
-        decide: takes an event's number and the time in ms; what is refused is asked for again after the wait.
-        checked: False for what was not judged; None: all were judged.
-        is_known: False when a connection is made up of several: then one may wait while another goes on, and what is in flight
-            is unknown, but for events without a decision.
+        ts_ms, value: time and amount of each event, in order of time.
+        waited_ms: recorded wait of the client.
+        connection: number of the connection.
+        decide: takes an event's position and the time in ms. A refused event is retried after the wait.
+        checked: False for events without a check against the bound; None when all were checked.
+        is_known: False when each connection stands for several real ones. One may then wait while another continues, so only events
+            without a check count as in flight.
     """
     checked = np.ones(len(ts_ms), np.bool_) if checked is None else checked
     is_checked = checked.tolist()
     lines = _lines(ts_ms, waited_ms, connection, checked, is_known=is_known)
     end_ms = int(ts_ms[-1]) if len(ts_ms) else 0
-    due = [(line.first_ms, line.events[0], number, 0) for number, line in enumerate(lines)]  # at one time in the order of the record
+    due = [(line.first_ms, line.events[0], number, 0) for number, line in enumerate(lines)]  # events of one ms in recorded order
     heapq.heapify(due)
     waits: list[int] = []
     sent: list[int] = []
@@ -100,7 +103,7 @@ def play(
 
 
 def sensor_under(bound: float | Floats, measure: Measure, value: Ints, checked: Flags) -> Callable[[int, int], Answer]:
-    """Return what decides the events of one group by a sensor with this bound, or with that of each event, as `play` wants it."""
+    """Return the function `decide` for `play`: a sensor with this bound, or with the bound of each event."""
     cap_ms = None if measure.cap_ms == NO_CAP else measure.cap_ms
     bounds = None if isinstance(bound, float) else bound.tolist()
     first = bound if isinstance(bound, float) else float(bound[0])
@@ -126,13 +129,13 @@ def _lines(ts_ms: Ints, waited_ms: Ints, connection: Ints, checked: Flags, *, is
 
 
 def _line(events: Ints, ts_ms: Ints, waited_ms: Ints, checked: Flags, *, is_known: bool) -> _Line:
-    """One connection as it was recorded, its waits taken out."""
+    """Return one connection of the record, without its waits."""
     judged = np.maximum.accumulate(np.where(checked, np.arange(len(events)), 0))[:-1]
     ends_ms = (ts_ms + waited_ms)[:-1]
     free_ms = np.maximum.accumulate(ends_ms) if is_known else np.maximum(ends_ms, ends_ms[judged])
     is_later = ts_ms[1:] >= free_ms
     waits, pause_ms = np.ones(len(events), np.bool_), np.zeros(len(events), np.int64)
-    # the rest of an answer comes with its head, but where `delay` held it back
+    # the rest of a response comes together with its beginning, unless `delay` held it back
     waits[1:] = np.where(checked[1:], is_later | (not is_known), is_later & (waited_ms[judged] > 0))
     pause_ms[1:] = np.where(waits[1:], np.maximum(ts_ms[1:] - free_ms, 0), np.diff(ts_ms))
     return _Line(int(ts_ms[0]), events.tolist(), pause_ms.tolist(), waits.tolist())

@@ -1,4 +1,4 @@
-"""Before and after as plain rows, from which tables, JSON, CSV and reports are made."""
+"""Before and after as plain rows, the source of tables, JSON, CSV and reports."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -42,7 +42,7 @@ class Change(msgspec.Struct):
 
 
 def changes_of(scenario: str, outcomes: Outcomes, mode: str) -> list[Change]:
-    """Return every group, the largest change of waiting first."""
+    """Return the change of every group, largest change of waits first."""
     changes = [_change(scenario, group, outcome, mode) for group, outcome in outcomes.items()]
     return sorted(changes, key=_rank)
 
@@ -97,7 +97,7 @@ def as_dict(changes: Sequence[Change], mode: str) -> dict[str, Any]:
 
 
 def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
-    """Yield one screen for people."""
+    """Yield the lines of a what-if for a terminal."""
     yield f"mode {mode}: {MODES[mode]}"
     for name in dict.fromkeys(change.scenario for change in changes):
         own = [change for change in changes if change.scenario == name]
@@ -134,7 +134,7 @@ def _row(change: Change, mode: str) -> list[str]:
 
 
 def notes_of(changes: Iterable[Change]) -> Iterator[str]:
-    """Yield what the figures of these groups leave open, each thing once."""
+    """Yield the caveats of the figures of these groups, each once."""
     groups: dict[str, list[str]] = {}
     for change in changes:
         if change.note:

@@ -1,4 +1,4 @@
-"""The decisions of some groups of a run as flat arrays, in order, over all its file sets."""
+"""The decisions of some groups of a run as flat arrays over all its file sets, in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from pipeline.replay.unpacking import unpack
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """One entry per decision, in the order of time; those of one millisecond in the order of their samples.
+    """One entry per decision, in order of time; decisions of the same ms are in the order of their samples.
 
     Attributes:
-        waited_ms: the recorded wait of the client.
-        is_own: whether no other process recorded it.
-        connection: number of the connection; None when only level `trace` would know.
+        waited_ms: recorded wait of the client.
+        is_own: False when another process recorded the event.
+        connection: number of the connection; None when a file set has another level than `trace`.
     """
 
     group_ref: Ints
@@ -55,7 +55,7 @@ def unpacked(table: pa.Table, refs: Ints, file_set: FileSet) -> Rows:
 
 
 def read_events(file_sets: Sequence[FileSet], refs: Sequence[int]) -> Events:
-    """Return the decisions of some groups of one run; with connections where every file set was written at level `trace`."""
+    """Return the decisions of some groups of one run. Connections are known when every file set has the level `trace`."""
     wanted = np.array(sorted(refs), np.int64)
     traced = [_traced(file_set, wanted) for file_set in file_sets if file_set.manifest.level == "trace"]
     if file_sets and len(traced) == len(file_sets):
@@ -85,13 +85,13 @@ def _of_rows(rows: Rows, is_own: Flags) -> Events:
 
 
 def recorded_ms(rows: Rows) -> Ints:
-    """Return the wait of each event as recorded, 0 where there was none."""
+    """Return the recorded throttle time of each event, 0 when there is none."""
     throttle_ms: Ints = np.where(rows.throttle_ms == NOT_LISTED, 0, rows.throttle_ms)
     return throttle_ms
 
 
 def waited_ms(rows: Rows) -> Ints:
-    """Return how long the client of each event really had to wait: not at all in `observe`."""
+    """Return the time that the client of each event had to wait; 0 in `observe`."""
     waited: Ints = np.where((rows.applied_ms == NOT_LISTED) | (rows.applied_ms == EXCUSED_MS), 0, np.maximum(rows.applied_ms, 0))
     return waited
 

@@ -1,4 +1,4 @@
-"""Explains the figures of a what-if: the quota that applies to a group, and the recorded one."""
+"""Explains the figures of a what-if: the quota that applies to each group, and the recorded one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -13,10 +13,11 @@ MEMBERS_SHOWN = 5
 
 
 def explained(found: Mapping[str, Outcomes], quotas: Mapping[str, QuotaFile], work: Sequence[Work]) -> Iterator[str]:
-    """Yield a few lines on each group, the largest change of waiting first.
+    """Yield a few lines on each group, largest change of waits first.
 
     Args:
-        found: by quota file.
+        found: outcomes by quota file.
+        quotas: the quota files by name.
         work: the tasks; their scenarios are in the order of the quota files.
     """
     for number, (name, outcomes) in enumerate(found.items()):
@@ -32,12 +33,12 @@ def explained(found: Mapping[str, Outcomes], quotas: Mapping[str, QuotaFile], wo
 
 
 def _is_held(group: Group, outcome: Outcome) -> bool:
-    """Whether a quota holds for the group, today or under the file."""
+    """Whether the group has a quota, today or under the file."""
     return any(is_limited(bound, group.quota_type) for bound in (outcome.bound, outcome.bound_today))
 
 
 def _members(work: Sequence[Work], number: int) -> dict[Group, set[Group]]:
-    """The recorded groups that each new one is made of."""
+    """Return the recorded groups that each new group replaces."""
     members: dict[Group, set[Group]] = {}
     for item in work:
         recorded = {sensor.ref: sensor.group for sensor in item.sensors}

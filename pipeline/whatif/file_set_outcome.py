@@ -1,4 +1,4 @@
-"""One file set under other bounds, its groups as recorded: window and sum do not depend on the bound, so this is exact."""
+"""One file set under other bounds with the recorded groups. Windows and sums do not depend on the bound, so the result is exact."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from pipeline.whatif.outcome import Outcome, Waits
 
 
 def measure_of(sensor: Sensor) -> Measure:
-    """Return how a sensor measures, as the replay wants it."""
+    """Return the parameters of a sensor in the form that the replay needs."""
     return Measure(
         sensor.num_samples, sensor.window_ms, NO_CAP if sensor.cap_ms is None else sensor.cap_ms, sensor.group.quota_type == "Request"
     )
@@ -26,11 +26,13 @@ def measure_of(sensor: Sensor) -> Measure:
 def file_set_outcomes(
     file_set: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
 ) -> list[list[Outcome]]:
-    """Return, for each scenario, what each placed sensor would have decided in this file set.
+    """Return, for each scenario, the decisions of each placed sensor in this file set.
 
     Args:
-        before: earlier file sets of the run; as many are read as the warm-up needs.
-        scenarios: where sensors go, by their number; those that are not named are left out.
+        file_set: the file set.
+        before: earlier file sets of the run. Only those that the warm-up needs are read.
+        sensors: the sensors of the run by number.
+        scenarios: new group of each sensor by number; other sensors are left out.
     """
     outcomes: list[list[Outcome]] = [[] for _ in scenarios]
     samples = file_set.read("samples", columns=columns_of(file_set))
@@ -55,13 +57,16 @@ def file_set_outcomes(
 
 
 class _Groups:
-    """The groups of unpacked rows, each a run of rows and of events; only those of this file set count, not the warm-up's.
+    """The groups of unpacked rows. Each is a range of rows and of events. Rows of the warm-up do not count.
 
     Args:
-        is_own: of each event, whether no other process recorded it.
+        rows: the rows.
+        is_own: False for events that another process recorded.
+        first_seq: first sequence number of the file set.
 
     Attributes:
-        refs: their numbers, ascending; `of_row` is the position of each row's.
+        refs: group numbers, ascending.
+        of_row: position of each row's group in `refs`.
     """
 
     def __init__(self, rows: Rows, is_own: Flags, first_seq: int) -> None:
@@ -83,7 +88,7 @@ class _Groups:
         return list(total.tolist())
 
     def waits(self, throttle_ms: Ints) -> list[Waits]:
-        """Count the waits above 0 of each group by their length, in one sort for all groups."""
+        """Return the waits above 0 of each group by length. One sort serves all groups."""
         at = np.flatnonzero((throttle_ms > 0) & self._counts)
         keys, numbers = np.unique(self._of_event[at] << 32 | throttle_ms[at], return_counts=True)
         edges = np.searchsorted(keys, np.arange(len(self.refs) + 1) << 32).tolist()
@@ -91,7 +96,7 @@ class _Groups:
         return [Waits(lengths[begin:end], counted[begin:end]) for begin, end in itertools.pairwise(edges)]
 
     def outcomes(self, scenario: Mapping[int, Placed], recorded: list[Waits], waits: list[Waits]) -> list[Outcome]:
-        """Return the outcome of each group that the scenario places and that decided anything."""
+        """Return the outcome of each group that the scenario places and that has decisions."""
         bounds, found = self._bound.tolist(), []
         for at, ref in enumerate(self.refs.tolist()):
             placed = scenario.get(ref)

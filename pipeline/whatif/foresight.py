@@ -1,4 +1,4 @@
-"""Computes what new quotas would have done to recent decisions, before they are set."""
+"""Computes the effect of new quotas on recent decisions, before the quotas are set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS: Final[Mapping[str, ClientQuotaType]] = {**BYTE_RATES, **NUMBERS}
 
 
 class CannotTellError(Exception):
-    """There are no decisions to compute from; the text is one line."""
+    """There are no decisions to compute from. The message is one line."""
 
 
 class Foreseen(NamedTuple):
@@ -36,21 +36,21 @@ class Foreseen(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Today and then, in words."""
+        """The waits today and under the new quotas, as text."""
         waits = f"waits {human_ms(self.wait_ms_today)} -> {human_ms(self.wait_ms)}"
         return f"throttled {self.throttled_today:,} -> {self.throttled:,} times, {waits}"
 
 
 def foresee(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since_s: float) -> list[Foreseen]:
-    """Return each group that something was decided about since `since_s`, in seconds of wall time.
+    """Return each group with decisions since `since_s`.
 
     Args:
         directory: the metering directory.
-        quotas: all that would be in force, by entity (types and names, None for the default) and key.
-        since_s: file sets that ended before it are left out.
+        quotas: all quotas that would be in force, by entity (types and names, None for the default) and key.
+        since_s: wall-clock time in seconds; file sets that ended before it are left out.
 
     Raises:
-        CannotTellError: nothing was metered since, or it cannot be read.
+        CannotTellError: there are no file sets since then, or they cannot be read.
     """
     try:
         work = plan_work(directory, [_quota_file(quotas)], REGROUP, since_ms=int(since_s * 1_000))

@@ -1,4 +1,4 @@
-"""The groups of a run as recorded, and those that another quota file would make of the same clients."""
+"""The recorded groups of a run, and the groups that another quota file would give the same clients."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -18,11 +18,11 @@ OPEN: Final = "open"
 REGROUP: Final = "regroup"
 ANONYMOUS: Final = "ANONYMOUS"
 FORGOTTEN: Final = "__forgotten__"
-"""Users whose name was taken out of the files: any number of them, each with sensors of its own."""
+"""Stands for all users with names that were erased from the files; each of them had sensors of its own."""
 
 
 class Group(msgspec.Struct, frozen=True):
-    """What makes a group, in every run; users percent-encoded as in Kafka's tags."""
+    """The identity of a group in every run. Users are percent-encoded as in Kafka's tags."""
 
     proxy_id: str
     quota_type: str
@@ -35,12 +35,12 @@ class Group(msgspec.Struct, frozen=True):
     tags: str
 
     def named(self, user: str, client_id: str) -> "Group":
-        """The same place with other clients."""
+        """Return the group with the same place and other clients."""
         return msgspec.structs.replace(self, user=user, client_id=client_id)
 
 
 class Sensor(msgspec.Struct, frozen=True):
-    """A sensor of one run: which group, and how it measures."""
+    """A sensor of one run: its group and its parameters."""
 
     ref: int
     group: Group
@@ -50,13 +50,13 @@ class Sensor(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Where a recorded sensor's events go under another quota file.
+    """The group of a recorded sensor's events under another quota file.
 
     Attributes:
-        bound: of the new group; None: as recorded (the file cannot say: a listener's or the whole process's limit).
-        is_certain: False when the group's clients would part, and the record does not tell them apart.
-        is_apart: it goes on as it was recorded, also when another group has the same names.
-        moves: mode `open` only: clients of it would be in another group, with another bound.
+        bound: bound of the new group; None when it stays as recorded, since a quota file has no limit of listeners or of the process.
+        is_certain: False when the file would split the group's clients, and the record cannot separate them.
+        is_apart: the sensor stays separate from other sensors with the same group.
+        moves: mode `open` only: some clients would be in another group with another bound.
     """
 
     ref: int
@@ -68,10 +68,10 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 def sensors_of(file_sets: Iterable[FileSet]) -> dict[int, Sensor]:
-    """Return the sensors of one run by their number, token buckets among them.
+    """Return the sensors and token buckets of one run by group number.
 
     Raises:
-        BadInputError: names are not plain, so no quota file speaks of them.
+        BadInputError: names are not plain, so they do not match a quota file.
     """
     sensors: dict[int, Sensor] = {}
     for file_set in file_sets:
@@ -93,7 +93,7 @@ def _group(row: Mapping[str, object]) -> Group:
 
 
 def clients_of(file_sets: Iterable[FileSet]) -> set[tuple[str, str]]:
-    """Return the (user, client-id) pairs that a run has seen."""
+    """Return the (user, client-id) pairs of a run."""
     pairs: set[tuple[str, str]] = set()
     for file_set in file_sets:
         table = file_set.read("dim_client", columns=["principal", "client_id"])
@@ -102,7 +102,7 @@ def clients_of(file_sets: Iterable[FileSet]) -> set[tuple[str, str]]:
 
 
 def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: QuotaFile, mode: str) -> list[Placed]:
-    """Say where every sensor's events go under a quota file; in mode `open` they stay in their group."""
+    """Return the new group of every sensor under a quota file. In mode `open` sensors keep their groups."""
     users, client_ids = _by_part(clients)
     placed = []
     for sensor in sensors:
@@ -110,7 +110,7 @@ def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: Quot
         if group.quota_type == CONNECTION:
             bound = quotas.connection_bound(group.ip) if group.ip else None
             placed.append(Placed(sensor.ref, group, bound, is_certain=True, is_apart=bound is None))
-        elif group.tags:  # a custom callback's groups: its limits are not in a file
+        elif group.tags:  # groups of a custom callback, which has its own limits
             placed.append(Placed(sensor.ref, group, None, is_certain=True, is_apart=True))
         else:
             there = _new_tags(group, users, client_ids, quotas)
@@ -134,7 +134,7 @@ def _goes(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Pla
 
 
 def _by_part(clients: set[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """The client-ids of each user, and the users of each client-id."""
+    """Return the client-ids of each user, and the users of each client-id."""
     users: dict[str, set[str]] = {}
     client_ids: dict[str, set[str]] = {}
     for user, client_id in clients:
@@ -144,7 +144,7 @@ def _by_part(clients: set[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[s
 
 
 def _new_tags(group: Group, users: Mapping[str, set[str]], client_ids: Mapping[str, set[str]], quotas: QuotaFile) -> set[tuple[str, str]]:
-    """The tags that the members of a group would get; more than one: they would part."""
+    """Return the tags that the members of a group would get. Several tags mean that the group would be split."""
     user = plain_user(group.user)
     if group.user and group.client_id:
         members = {(user, group.client_id)}
@@ -161,7 +161,7 @@ def _new_tags(group: Group, users: Mapping[str, set[str]], client_ids: Mapping[s
 
 
 def plain_user(user: str) -> str:
-    """Return a user as people write it, from the tag."""
+    """Return the decoded name of a user from the tag."""
     try:
         return desanitize(user)
     except SanitizedNameError:
@@ -169,12 +169,12 @@ def plain_user(user: str) -> str:
 
 
 def is_limited(bound: float | None, quota_type: str) -> bool:
-    """Say whether a bound is one: for connections, whose rates are 32-bit numbers, the largest of these stands for none."""
+    """Return whether a bound is a limit. Connection rates are 32-bit numbers, the largest of which means no limit."""
     return bound is not None and bound < (INT32_MAX if quota_type == CONNECTION else UNLIMITED)
 
 
 def display_name(group: Group) -> str:
-    """Return a group's name as people know it."""
+    """Return a group's name for people."""
     parts = [f"user {plain_user(group.user)}" if group.user else "", f"client-id {group.client_id}" if group.client_id else ""]
     parts += [f"ip {group.ip}" if group.ip else "", group.tags]
     return ", ".join(part for part in parts if part) or f"{group.scope} {group.listener or group.node}".strip()

@@ -1,4 +1,4 @@
-"""The outcome of a quota file by group. Outcomes of file sets and runs add up."""
+"""The outcome of a quota file by group. Outcomes of file sets and runs can be added."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from pipeline.whatif.groups import Group
 
 
 class Waits(msgspec.Struct):
-    """Exact counts of waits: lengths in ms, ascending, and the number of decisions of each."""
+    """Exact counts of waits: distinct lengths in ms, ascending, and the number of decisions of each."""
 
     lengths: list[int] = []
     numbers: list[int] = []
@@ -24,12 +24,12 @@ class Waits(msgspec.Struct):
 
     @property
     def number(self) -> int:
-        """How many decisions waited."""
+        """Number of decisions with a wait."""
         return sum(self.numbers)
 
     @property
     def total_ms(self) -> int:
-        """All waits together."""
+        """Sum of all waits."""
         return sum(length * number for length, number in zip(self.lengths, self.numbers, strict=True))
 
     @property
@@ -38,7 +38,7 @@ class Waits(msgspec.Struct):
         return self.lengths[-1] if self.lengths else 0
 
     def percentile_ms(self, percent: float) -> int:
-        """Return the smallest length that so many percent of the waits do not exceed."""
+        """Return a percentile: the smallest length that `percent` of the waits do not exceed."""
         if not self.lengths:
             return 0
         reached = np.cumsum(self.numbers)
@@ -46,7 +46,7 @@ class Waits(msgspec.Struct):
 
     @classmethod
     def total(cls, parts: "Sequence[Waits]") -> "Waits":
-        """Add up what several file sets gave, in one go."""
+        """Return the sum of several counts."""
         parts = [part for part in parts if part.lengths]
         if len(parts) < 2:
             return parts[0] if parts else cls()
@@ -60,16 +60,16 @@ class Outcome(msgspec.Struct):
     """The outcome of one group under one quota file.
 
     Attributes:
-        bound: the proposed one; None: as recorded.
-        bound_today: the last that was in force; of several groups together, the sum.
-        recorded: the waits of the record.
-        waits: those under the quota file.
-        units_sent, units_offered: mode `closed` only: by the end of the record, and in all.
-        groups: recorded groups that are one under the quota file.
-        is_certain: False when members would part that the record does not tell apart.
-        moves: under the quota file clients would be in another group, with another bound, and are left where they were.
-        knows_connections: False when a group was played as one connection.
-        knows_requests: False when requests pass that were refused, of which the record has the first topic only.
+        bound: bound under the quota file; None when it stays as recorded.
+        bound_today: last bound in force; for several recorded groups, the sum.
+        recorded: waits in the record.
+        waits: waits under the quota file.
+        units_sent, units_offered: mode `closed` only: units sent by the end of the record, and in total.
+        groups: number of recorded groups that this group replaces.
+        is_certain: False when the file would split a group's members, and the record cannot separate them.
+        moves: clients would be in another group with another bound; their decisions stay in this group.
+        knows_connections: False when a whole group was played as one connection.
+        knows_requests: False when requests pass that were refused in the record, which has only their first topic.
     """
 
     group: Group
@@ -89,7 +89,7 @@ class Outcome(msgspec.Struct):
 
     @classmethod
     def total(cls, parts: "Sequence[Outcome]") -> "Outcome":
-        """Add up what file sets and runs gave, in the order in which they come; the last bounds are the ones to tell."""
+        """Return the sum of outcomes in order; the last outcome gives the bounds."""
         last = parts[-1]
         return cls(
             last.group,
@@ -113,7 +113,7 @@ Outcomes = dict[Group, Outcome]
 
 
 def add_up(parts: Iterable[Sequence[Outcome]]) -> Outcomes:
-    """Add outcomes by group, in the order in which they come."""
+    """Return the sum of outcomes by group, in order."""
     found: dict[Group, list[Outcome]] = {}
     for part in parts:
         for outcome in part:

@@ -1,4 +1,4 @@
-"""Merged groups share a sensor, whose samples begin at other times; they are computed anew, then replayed exactly."""
+"""Replays merged groups. They share a sensor with other sample boundaries, so samples are recomputed before the exact replay."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from pipeline.replay.rows import NOT_LISTED, Flags, Floats, Ints, Rows
 
 
 def replay(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, measure: Measure) -> Ints:
-    """Return the wait of every event of one sensor, whose events come in the order of time."""
+    """Return the throttle time in ms of every event of one sensor; events are in order of time."""
     if not len(ts_ms):
         return np.zeros(0, np.int64)
     first = sample_starts(ts_ms, measure.window_ms)
@@ -18,17 +18,17 @@ def replay(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, meas
 
 
 def sample_starts(ts_ms: Ints, window_ms: int) -> Ints:
-    """Return which events begin a sample: the first, and each that comes a window or more after the last that did."""
+    """Return the positions of events that begin a sample: the first event, and each that comes a window after the last sample's start."""
     following = np.searchsorted(ts_ms, ts_ms + window_ms, side="left")
     starts, at = [], 0
-    while at < len(ts_ms):  # one hop for each sample, not for each event
+    while at < len(ts_ms):  # one iteration per sample, not per event
         starts.append(at)
         at = int(following[at])
     return np.array(starts, np.int64)
 
 
 def _rows(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats, first: Ints) -> Rows:
-    """One row for each sample; what a replay does not look at is empty."""
+    """Return one row per sample; columns that the replay does not use are empty."""
     count = np.diff(np.append(first, len(ts_ms)))
     number = np.arange(len(first), dtype=np.int64)
     none = np.zeros(len(first), np.int64)

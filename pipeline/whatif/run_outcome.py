@@ -1,4 +1,4 @@
-"""The outcome of a whole run, for merged groups and the closed loop, which cross file sets."""
+"""The outcome of a whole run, for merged groups and the closed loop, which span file sets."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ CLOSED = "closed"
 
 
 def members_of(scenario: Mapping[int, Placed]) -> list[list[Placed]]:
-    """Return which recorded sensors each new one is made of."""
+    """Return the recorded sensors that each new group replaces."""
     members: dict[tuple[Group, int | None], list[Placed]] = {}
     for placed in scenario.values():
         members.setdefault((placed.group, placed.ref if placed.is_apart else None), []).append(placed)
@@ -28,7 +28,7 @@ def members_of(scenario: Mapping[int, Placed]) -> list[list[Placed]]:
 def run_outcomes(
     file_sets: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
 ) -> list[list[Outcome]]:
-    """Return, for each scenario, what each of its groups would have decided in this run."""
+    """Return, for each scenario, the decisions of each of its groups in this run."""
     refs = sorted({ref for scenario in scenarios for ref in scenario})
     buckets = [ref for ref in refs if sensors[ref].group.quota_type == MUTATION]
     measured = [ref for ref in refs if sensors[ref].group.quota_type != MUTATION]
@@ -69,10 +69,8 @@ def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mappin
         outcome.waits = Waits.of(replay(ts_ms, value, checked, events.bound[at] if bound is None else bound, measure))
         return outcome
     known = None if events.connection is None else events.connection[at]
-    lines = events.group_ref[at] if known is None else known  # unknown connections: each recorded group is one
-    lines = np.where(
-        own, lines, -1 - np.arange(len(lines))
-    )  # other processes' usage is there when it was recorded, whatever clients do here
+    lines = events.group_ref[at] if known is None else known  # without connections, each recorded group counts as one connection
+    lines = np.where(own, lines, -1 - np.arange(len(lines)))  # other processes' usage keeps its recorded times
     decide = sensor_under(events.bound[at] if bound is None else bound, measure, value, checked)
     elsewhere = int(value[~own].sum())
     played = play(ts_ms, value, events.waited_ms[at], lines, decide, checked=checked, is_known=known is not None)

@@ -1,4 +1,4 @@
-"""Units of work, each a pure function of files: done one after the other here, or one per task on Spark, with the same result."""
+"""Tasks of a what-if, each a pure function of files. They run in this process or as Spark tasks, with the same result."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
 
 GROUPS_AT_ONCE: Final = 256
-"""Groups that one task plays through a whole run: what it holds in memory."""
+"""Number of groups that one task plays through a whole run; it bounds the task's memory."""
 
 Scenario = dict[int, Placed]
 
@@ -27,9 +27,9 @@ class Work(msgspec.Struct, frozen=True):
     """One task.
 
     Attributes:
-        manifests: in order; of a task on one file set, those before it that the warm-up may need, and it as the last.
-        is_whole_run: all of them are played.
-        scenarios: what goes where, under each quota file.
+        manifests: manifests in order. For a task on one file set, it is the last one, after those that the warm-up may need.
+        is_whole_run: all manifests are played.
+        scenarios: new group of each sensor, for each quota file.
     """
 
     directory: str
@@ -41,7 +41,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_ms: int = 0) -> list[Work]:
-    """Return the tasks of a what-if; file sets that ended before `since_ms`, in wall time, are left out.
+    """Return the tasks of a what-if. File sets that ended before `since_ms` (wall clock) are left out.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be used.
@@ -61,7 +61,7 @@ def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_m
 
 
 def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], list[Scenario]]:
-    """Part sensors that stay alone from those that need the whole run: token buckets, which forget nothing, are among these."""
+    """Separate sensors that stay alone from those that need the whole run. Token buckets need it, since they keep their balance."""
     if mode == CLOSED:
         return [{} for _ in scenarios], list(scenarios)
     alone: list[Scenario] = []
@@ -102,7 +102,7 @@ def _by_groups(
 
 
 def do(work: Work) -> list[list[Outcome]]:
-    """Do one task; return the outcomes of each scenario."""
+    """Execute one task; return the outcomes of each scenario."""
     file_sets = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
     sensors = {sensor.ref: sensor for sensor in work.sensors}
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
@@ -115,10 +115,10 @@ JOB: Final = Job(do, Work, list[list[Outcome]])
 
 
 def do_all(work: Sequence[Work]) -> list[list[list[Outcome]]]:
-    """Do all tasks in this process."""
+    """Execute all tasks in this process."""
     return do_here(JOB, work)
 
 
 def outcomes_of(done: Sequence[Sequence[Sequence[Outcome]]], scenarios: int) -> list[Outcomes]:
-    """Add the tasks' outcomes up, by scenario and group."""
+    """Return the sum of the tasks' outcomes, by scenario and group."""
     return [add_up(task[number] for task in done) for number in range(scenarios)]
