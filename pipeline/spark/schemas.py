@@ -1,4 +1,4 @@
-"""Tables that the roll-up makes: declared, never inferred. `start` is the beginning of the minute, hour or day, UTC."""
+"""Declared schemas of the tables that the roll-up builds; none is inferred. `start` is the start of the minute, hour or day in UTC."""
 
 from typing import Final
 
@@ -32,7 +32,7 @@ def _table(*fields: tuple[str, object]) -> StructType:
 
 
 PLACE: Final = (("date", STRING), ("hour", STRING), ("stem", STRING))
-"""Where a row comes from: the hour of its file, and the file set."""
+"""Origin of a row: the hour of its file, and its file set."""
 
 CLIENT: Final = (("tenant", STRING), ("principal", STRING), ("client_id", STRING))
 USAGE_COUNTS: Final = (
@@ -48,7 +48,7 @@ USAGE_COUNTS: Final = (
     "waited_ms",
     "connections_opened",
 )
-"""What adds up: over seconds, clients, nodes and days."""
+"""Columns that can be added over seconds, clients, nodes and days."""
 
 USAGE_SILVER: Final = _table(
     *PLACE,
@@ -64,7 +64,7 @@ USAGE_SILVER: Final = _table(
     *((name, LONG) for name in USAGE_COUNTS),
     ("connections_open", LONG),
 )
-"""One row of `usage` with names in place of numbers; `problem` says why a row is set aside, null: it counts."""
+"""One row of `usage` with names in place of numbers. `problem` is the reason for the quarantine; null means that the row counts."""
 
 USAGE: Final = _table(
     ("start", TIMESTAMP),
@@ -81,7 +81,7 @@ USAGE: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""What a client did in a minute, hour or day; percentiles are over the seconds in which it did anything."""
+"""Usage of a client in a minute, hour or day. Percentiles are over the seconds in which the client was active."""
 
 GROUP: Final = (
     ("tenant", STRING),
@@ -119,7 +119,7 @@ DECISIONS_SILVER: Final = _table(
     ("thr_ms", ArrayType(INT)),
     ("applied_ms", ArrayType(INT)),
 )
-"""One row of `samples`, or one controller mutation, with the names of its group; `begin_ms` to `end_ms` is the part of it in its hour."""
+"""One row of `samples`, or one controller mutation, with the names of its group. `begin_ms` to `end_ms` is its part within its hour."""
 
 DECISIONS: Final = _table(
     ("start", TIMESTAMP),
@@ -150,7 +150,7 @@ DECISIONS: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""What a group's sensor decided: `waited` of those `throttled` had to wait, the others would have.
+"""Decisions of a group's sensor. `waited` is the number of throttles that delayed a client, out of `throttled`.
 
 Rates are in units per second (percent for request time) over the seconds with traffic."""
 
@@ -165,7 +165,7 @@ SERIES: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""Second by second, of the groups that waited longest in an hour: what the charts are drawn from."""
+"""Values per second of the groups that waited longest in an hour; the source of the charts."""
 
 STRETCHES: Final = _table(
     *GROUP,
@@ -178,12 +178,12 @@ STRETCHES: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""A time in which a client of a group waited, its length the time to drain; `waiting_max` waited at once.
+"""A throttle window: a time in which a client of a group waited. Its length is the time to drain; `waiting_max` clients waited at once.
 
-Where `applied` is false no client waited: it is what would have been."""
+When `applied` is false, the throttles were decided and not applied."""
 
 HISTOGRAM: Final = _table(*GROUP, ("applied", BOOLEAN), ("bucket_ms", LONG), ("n", LONG), ("date", STRING), ("hour", STRING))
-"""How long waits were: `bucket_ms` is the upper end, a power of two."""
+"""Number of waits by length; `bucket_ms` is the upper limit of the bucket, a power of two."""
 
 QUARANTINE: Final = _table(
     ("table", STRING),
@@ -193,7 +193,7 @@ QUARANTINE: Final = _table(
     ("date", STRING),
     ("hour", STRING),
 )
-"""Rows that were set aside, as JSON, and why."""
+"""Quarantined rows as JSON, with the reason."""
 
 QUANTITY: Final = DecimalType(38, 9)
 ADJUSTMENTS: Final = _table(
@@ -205,7 +205,7 @@ ADJUSTMENTS: Final = _table(
     ("date", STRING),
     ("batch", STRING),
 )
-"""What came to a closed day: to be added to what stands there. `batch` names the late file sets; the coverage is the day's with them."""
+"""Late usage of a closed day, to be added to the published rows. `batch` names the late file sets. The coverage includes them."""
 
 CHARGES: Final = _table(
     ("start", TIMESTAMP),
@@ -220,7 +220,7 @@ CHARGES: Final = _table(
     ("correction", STRING),
     ("date", STRING),
 )
-"""A line item: what one client used on one day, and what that costs. Not published: FOCUS says the same."""
+"""A line item: usage of one client on one day, and its cost. It is not published, since FOCUS has the same content."""
 
 CHARGEBACK: Final = _table(
     ("start", TIMESTAMP),
@@ -236,7 +236,7 @@ CHARGEBACK: Final = _table(
     ("inputs", STRING),
     ("date", STRING),
 )
-"""What a tenant owes for a day; `inputs` is the SHA-256 over the manifests' hashes, so that it is known what it was made from."""
+"""Charges of a tenant for a day. `inputs` is the SHA-256 over the manifests' hashes, which identifies the input."""
 
 FOCUS: Final = _table(
     *((name, TIMESTAMP) for name in TIMES),
@@ -248,4 +248,4 @@ FOCUS: Final = _table(
 """Line items for a FinOps tool."""
 
 ESCAPES: Final = _table(*CLIENT, ("kind", STRING), ("to_client_id", STRING), ("n", LONG), ("at_ms", LONG), ("date", STRING))
-"""Signs that a client tries to get round its quota: `reconnects` (n connections right after waits) or `rotates` (to another client-id)."""
+"""Signs that a client avoids its quota: `reconnects` (n new connections soon after waits) or `rotates` (use of another client-id)."""

@@ -1,4 +1,4 @@
-"""Late data of closed days: published rows never change; rows to be added are kept beside them."""
+"""Late data of closed days. Published rows never change; adjustment rows are stored beside them."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -26,15 +26,17 @@ _NOTHING: Final = (0, 0, 0, 0)
 
 
 def batch_of(late: Sequence[Input]) -> str:
-    """Return a name for some file sets that is the same whenever they come together."""
+    """Return a name for a set of file sets; the same set always has the same name."""
     return hashlib.sha256("".join(sorted(item.sha256 for item in late)).encode()).hexdigest()[:16]
 
 
 def adjustments_of(usage: DataFrame, batch: str, coverage: DataFrame) -> DataFrame:
-    """Add up late usage by day, client and API class; takes rows of USAGE_SILVER without a problem, returns ADJUSTMENTS.
+    """Return ADJUSTMENTS: sums of late usage by day, client and API class.
 
     Args:
-        coverage: (date, hour, coverage_percent): of the days with what came late, `hour` null.
+        usage: rows of USAGE_SILVER without a problem.
+        batch: name of the batch.
+        coverage: (date, hour, coverage_percent) of the days, including the late data; `hour` is null.
     """
     start = start_of("day", F.col("second_ms")).alias("start")
     rows = usage.groupBy("date", start, *CLIENT_KEY).agg(*(F.sum(name).alias(name) for name in USAGE_COUNTS))
@@ -50,9 +52,9 @@ def add_adjustments(
     result: RollupResult,
     tell: Callable[[str], None],
 ) -> None:
-    """Publish what late file sets add to closed days, and enter it into the ledger.
+    """Publish the adjustments for late file sets of closed days, and enter them into the ledger.
 
-    What a run that ended in between had put in place is taken back first: other file sets may have come since, under another name.
+    A batch that an interrupted run published is removed first, since later file sets change the name of the batch.
 
     Raises:
         BadInputError, IncompleteError: as for any other file set.
@@ -88,7 +90,7 @@ def add_adjustments(
 
 
 def _coverage(plan: Plan, ledger: Ledger, silver: Silver) -> dict[str, Coverage]:
-    """Of closed days, with what came; of those that an earlier version closed nothing is known to add it to."""
+    """Return the coverage of closed days with late data. Days that an earlier version closed have no numbers, and are left out."""
     late: dict[str, list[Input]] = {}
     for item in plan.late:
         late.setdefault(item.hour[0], []).append(item)
@@ -102,7 +104,7 @@ def _coverage(plan: Plan, ledger: Ledger, silver: Silver) -> dict[str, Coverage]
 
 
 def _found(plan: Plan, ledger: Ledger) -> dict[str, dict[str, int]]:
-    """By closed day and hour: decisions that were lost before file sets and are not now; below 0 where a late one is behind a gap."""
+    """Return, by closed day and hour, the number of lost decisions that are present now; negative when a late file set follows a gap."""
     found: dict[str, dict[str, int]] = {}
     days = {item.hour[0] for item in plan.late}
     for key in {*ledger.lost, *(hour_key(item.hour) for item in plan.late)}:

@@ -1,4 +1,4 @@
-"""From usage to money: exact line items, their sums by tenant, and the columns of FOCUS. No session, path, action or UDF."""
+"""Converts usage to charges: exact line items, sums by tenant, and the columns of FOCUS. No session, path, action or UDF."""
 
 from decimal import Decimal
 from typing import Final
@@ -14,12 +14,13 @@ _LINE: Final = ["date", "start", "tenant", "principal", "client_id"]
 
 
 def charges_of(usage: DataFrame, prices: DataFrame, currency: str, correction: Column) -> DataFrame:
-    """Price daily usage; returns CHARGES: one row per day, client and thing that has a price and was used.
+    """Return CHARGES: one row per day, client and SKU that has a price and was used.
 
     Args:
         usage: (date, start, tenant, principal, client_id) and the sums of USAGE, by any further key.
         prices: (sku, since, tenant, price).
-        correction: null for a charge; which late files it is from for an adjustment to a closed day.
+        currency: code of the currency.
+        correction: null for a charge; for an adjustment of a closed day, the batch of late file sets.
     """
     daily = usage.groupBy(*_LINE).agg(*(F.sum(name).alias(name) for name in USAGE_COUNTS))
     things = [
@@ -48,7 +49,7 @@ def charges_of(usage: DataFrame, prices: DataFrame, currency: str, correction: C
 
 
 def _amount() -> Column:
-    """Units times price by size, rounded half up at six places once: Spark rounds a quotient of decimals, so whole numbers are divided."""
+    """Units times price by size, rounded half up at six places. Whole numbers are divided, since Spark rounds quotients of decimals."""
     millionths = (F.col("price").cast("decimal(12,6)") * 1_000_000).cast("decimal(12,0)")
     size = F.col("size").cast("decimal(14,0)")
     product = F.col("units").cast("decimal(20,0)") * millionths
@@ -58,10 +59,11 @@ def _amount() -> Column:
 
 
 def chargeback_of(charges: DataFrame, inputs: DataFrame) -> DataFrame:
-    """Add line items up by tenant and day; returns CHARGEBACK.
+    """Return CHARGEBACK: the sums of line items by tenant and day.
 
     Args:
-        inputs: (date, coverage_percent, inputs): how whole a day is, and the hash over the manifests that it was made from.
+        charges: rows of CHARGES.
+        inputs: (date, coverage_percent, inputs): the day's coverage, and the hash over its manifests.
     """
     of = F.broadcast(inputs.select(F.col("date").alias("of_date"), "coverage_percent", "inputs"))
     sums = charges.groupBy("date", "start", "tenant", "sku", "unit", "currency", "correction").agg(
@@ -71,7 +73,7 @@ def chargeback_of(charges: DataFrame, inputs: DataFrame) -> DataFrame:
 
 
 def focus_of(charges: DataFrame) -> DataFrame:
-    """Return line items in the columns of FOCUS; an adjustment has the charge class Correction."""
+    """Return line items in the columns of FOCUS. An adjustment has the charge class Correction."""
     month = F.date_trunc("month", "start")
     says = F.create_map(*(F.lit(text) for sku in SKUS for text in (sku.name, sku.says)))
     fixed = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard", "ServiceCategory": "Integration"}

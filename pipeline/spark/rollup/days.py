@@ -1,4 +1,4 @@
-"""Small frames of what the driver knows: coverage by hour and day, what a day was made from, prices, tenants."""
+"""Small frames of values that the driver has: coverage by hour and day, hashes of inputs, prices, tenants."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,23 +20,23 @@ _TENANTS: Final = pa.schema({"position": pa.int32(), "user": _TEXT, "client_id":
 
 
 def known_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
-    """Return rows that the driver has, as a part of the plan: no Python worker runs for them, and what has none falls out of it."""
+    """Return the driver's rows as part of the query plan. No Python worker runs for them, and Spark can optimise empty frames away."""
     return spark.createDataFrame(pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema))
 
 
 def coverage_frame(spark: SparkSession, hours: Mapping[Hour, Coverage]) -> DataFrame:
-    """Coverage of each hour, and of each day with a null hour."""
+    """Return the coverage of each hour, and of each day with a null hour."""
     rows = [(date, hour, coverage.percent) for (date, hour), coverage in hours.items()]
     return known_frame(spark, rows, _COVERAGE).unionByName(days_frame(spark, coverage_by_day(hours)))
 
 
 def days_frame(spark: SparkSession, days: Mapping[str, Coverage]) -> DataFrame:
-    """Coverage of days alone, as `coverage_frame` has it."""
+    """Return the coverage of days only, in the form of `coverage_frame`."""
     return known_frame(spark, ((date, None, coverage.percent) for date, coverage in days.items()), _COVERAGE)
 
 
 def day_frame(spark: SparkSession, inputs: Iterable[Input], days: Mapping[str, Coverage]) -> DataFrame:
-    """(date, coverage_percent, inputs) of each day; `inputs` is one hash over those of all its manifests."""
+    """Return (date, coverage_percent, inputs) of each day; `inputs` is one hash over all its manifests' hashes."""
     hashes: dict[str, list[str]] = {}
     for item in inputs:
         hashes.setdefault(item.hour[0], []).append(item.sha256)
@@ -48,10 +48,10 @@ def day_frame(spark: SparkSession, inputs: Iterable[Input], days: Mapping[str, C
 
 
 def price_frame(spark: SparkSession, prices: Prices) -> DataFrame:
-    """(sku, since, tenant, price) of every price."""
+    """Return (sku, since, tenant, price) of every price."""
     return known_frame(spark, ((price.sku, price.since, price.tenant, price.price) for price in prices.prices), _PRICES)
 
 
 def tenant_frame(spark: SparkSession, lines: Iterable[TenantLine]) -> DataFrame:
-    """(position, user, client_id, tenant) of every line of the tenants file."""
+    """Return (position, user, client_id, tenant) of every line of the tenants file."""
     return known_frame(spark, ((line.position, line.user, line.client_id, line.tenant) for line in lines), _TENANTS)

@@ -1,4 +1,4 @@
-"""Silver to gold: decisions by group. No session, no path, no action, no UDF."""
+"""Silver to gold: decisions by group. No session, path, action or UDF."""
 
 from typing import Final
 
@@ -19,10 +19,10 @@ _COUNTS: Final = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_
 
 
 def decisions_by_second(silver: DataFrame) -> DataFrame:
-    """Add up samples to seconds, over runs; takes rows of DECISIONS_SILVER without a problem.
+    """Return sums of samples by second and group, over runs; takes rows of DECISIONS_SILVER without a problem.
 
-    The list of events is not opened. A sample that goes on into the next seconds gives them their share of the units, by time; decisions
-    and waits count in the second in which it begins. `waited_n` of the throttled ones had to wait, the others would have.
+    Lists of events are not read. A sample that extends over several seconds distributes its units by time. Its decisions and throttles
+    count in the second in which it begins. `waited_n` is the number of throttles that delayed a client.
     """
     limited = (F.col("bound") < UNLIMITED) & ~((F.col("quota_type") == "Connection") & (F.col("bound") >= INT32_MAX))
     return (
@@ -40,7 +40,7 @@ def decisions_by_second(silver: DataFrame) -> DataFrame:
 
 
 def _parts() -> Column:
-    """The seconds that a sample lies in, with the units of each; whole numbers that add up to its sum. With windows of 1 s they are two."""
+    """Return the seconds of a sample with the units of each: whole numbers with the sample's sum. Windows of 1 s give two seconds."""
     begin, end = F.col("begin_ms"), F.greatest("begin_ms", "end_ms")
     first = F.floor(begin / _SECOND_MS) * _SECOND_MS
     one = F.struct(first.alias("second_ms"), F.col("sum").alias("units"), F.lit(True).alias("is_first"))
@@ -56,9 +56,9 @@ def _parts() -> Column:
 
 
 def _waited() -> tuple[Column, Column]:
-    """How many throttles of a sample delayed a client, and their sum: in `observe`, and for who is excused, nothing is applied.
+    """Return the number of throttles of a sample that delayed a client, and their sum in ms.
 
-    At level `sample`, which lists no waits, it is all of them or none.
+    Nothing is applied in `observe`, and to excused connections. At level `sample`, which has no lists, either all throttles count or none.
     """
     pairs = F.filter(F.arrays_zip("thr_ms", "applied_ms"), lambda wait: (wait.thr_ms > 0) & (wait.applied_ms > 0))
     total = F.aggregate(pairs, F.lit(0).cast("long"), lambda sum_ms, wait: sum_ms + wait.thr_ms)
@@ -75,12 +75,13 @@ def _in_first(name: str) -> Column:
 
 
 def decisions_per(level: str, seconds: DataFrame, waits: DataFrame, coverage: DataFrame) -> DataFrame:
-    """Add up seconds to minutes, hours or days; returns DECISIONS, one row per start and group.
+    """Return DECISIONS: sums of seconds by minute, hour or day, one row per start and group.
 
     Args:
-        seconds: what `decisions_by_second` returns.
-        waits: what `waits_of` returns.
-        coverage: (date, hour, coverage_percent); of a whole day where `hour` is null.
+        level: minute, hour or day.
+        seconds: the result of `decisions_by_second`.
+        waits: the result of `waits_of`.
+        coverage: (date, hour, coverage_percent); `hour` is null for a whole day.
     """
     key: list[str | Column] = ["date", hour_of(level).alias("hour"), "start", *GROUP_KEY]
     rate = rate_of(F.col("units"))
@@ -124,7 +125,7 @@ def decisions_per(level: str, seconds: DataFrame, waits: DataFrame, coverage: Da
 
 
 def rate_of(units: Column) -> Column:
-    """Return units of one second as a rate: percent for request time, which is metered in nanoseconds."""
+    """Return the units of one second as a rate. Request time is metered in nanoseconds and becomes percent."""
     return F.when(F.col("quota_type") == "Request", units * F.lit(PERCENT_PER_NANOSECOND)).otherwise(units.cast("double"))
 
 
@@ -133,7 +134,7 @@ def _percentiles(value: Column) -> Column:
 
 
 def waits_of(silver: DataFrame) -> DataFrame:
-    """Return one row per decision that has a wait above 0: when, how long, and whether it was applied."""
+    """Return one row per decision with a throttle time above 0: its time, the throttle time, and whether it was applied."""
     listed = silver.where("throttled_n > 0").select(
         "date", "hour", *GROUP_KEY, "sample_start_ms", "dt_ms", F.explode(F.arrays_zip("thr_pos", "thr_ms", "applied_ms")).alias("wait")
     )
@@ -148,16 +149,16 @@ def waits_of(silver: DataFrame) -> DataFrame:
 
 
 def histogram_of(waits: DataFrame) -> DataFrame:
-    """Count waits by length, those that no client served apart; returns HISTOGRAM."""
+    """Return HISTOGRAM: the number of waits by length, and separately of throttles that were not applied."""
     bucket = F.pow(F.lit(2.0), F.ceil(F.log2("wait_ms"))).cast("long")
     return waits.groupBy("date", "hour", *GROUP_KEY, "applied", bucket.alias("bucket_ms")).agg(F.count("*").alias("n")).to(HISTOGRAM)
 
 
 def throttle_windows_of(waits: DataFrame) -> DataFrame:
-    """Join waits of a group that overlap or touch; returns STRETCHES, filed under the hour in which each begins.
+    """Return STRETCHES: overlapping or adjacent waits of a group as one throttle window, in the hour in which it begins.
 
-    Waits that were decided and not applied make stretches of their own.
-    A wait that reaches into the next hour continues there as a throttle window of its own: an hour is built from its own files alone.
+    Throttles that were decided and not applied form separate windows. A wait that extends into the next hour forms another window there,
+    since an hour is built from its own files only.
     """
     key = ["date", "hour", *GROUP_KEY, "applied"]
     in_order = Window.partitionBy(*key).orderBy("at_ms", "wait_ms")
@@ -192,7 +193,7 @@ def _edge(at_ms: Column, step: int) -> Column:
 
 
 def series_of(seconds: DataFrame) -> DataFrame:
-    """Return SERIES of the groups that waited longest in each hour; those that never waited follow by use of their bound."""
+    """Return SERIES of the groups that waited longest in each hour. Groups without waits follow, by utilisation of their bound."""
     ranked = seconds.groupBy("date", "hour", *GROUP_KEY).agg(F.sum("throttle_ms_sum").alias("waited"), F.max("utilisation").alias("used"))
     place = F.row_number().over(Window.partitionBy("date", "hour").orderBy(F.desc("waited"), F.desc_nulls_last("used"), *GROUP_KEY))
     chosen = ranked.withColumn("place", place).where(F.col("place") <= GROUPS_IN_SERIES)

@@ -1,6 +1,7 @@
-"""Signs, not proof, of clients that avoid a quota: by new connections, or under another client-id.
+"""Signs, not proof, of clients that avoid a quota with new connections or with another client-id.
 
-A wait belongs to a connection and a quota to a name; a client that drops either begins without the wait, or with a fresh budget.
+A mute applies to a connection, and a quota to a name. A client that replaces its connection has no wait, and one that replaces its
+client-id has a new quota.
 """
 
 from typing import Final
@@ -11,15 +12,15 @@ from pyspark.sql import functions as F
 from pipeline.spark.schemas import CLIENT, ESCAPES
 
 SOON_MS: Final = 15_000
-"""So soon after a wait a new connection is counted against the rest of the time."""
+"""A new connection within this time after a wait counts as soon after it."""
 OPENED_MIN: Final = 5
 TIMES_MORE: Final = 3
 GONE_MS: Final = 60_000
-"""So long after a throttled client-id falls silent another one of the same user is taken for its successor."""
+"""Longest time from a throttled client-id's last activity to the first activity of a client-id that counts as its successor."""
 SILENT_MS: Final = GONE_MS // 6
-"""So long the two may overlap."""
+"""Longest overlap of a client-id and its successor."""
 BEFORE_MAX: Final = 16
-"""So many that fell silent last are looked at for each client-id that begins."""
+"""Number of client-ids, latest activity first, that are candidates for each new client-id."""
 ANONYMOUS: Final = "User:ANONYMOUS"
 
 _USER: Final = ("date", "principal")
@@ -27,9 +28,9 @@ _CLIENT: Final = [name for name, _ in CLIENT]
 
 
 def escapes_of(seconds: DataFrame) -> DataFrame:
-    """Return ESCAPES, of days; takes what `usage_by_second` returns. Who is only observed has nothing to get round.
+    """Return ESCAPES by day; takes the result of `usage_by_second`. Throttles that were not applied do not count.
 
-    Successors are looked for in the whole day: in an hour by itself every client-id would be new.
+    Successors are searched within the whole day, since within one hour every client-id would look new.
     """
     clients = seconds.groupBy("date", "hour", *_CLIENT, "second_ms").agg(
         F.sum("waited_requests").alias("throttled"), F.sum("connections_opened").alias("opened")
@@ -38,9 +39,9 @@ def escapes_of(seconds: DataFrame) -> DataFrame:
 
 
 def reconnects_of(clients: DataFrame) -> DataFrame:
-    """Who opens connections right after waits, several times as often as at other times, hour by hour.
+    """Return clients that open connections soon after waits several times as often as at other times, by hour.
 
-    Of who hardly ever did not wait, the connections of the beginning are not taken for a habit.
+    The time without waits counts as at least SOON_MS, so that the first connections of a client that waits nearly always are no sign.
     """
     before = Window.partitionBy("date", "hour", *_CLIENT).orderBy("second_ms").rowsBetween(Window.unboundedPreceding, -1)
     last_wait_ms = F.last(F.when(F.col("throttled") > 0, F.col("second_ms")), ignorenulls=True).over(before)
@@ -63,7 +64,7 @@ def reconnects_of(clients: DataFrame) -> DataFrame:
 
 
 def rotations_of(clients: DataFrame) -> DataFrame:
-    """Whose throttled client-id falls silent while a new one of the same user begins; anonymous users only where names are alike."""
+    """Return throttled client-ids that fall silent when a new one of the same user begins. Anonymous users need similar client-ids."""
     lives = clients.groupBy("date", *_CLIENT).agg(
         F.min("second_ms").alias("first_ms"),
         F.max("second_ms").alias("last_ms"),
@@ -78,13 +79,12 @@ def rotations_of(clients: DataFrame) -> DataFrame:
 
 
 def succession_of(lives: DataFrame) -> DataFrame:
-    """Pair each client-id that begins with the `BEFORE_MAX` throttled ones of its principal that fell silent last before it.
+    """Pair each new client-id with the last `BEFORE_MAX` throttled client-ids of its principal that fell silent before it began.
 
-    They are found by their place in the order of time and not by comparing all with all: thousands of client-ids of one principal
-    give so many rows for each of them, and no more.
+    Pairs are found by rank in the order of time. A comparison of all pairs would be quadratic for a principal with thousands of client-ids.
 
     Args:
-        lives: one row per day and client: first_ms, last_ms, and wait_ms, the last second in which it was throttled, or null.
+        lives: one row per day and client: first_ms, last_ms, and wait_ms, the last second with a throttle, or null.
     """
     silent_ms = F.greatest("wait_ms", F.col("last_ms") - SILENT_MS)
     throttled = lives.where(F.col("last_ms") - SILENT_MS <= F.col("wait_ms") + GONE_MS).withColumn("silent_ms", silent_ms)

@@ -1,4 +1,4 @@
-"""Names that FOCUS, the FinOps billing format, gives to columns. Source: FOCUS 1.0, its column list."""
+"""Column names of FOCUS, the FinOps billing format. Source: FOCUS 1.0, column list."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The silver rows of some file sets, kept while a run needs them, and checked against the manifests."""
+"""The silver rows of some file sets, cached during a run, and checked against the manifests."""
 
 import re
 from collections.abc import Sequence
@@ -24,18 +24,18 @@ _FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 
 
 class Silver:
-    """USAGE_SILVER and DECISIONS_SILVER of some file sets, whose columns are compared with the declared ones first.
+    """USAGE_SILVER and DECISIONS_SILVER of some file sets, after a comparison of the files' columns with the declared schema.
 
-    Files on another file system are compared by their sums alone, by `check`.
+    For files on another file system, only `check` compares the sums.
 
     Attributes:
-        usage_problems: rows set aside, by file set.
-        decision_problems: rows set aside.
-        decisions_aside: the decisions in them, by file set.
+        usage_problems: number of quarantined usage rows, by file set.
+        decision_problems: number of quarantined decision rows.
+        decisions_aside: number of decisions in quarantined rows, by file set.
 
     Raises:
         BadInputError: a file is not Parquet of the declared schema.
-        IncompleteError: a file is not there.
+        IncompleteError: a file is missing.
     """
 
     def __init__(self, spark: SparkSession, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
@@ -55,7 +55,7 @@ class Silver:
         return read_raw(self._spark, self._place, self._inputs, table)
 
     def check(self) -> None:
-        """Compare all sums with the manifests: usage first, then decisions, which are more.
+        """Compare all sums with the manifests: first usage, then the larger decisions.
 
         Raises:
             BadInputError: a file cannot be read.
@@ -73,13 +73,13 @@ class Silver:
             raise BadInputError(_unreadable(error, self._place)) from error
 
     def release(self) -> None:
-        """Let go of what was kept."""
+        """Release the cached rows."""
         self.usage.unpersist()
         self.decisions.unpersist()
 
 
 def _unreadable(error: BaseException, place: str) -> str:
-    """Name the file, where Spark does."""
+    """Return a message that names the file, when Spark's error does."""
     named = _FILE.search(str(error))
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     which = f"{named[1]}: not a readable Parquet file" if named else f"{place}: a file cannot be read ({first[:200]})"

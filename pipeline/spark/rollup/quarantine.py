@@ -1,4 +1,4 @@
-"""Rows that cannot be counted, kept unchanged with the reason."""
+"""Rows that cannot be counted, stored unchanged with the reason."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

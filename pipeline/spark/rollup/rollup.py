@@ -1,4 +1,4 @@
-"""The roll-up from end to end: read what changed, check the sums, build the tables, publish them."""
+"""The roll-up: reads changed file sets, checks their sums, builds the tables, publishes them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -33,18 +33,18 @@ HOURLY: Final = (
     *(f"{kind}_{level}" for kind in ("usage", "decisions") for level in ("minute", "hour")),
     *("throttle_histogram", "throttle_stretches", "rate_series", "quarantine"),
 )
-"""All tables of open days. Those of one run are of one mind: what it does not build again it takes away."""
+"""All tables of open days. Every run publishes all of them for its hours and days: a table that it does not build loses their rows."""
 _HOUR: Final = pa.schema({"date": pa.string(), "hour": pa.string()})
 
 Tell = Callable[[str], None]
 
 
 def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _line: None) -> RollupResult:
-    """Bring the tables up to date; nothing is built when no file came.
+    """Update the tables; nothing is built when there are no new files.
 
     Raises:
-        BadInputError: a file is not what it should be.
-        IncompleteError: what files hold does not add up to what their manifests say; then nothing is published.
+        BadInputError: a file is invalid.
+        IncompleteError: the content of files differs from the sums in their manifests. Nothing is published.
     """
     ledger, plan = plan_of_source(spark, settings)
     result = RollupResult(len(plan.hours), len(plan.days), len(plan.late), broken=plan.broken)
@@ -63,7 +63,7 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
 
 
 def plan_of_source(spark: SparkSession, settings: RollupSettings) -> tuple[Ledger, Plan]:
-    """Find what is to be done, wherever the files are.
+    """Plan the roll-up of a local or remote directory.
 
     Raises:
         BadInputError, IncompleteError: the input or the output directory cannot be used.
@@ -87,7 +87,7 @@ def _proxy_of(path: str) -> str:
 
 
 def place_of(settings: RollupSettings) -> str:
-    """Return the metering directory as Spark takes it."""
+    """Return the metering directory as a path or URL for Spark."""
     source = settings.source
     return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
 
@@ -146,14 +146,14 @@ def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: Da
 
 
 class _Tables:
-    """Tables of one run in the staging directory of `out`; `rows` says how many each has."""
+    """Tables of one run in the staging directory of `out`; `rows` has the number of rows of each."""
 
     def __init__(self, spark: SparkSession, out: Path, plan: Plan, tell: Tell) -> None:
         self._spark, self._out, self._plan, self._tell = spark, out, plan, tell
         self.rows: dict[str, int] = {}
 
     def put(self, table: str, frame: DataFrame) -> None:
-        """Write the partitions of the plan, one file for each, sorted: the same input gives the same rows in the same order."""
+        """Write the partitions of the plan, one sorted file for each. The same input gives the same rows in the same order."""
         self._tell(f"building {table}")
         is_daily = table in DAILY
         names = ["date"] if is_daily else ["date", "hour"]
@@ -164,14 +164,14 @@ class _Tables:
         self.rows[table] = write_rows(by_partition, self._out, Path(STAGING, table), *names, compression="zstd")
 
     def _of_the_plan(self, frame: DataFrame) -> DataFrame:
-        """Leave out hours that were read for their day only; days are never read for anything else."""
+        """Drop hours that are in the input only for the tables of their day."""
         if {item.hour for item in self._plan.inputs} <= set(self._plan.hours):
             return frame
         wanted = known_frame(self._spark, self._plan.hours, _HOUR)
         return frame.join(wanted.hint("broadcast"), _HOUR.names, "left_semi")
 
     def publish(self) -> None:
-        """Put what was written in place of what is there; a table that was not asked for this time loses these hours and days."""
+        """Replace the published hours and days by the staged ones. A table that this run did not build loses these hours and days."""
         for table, is_daily in ((table, table in DAILY) for table in (*DAILY, *HOURLY)):
             if is_daily:
                 publish_days(self._out, table, self._plan.days)

@@ -1,4 +1,4 @@
-"""Raw to silver: names instead of numbers, and the reason for each row that cannot be counted. No session, no path, no action, no UDF."""
+"""Raw to silver: names in place of numbers, and the problem of each row that cannot be counted. No session, path, action or UDF."""
 
 from functools import reduce
 from typing import Final
@@ -11,19 +11,20 @@ from pipeline.rollup.tenants import UNASSIGNED
 from pipeline.spark.schemas import DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
 
 LATE_MS: Final = 60_000
-"""How far outside the hour of its file a row may be: rotation and the flush of the last second are not one moment."""
+"""Longest time of a row outside of the hour of its file. Rotation and the flush of the last second are separate steps."""
 
 
 def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:
-    """Give `usage` the names of its clients; returns USAGE_SILVER.
+    """Return USAGE_SILVER: rows of `usage` with the names of their clients.
 
     Args:
+        usage: rows of the table `usage`.
         clients: rows of dim_client.
         tenants: lines of the tenants file (position, user, client_id, tenant).
     """
     named = _named_clients(clients, tenants)
     begin = hour_ms()
-    # files of an earlier version do not say which clients were only observed: there every client waited
+    # files of an earlier version do not separate observed clients: every throttle counts as applied
     waited = {"waited_requests": F.coalesce("waited_requests", "throttled_requests"), "waited_ms": F.coalesce("waited_ms", "throttle_ms")}
     joined = (
         usage.withColumns(waited)
@@ -59,9 +60,9 @@ def _named_clients(clients: DataFrame, tenants: DataFrame) -> DataFrame:
 
 
 def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:
-    """Give `samples`, and the controller mutations among `events`, the names of their groups; returns DECISIONS_SILVER.
+    """Return DECISIONS_SILVER: rows of `samples`, and controller mutations of `events`, with the names of their groups.
 
-    A group that is named by the user or the client-id alone belongs to the tenant of all clients of that name, if they have one in common.
+    A group that is named by a user or a client-id alone belongs to the tenant of all clients with that name, if they have the same tenant.
     """
     key = ["run_id", "proxy_id", "group_ref"]
     names = ["quota_type", "scope", "listener", "tag_user", "tag_client_id", "tag_ip", "tags", "num_samples"]
@@ -94,13 +95,13 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
 
 
 def _own(samples: DataFrame) -> DataFrame:
-    """Without usage that another process recorded, whose own files tell of it."""
+    """Return the samples without usage that another process recorded, since that process's files contain it."""
     own = {total: F.col(total) - F.coalesce(elsewhere, F.lit(0)) for total, elsewhere in (("n", "remote_n"), ("sum", "remote_sum"))}
     return samples.withColumns(own)
 
 
 def _mutations(events: DataFrame) -> DataFrame:
-    """Controller mutations as rows of one decision: a token bucket has no samples. What it refused uses nothing."""
+    """Return controller mutations as rows of one decision each; a token bucket has no samples. A refused request has no units."""
     one = F.lit(1)
     throttled = F.when(F.col("throttle_ms") > 0, one).otherwise(0)
     return events.where(F.col("kind").isin(*OF_BUCKETS)).select(
@@ -129,7 +130,7 @@ def _mutations(events: DataFrame) -> DataFrame:
 
 
 def _with_tenant(frame: DataFrame, user: Column, client_id: Column, tenants: DataFrame, key: list[str]) -> DataFrame:
-    """Add `tenant`: that of the first line of the tenants file that fits both names. A missing name is an empty one."""
+    """Add `tenant`: that of the first line of the tenants file that matches both names. A missing name counts as empty."""
     lines = F.broadcast(tenants.select("position", F.col("user").alias("user_is"), F.col("client_id").alias("client_is"), "tenant"))
     one = frame.select(*key, F.coalesce(user, F.lit("")).alias("user"), F.coalesce(client_id, F.lit("")).alias("client"))
     fitting = one.join(lines, F.expr("user rlike user_is and client rlike client_is"))
@@ -138,9 +139,9 @@ def _with_tenant(frame: DataFrame, user: Column, client_id: Column, tenants: Dat
 
 
 def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
-    """Take the tenant that all clients of a group's user, or of its client-id, have in common.
+    """Use the tenant that all clients of a group's user, or of its client-id, have in common.
 
-    Its own name counts where they have none: half a name may match a line that is meant for other clients, such as the last one.
+    When they have none, the group's own name decides. Alone it could match a line for other clients, such as the last one.
     """
     found = groups
     for of, name, other in (("user", "principal", "tag_client_id"), ("tag_client_id", "client_id", "user")):
@@ -155,12 +156,12 @@ def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
 
 
 def hour_ms() -> Column:
-    """Return when the hour of the row's file begins."""
+    """Return the start of the hour of the row's file."""
     return F.unix_millis(F.try_to_timestamp(F.concat_ws(" ", "date", "hour"), F.lit("yyyy-MM-dd HH")))
 
 
 def in_hour(at_ms: Column, begin_ms: Column, unit_ms: int = 1) -> Column:
-    """Return a time within the hour of the file: what it says of the last moments before, or after, is a part of that hour."""
+    """Return a time, limited to the hour of the file. Moments just before or after the hour count as part of it."""
     return F.greatest(begin_ms, F.least(begin_ms + HOUR_MS - unit_ms, at_ms))
 
 

@@ -1,4 +1,4 @@
-"""Compares the sums of silver rows by file set with the manifests; the run fails where they differ."""
+"""Compares sums of silver rows by file set with the manifests. The run fails when they differ."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -15,19 +15,19 @@ _DECISIONS: Final = ("n", "sum", "throttled_n", "throttle_ms_sum")
 
 
 def usage_sums(silver: DataFrame) -> DataFrame:
-    """Add up USAGE_SILVER by file set, rows set aside included, and count those."""
+    """Return the sums of USAGE_SILVER by file set, including quarantined rows, and the number of those."""
     return silver.groupBy("stem").agg(*(F.sum(name).alias(name) for name in _USAGE), F.count("problem").alias("problems"))
 
 
 def decision_sums(silver: DataFrame) -> DataFrame:
-    """Add up DECISIONS_SILVER by file set and quota type, rows set aside included, and count those and their decisions."""
+    """Return the sums of DECISIONS_SILVER by file set and quota type, and the numbers of quarantined rows and decisions."""
     aside = F.sum(F.when(F.col("problem").isNotNull(), F.col("n"))).alias("aside")
     sums = [F.sum(name).alias(name) for name in _DECISIONS]
     return silver.groupBy("stem", "quota_type").agg(*sums, F.count("problem").alias("problems"), aside)
 
 
 def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
-    """Compare usage with the manifests; return how many rows of each file set are set aside.
+    """Compare usage with the manifests; return the number of quarantined rows of each file set.
 
     Raises:
         IncompleteError: a sum differs.
@@ -42,7 +42,7 @@ def check_usage(inputs: Iterable[Input], sums: Iterable[Row]) -> dict[str, int]:
 
 
 def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, dict[str, int]]:
-    """Compare decisions with the manifests; return how many rows are set aside, and how many decisions by file set.
+    """Compare decisions with the manifests; return the number of quarantined rows, and of quarantined decisions by file set.
 
     Raises:
         IncompleteError: a sum differs.
@@ -55,7 +55,7 @@ def check_decisions(inputs: Iterable[Input], sums: Iterable[Row]) -> tuple[int, 
         aside[row["stem"]] = aside.get(row["stem"], 0) + (row["aside"] or 0)
     for item in inputs:
         read, declared = found.get(item.manifest.file_set, {}), dict(item.manifest.counts)
-        if None in read:  # rows of an unknown group: no type, so only all types together can be compared
+        if None in read:  # rows of an unknown group have no quota type, so only the sums over all types are compared
             read, declared = {None: _total(read.values())}, {"all": _total(declared.values())}
             read = {"all": read[None]}
         for quota_type in sorted(set(declared) | {name for name in read if name is not None}):

@@ -1,4 +1,4 @@
-"""Silver to gold: usage by client. No session, no path, no action, no UDF."""
+"""Silver to gold: usage by client. No session, path, action or UDF."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ CLIENT_KEY: Final = [*(name for name, _ in CLIENT), "api_class"]
 
 
 def usage_by_second(silver: DataFrame) -> DataFrame:
-    """Add up, over proxies, nodes and listeners, what each client did in each second; takes rows of USAGE_SILVER without a problem."""
+    """Return the sums of each client's usage by second, over proxies, nodes and listeners; takes USAGE_SILVER without problems."""
     bytes_ = F.sum(F.col("produce_bytes") + F.col("fetch_bytes"))
     return silver.groupBy("date", "hour", *CLIENT_KEY, "second_ms").agg(
         *(F.sum(name).alias(name) for name in USAGE_COUNTS),
@@ -22,11 +22,12 @@ def usage_by_second(silver: DataFrame) -> DataFrame:
 
 
 def usage_per(level: str, seconds: DataFrame, coverage: DataFrame) -> DataFrame:
-    """Add up seconds to minutes, hours or days; returns USAGE, one row per start, tenant, principal, client-id and API class.
+    """Return USAGE: sums of seconds by minute, hour or day, one row per start, tenant, principal, client-id and API class.
 
     Args:
-        seconds: what `usage_by_second` returns.
-        coverage: (date, hour, coverage_percent); of a whole day where `hour` is null.
+        level: minute, hour or day.
+        seconds: the result of `usage_by_second`.
+        coverage: (date, hour, coverage_percent); `hour` is null for a whole day.
     """
     percentiles = F.percentile("bytes", F.array(*(F.lit(share) for share in (0.5, 0.95, 0.99))))
     rows = (
@@ -45,17 +46,17 @@ def usage_per(level: str, seconds: DataFrame, coverage: DataFrame) -> DataFrame:
 
 
 def start_of(level: str, milliseconds: Column) -> Column:
-    """Return the beginning of the minute, hour or day that a time is in."""
+    """Return the start of the minute, hour or day of a time in ms."""
     return F.date_trunc(level, F.timestamp_millis(milliseconds))
 
 
 def hour_of(level: str) -> Column:
-    """Return the hour that a row is filed under; days are filed under none."""
+    """Return the hour that a row is stored under; null for days."""
     return F.lit(None).cast("string") if level == "day" else F.col("hour")
 
 
 def with_coverage(rows: DataFrame, coverage: DataFrame) -> DataFrame:
-    """Say on every row how much of what happened in its hour or day is in the data."""
+    """Add the coverage of its hour or day to every row."""
     of = F.broadcast(coverage.select(F.col("date").alias("of_date"), F.col("hour").alias("of_hour"), "coverage_percent"))
     return rows.join(of, (F.col("date") == F.col("of_date")) & F.col("hour").eqNullSafe(F.col("of_hour")), "left").drop(
         "of_date", "of_hour"
