@@ -1,6 +1,6 @@
-"""Packed samples added up by sensor and time window: first each file by itself, in Arrow, then what is left of it in Spark.
+"""Sums packed samples by sensor and time window: first within each file in Arrow, then over files in Spark.
 
-A file of five minutes holds each sensor in few stretches, so hardly anything of it goes through the shuffle.
+A file of five minutes has few rows per sensor and window after the first step, so the shuffle is small.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ _COLUMNS: Final = ["group_ref", "sample_start_ms", "max_observed", "bound", *SUM
 
 
 class Source(NamedTuple):
-    """A file of samples: its path, run_id and proxy_id, which are the same in all of its rows."""
+    """A file of samples: its path, run_id and proxy_id, which are constant in the file."""
 
     path: str
     run_id: str
@@ -32,9 +32,9 @@ class Source(NamedTuple):
 
 
 def sums_of(spark: Any, sources: Sequence[Source], window_ms: int) -> Any:
-    """Return a frame with one row for each sensor and window in which it recorded; a sample counts where it begins.
+    """Return a frame with one row for each sensor and window with records. A sample counts in the window in which it begins.
 
-    Columns: run_id, proxy_id, group_ref, start_ms, those of SUMS, and utilisation_max.
+    Columns: run_id, proxy_id, group_ref, start_ms, the columns SUMS, and utilisation_max.
     """
     from pyspark.sql import functions as F
 
@@ -60,10 +60,10 @@ def _summing(sources: Sequence[tuple[str, int]], window_ms: int) -> Callable[[It
 
 
 def file_sums(path: str, run: int, window_ms: int) -> pa.Table:
-    """Return rows of PARTIAL of one file: one as long as sensor and window stay the same; files are sorted by sensor and time."""
+    """Return rows of PARTIAL of one file: one row per run of equal sensor and window. Files are sorted by sensor and time."""
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         elsewhere = [name for name in _ELSEWHERE.values() if name in file.schema_arrow.names]
-        rows = file.read([*_COLUMNS, *elsewhere], use_threads=False)  # the other cores have files of their own
+        rows = file.read([*_COLUMNS, *elsewhere], use_threads=False)  # other cores read other files
     column = {name: rows.column(name).to_numpy() for name in _COLUMNS}
     for name in _ELSEWHERE if elsewhere else ():
         column[name] = column[name] - rows.column(_ELSEWHERE[name]).fill_null(0).to_numpy()
@@ -83,7 +83,7 @@ def file_sums(path: str, run: int, window_ms: int) -> pa.Table:
 
 
 def _begins(group: Ints, throttle_window: Ints) -> Ints:
-    """Where another sensor or window begins than in the row before."""
+    """Return the positions at which the sensor or the window differs from the row before."""
     differs = np.ones(len(group), np.bool_)
     differs[1:] = (group[1:] != group[:-1]) | (throttle_window[1:] != throttle_window[:-1])
     return np.flatnonzero(differs)

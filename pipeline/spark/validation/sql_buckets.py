@@ -1,8 +1,8 @@
-"""Controller mutations in SQL: the second opinion on token buckets, without any balance that the files tell.
+"""Recomputes token buckets of controller mutations in SQL, as a second check that does not use the recorded balances.
 
-A bucket that holds B at most, gets r each second and began full holds, at its n-th step, B less what its net inflow (r x time less all that
-was taken) has fallen from where it was highest: two running aggregates. Where a bound changes, another run of rows begins
-with the balance that was found, which has to be what the run before it left.
+Consider a bucket of capacity B and rate r that began full. Its net inflow is r x time less everything taken. Its balance at the n-th step
+is B less the distance of the net inflow from its highest earlier value, which two running aggregates give. Where the bound changes, a new
+range of rows begins with the recorded balance, which has to equal the balance that the range before it left.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from pipeline.validation.verdict import CrossCheck
 from quota.throttle import INT32_MAX
 
 SLACK: Final = "1e-12"
-"""By how much sums of doubles may differ, of all that came in and was taken; what is so near to an edge is left to the replay."""
+"""Allowed difference of double sums, relative to everything that was added and taken. Decisions within it are left to the replay."""
 
 STEPS: Final = """
 SELECT e.run_id, e.proxy_id, e.group_ref, e.seq, e.ts_ms, e.kind, e.value, e.bound, e.throttle_ms, e.before, e.since_ms,
@@ -65,10 +65,11 @@ FROM rounded
 
 
 def check_buckets_in_sql(spark: Any, events: Sequence[str], groups: Any) -> CrossCheck:
-    """Work out every wait of every token bucket.
+    """Recompute every wait of every token bucket.
 
     Args:
-        events: the files of `events`, of whole runs from their first decision on.
+        spark: the session.
+        events: paths of the files of `events`, of whole runs from their first decision on.
         groups: frame with the buckets: run_id, proxy_id, group_ref, num_samples, window_ms.
     """
     spark.read.parquet(*events).createOrReplaceTempView("sql_bucket_events")

@@ -1,8 +1,8 @@
-"""Every wait worked out in SQL: a second opinion that shares nothing with the replay but the files.
+"""Recomputes every throttle time in SQL, as a second check that shares only the files with the replay.
 
-A sweep line for each sensor over its whole run: each decision adds its value, and a sample that expires takes its sum away again and
-hands on the start of the next one. Sorted by time, expiries first, two running aggregates over everything before give the live sum and the
-oldest live start. Slower than the replay, since it shuffles and sorts; nothing is done file by file, so no warm-up can be wrong.
+Each sensor has a sweep line over its whole run. Each decision adds its value. A sample that expires subtracts its sum and passes on the
+start of the next sample. In order of time with expiries first, two running aggregates give the live sum and the oldest live start. This is
+slower than the replay, since it shuffles and sorts. It does not process files one by one, so it cannot have a wrong warm-up.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from pipeline.validation.verdict import CrossCheck
 from quota.throttle import INT32_MAX
 
 MARGIN: Final = "1e-9"
-"""Relative distance from a bound, or from half a millisecond, within which sums of doubles may fall on the other side."""
+"""Relative distance from a bound, or from half a millisecond, within which rounding of double sums may decide."""
 
 EVENTS: Final = """
 SELECT run_id, proxy_id, group_ref, sample_start_ms, bound, first_seq,
@@ -78,8 +78,8 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 
 
 def cross_check(spark: Any, directory: Path, file_sets: Sequence[FileSet]) -> CrossCheck:
-    """Work out every wait of these file sets, which have to be whole runs from their first decision on."""
-    alone = [file_set for file_set in file_sets if SHARED not in file_set.manifest.settings]  # of workers a supervisor has the buckets
+    """Recompute every throttle time of these file sets, which have to be whole runs from their first decision on."""
+    alone = [file_set for file_set in file_sets if SHARED not in file_set.manifest.settings]  # a supervisor has the buckets of its workers
     samples, groups = (_paths(directory, file_sets, table) for table in ("samples", "dim_group"))
     events = _paths(directory, alone, "events")
     cross_check = CrossCheck(0, 0, 0)

@@ -1,6 +1,6 @@
-"""The validator with each file set in one task: no shuffle, so one hot group costs no more than many cold ones.
+"""The validator on Spark with each file set in one task. There is no shuffle, so one hot group costs no more than many cold ones.
 
-Each task reads its own files and as much of the earlier ones as its warm-up needs; what comes back is a verdict, never rows.
+Each task reads its own file set, and as much of earlier ones as its warm-up needs. It returns a verdict, never rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ from pipeline.validation.workers import add_shared
 
 TASKS_PER_CORE: Final = 2
 FILE_SETS_MAX: Final = 4
-"""Of one task."""
+"""Highest number of file sets of one task."""
 
 Works = Mapping[int, Sequence[Manifest]]
-"""What each task judges: a file set, the last one, and those before it in its run as far as they may still matter."""
+"""The file sets of each task: the one to judge last, after the earlier ones of its run that can affect it."""
 
 
 def validate(
@@ -39,10 +39,12 @@ def validate(
     """Judge every file set of a metering directory on Spark.
 
     Args:
-        verbose: let Spark's own log through.
-        every_byte: compare the files with their manifests first, so that the hashes of these stand for what was judged.
-        paced: long-run rates are held to those of a proxy that paces its groups.
-        in_sql: work the waits out once more, in SQL; only where nothing is missing.
+        place: local path, or URL of a file system that Hadoop supports.
+        master: URL of the Spark master; None: as in `session`.
+        verbose: write Spark's log to stderr.
+        every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
+        paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
+        in_sql: also recompute the throttle times in SQL; this requires complete runs.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged, or Spark does not start.
@@ -62,7 +64,7 @@ def validate(
 
 
 def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]], *, paced: bool = False) -> Verdict:
-    """Judge file sets whose files every machine of the session finds under the same path."""
+    """Judge file sets that every machine of the session can read under the same path."""
     works = works_of(runs)
     judged = _judged(runs, works, judge_file_sets(spark, directory, works, paced=paced))
     verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
@@ -71,10 +73,10 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]]
 
 
 def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = False) -> dict[int, bytes]:
-    """Return the encoded verdict of each file set; no shuffle. The largest are judged first, so that none is left alone at the end.
+    """Return the encoded verdict of each file set, without a shuffle. The largest file sets come first, to balance the load.
 
-    Between two tasks a worker waits for the driver, a tenth of the time of a small file set: so a task has some file sets where there are
-    many more than cores; never more than a few, for a cluster that has yet to grow. No frame is planned for what comes back as it is.
+    A worker waits for the driver between two tasks, a tenth of the time of a small file set. A task therefore gets several file sets when
+    there are many more than cores. It gets at most a few, since the cluster may still grow. The results need no frame.
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
     count = tasks_for(len(in_order), spark.sparkContext.defaultParallelism)
@@ -84,16 +86,16 @@ def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = 
 
 
 def tasks_for(file_sets: int, cores: int) -> int:
-    """Return how many tasks judge so many file sets: two for each core or more, as many for each, so that none works on alone."""
+    """Return the number of tasks for `file_sets` file sets: a multiple of `cores`, at least two per core, so that cores end together."""
     count = max(TASKS_PER_CORE * cores, -(-file_sets // FILE_SETS_MAX))
     return max(1, min(file_sets, -(-count // cores) * cores))
 
 
 def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: bool = False) -> Verdict:
-    """Judge file sets on any file system of Hadoop's; with `every_byte` each task first compares its files with their manifest.
+    """Judge file sets on any file system that Hadoop supports. With `every_byte`, each task first compares its files with their manifest.
 
     Raises:
-        BadInputError, IncompleteError: as `validate`.
+        BadInputError, IncompleteError: as for `validate`.
     """
     runs, hashes = runs_at(spark, place)
     works = works_of(runs)
@@ -112,10 +114,10 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
 
 
 def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
-    """Let tasks compare the files of each run that diverges with their manifests, before its proxy is blamed.
+    """Compare the files of each run that diverges with their manifests, so that damage is not reported as an error of the proxy.
 
     Raises:
-        IncompleteError: a file is not the one that its manifest names.
+        IncompleteError: a file differs from its manifest.
     """
     manifests = {
         number: (file_set.manifest,) for number, file_set in enumerate(file_set for file_sets in runs.values() for file_set in file_sets)
@@ -134,7 +136,7 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[File
 
 
 def works_of(runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[int, tuple[Manifest, ...]]:
-    """Number the file sets of all runs, and say what each needs."""
+    """Number the file sets of all runs, and return the manifests that each needs."""
     every = [(file_sets, number) for file_sets in runs.values() for number in range(len(file_sets))]
     return {
         position: _work([file_set.manifest for file_set in file_sets[: number + 1]]) for position, (file_sets, number) in enumerate(every)
