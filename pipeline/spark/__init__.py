@@ -1,1 +1,1 @@
-"""What needs Spark: sessions, and the transformations that run on them."""
+"""Everything that needs Spark: sessions, tasks, and the transformations that run on them."""

@@ -1,7 +1,7 @@
-"""Starts Python workers of Spark on this machine: `python -m pipeline.spark.daemon`, in place of PySpark's own.
+"""Starts Spark's Python workers on this machine: `python -m pipeline.spark.daemon`, in place of PySpark's own daemon.
 
-Spark closes the socket of a worker that had nothing to do for a minute. The worker says so into that very socket, which a Unix socket
-refuses at once, and a traceback of it would stand on the terminal: of a stream that waits for files, or of a long query.
+Spark closes the socket of a worker that was idle for a minute. The worker then writes to this socket. A Unix socket refuses the write at
+once, and PySpark's daemon would print a traceback, for example in a stream that waits for files or during a long query.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ _work = daemon.worker
 
 
 def worker(sock: Any, authenticated: bool) -> int:
-    """Serve the tasks of one worker; return 0 where there may be more, else 1: it ends, and no one listens any more."""
+    """Serve the tasks of one worker. Return 0 when the worker can be reused, and 1 when its socket is closed."""
     try:
         return int(_work(sock, authenticated))
     except BrokenPipeError:

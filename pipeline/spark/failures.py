@@ -16,21 +16,21 @@ _NAMED: Final = re.compile(r"^(?:: )?[\w.$]*(?:Error|Exception|Interrupt): .*$",
 _IN_PYTHON: Final = "Traceback (most recent call last)"
 _MEMORY: Final = re.compile(r"^.*?([\w.$]*OutOfMemoryError(?:: [^\n]*)?)", re.MULTILINE)
 HEAP: Final = "SPARK_DRIVER_MEMORY"
-"""How large the heap of the JVM that the command starts may grow, such as 8g: Spark's own variable; `spark-defaults.conf` overrides it."""
+"""Spark's environment variable for the heap limit of the JVM that the command starts, such as 8g. `spark-defaults.conf` overrides it."""
 _OUT_OF_MEMORY: Final = 52
-"""How a JVM of Spark's ends that has no memory left (`SparkExitCode.OOM`)."""
+"""Exit code of a Spark JVM that ran out of memory (`SparkExitCode.OOM`)."""
 _SHUT_DOWN: Final = re.compile(r'SparkContext was shut down|SparkContext\.dagScheduler\(\)" is null|on a stopped SparkContext')
-"""What a job fails with while its JVM is ending."""
+"""Messages of a job that fails because its JVM is ending."""
 _ENDS_S: Final = 10.0
-"""A JVM that closes its connections is gone within so many seconds, or was asked for something else."""
+"""After a broken connection, the longest wait for the JVM to end. A JVM that still runs was not the cause."""
 
 
 @contextlib.contextmanager
 def reported_in_one_line() -> Iterator[None]:
-    """Raise what failed in a block's Spark jobs as an error of ours: of what a task raised, Spark hands on only the text.
+    """Raise failures of Spark jobs in a block as errors of the pipeline. Spark passes on only the text of a task's exception.
 
     Raises:
-        BadInputError, IncompleteError: as in the task; the latter, too, where Spark itself gave up.
+        BadInputError, IncompleteError: as raised in the task; IncompleteError also when Spark itself failed.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -42,7 +42,7 @@ def reported_in_one_line() -> Iterator[None]:
 
 
 def error_of(text: str) -> PipelineError:
-    """Return the error that the text of a failed job stands for."""
+    """Return the error for the text of a failed job."""
     found = _OURS.search(text)
     if found is not None:
         return _CLASSES[found[1]](found[2])
@@ -53,14 +53,14 @@ def error_of(text: str) -> PipelineError:
 
 
 def gist_of(text: str) -> str:
-    """Return the line of an exception's text that says what failed."""
+    """Return the line of an exception's text that states the failure."""
     said: list[str] = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
-    last = said[-1 if _IN_PYTHON in text else 0]  # Python names what failed at the end, Java at the beginning
+    last = said[-1 if _IN_PYTHON in text else 0]  # Python states the failure last, Java first
     return last.removeprefix(": ").strip()
 
 
 def is_of_spark_itself(text: str) -> bool:
-    """Whether a job failed for want of memory, or since its JVM was ending, and not over what it read."""
+    """Whether a job failed because memory ran out or its JVM was ending, and not because of its input."""
     return _MEMORY.search(text) is not None or _SHUT_DOWN.search(text) is not None
 
 
@@ -74,13 +74,13 @@ def _ran_out(said: str) -> IncompleteError:
 
 @contextlib.contextmanager
 def death_reported(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
-    """Raise what a JVM died of in place of whatever that made fail in a block: all that is seen of it is a connection that is refused.
+    """Raise the death of the JVM in place of an exception in a block. Without this, the caller only sees a refused connection.
 
     Args:
-        process: the JVM; None: another program started it.
+        process: the JVM; None when another program started it.
 
     Raises:
-        IncompleteError: the JVM is gone.
+        IncompleteError: the JVM has ended.
     """
     from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -97,16 +97,16 @@ def death_reported(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
 
 @contextlib.contextmanager
 def stopped(spark: Any, process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
-    """Stop Spark after a block, and raise what failed in it, or what the JVM died of, as an error of ours.
+    """Stop Spark after a block. Raise a failure in the block, or the death of the JVM, as an error of the pipeline.
 
-    A JVM that has no memory left may first fail a job for another reason, and be gone when Spark is stopped: then its death is the reason.
+    A JVM that runs out of memory may first fail a job for another reason, and end while Spark stops. Its death is then the reported cause.
 
     Args:
         spark: the session.
-        process: its JVM; None: another program started it.
+        process: its JVM; None when another program started it.
 
     Raises:
-        BadInputError, IncompleteError: what a task raised, Spark giving up, or the death of the JVM.
+        BadInputError, IncompleteError: an exception of a task, a failure of Spark, or the death of the JVM.
     """
     from py4j.protocol import Py4JError
 
@@ -128,7 +128,7 @@ def _ended(process: "subprocess.Popen[bytes]", within_s: float) -> int | None:
 
 
 def death_of(code: int) -> IncompleteError:
-    """Return the error that the exit code of a JVM stands for; below 0: a signal."""
+    """Return the error for the exit code of a JVM; a negative code is a signal."""
     if code == _OUT_OF_MEMORY:
         return _ran_out("the JVM ended")
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):

@@ -1,4 +1,4 @@
-"""Reading metering tables on Spark: by the paths that manifests name, with the declared schema, each row with where it is from."""
+"""Reads metering tables on Spark by the paths in manifests, with the declared schema. Each row has its hour and file set."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from pipeline.spark.written import url_of
 
 
 def read_raw(spark: SparkSession, place: str, inputs: Iterable[Input], table: str) -> DataFrame:
-    """Return all rows of a table of these file sets, with the columns `date`, `hour` and `stem` besides its own."""
+    """Return all rows of a table of these file sets, with the additional columns `date`, `hour` and `stem`."""
     paths = [url_of(path) for item in inputs for path in item.paths(place, table)]
     schema = declared(table)
     if not paths:
@@ -33,7 +33,7 @@ def read_raw(spark: SparkSession, place: str, inputs: Iterable[Input], table: st
 
 
 def declared(table: str) -> StructType:
-    """Return the schema of a metering table as Spark's; every column nullable, since a file may hold anything."""
+    """Return the schema of a metering table in Spark's types. Every column is nullable, since files are not trusted."""
     schema: StructType = from_arrow_schema(TABLES[table])
     for field in schema.fields:
         field.nullable = True

@@ -1,7 +1,7 @@
-"""A metering directory on any file system that Hadoop knows: whole files, read by Spark and handed to the tasks that need them.
+"""Reads a metering directory on any file system that Hadoop supports. Spark reads whole files and passes them to the tasks.
 
-Files on a local disk are read in place by the tasks. What lies elsewhere comes through Spark's own reader, so that nothing but Spark
-has to know the way and the credentials; the price is that each file goes through one shuffle, compressed as it is.
+Tasks read files on a local disk in place. Files elsewhere come through Spark's reader, so only Spark needs the address and the credentials.
+The cost is one shuffle of each compressed file.
 """
 
 import hashlib
@@ -25,16 +25,16 @@ Judge = Callable[[int, Mapping[str, bytes]], bytes]
 
 
 def is_remote(place: str) -> bool:
-    """Whether a path names a file system, and not that of this machine."""
+    """Whether a path is a URL of a file system other than this machine's."""
     return "://" in place and not place.startswith("file:")
 
 
 def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]], dict[str, str]]:
-    """Return all file sets by run, and the SHA-256 of each manifest by its path below `place`.
+    """Return all file sets by (proxy_id, run_id), and the SHA-256 of each manifest by its path below `place`.
 
     Raises:
-        BadInputError: there is no such directory, or a manifest cannot be read.
-        IncompleteError: no manifest in it.
+        BadInputError: the directory does not exist, or a manifest cannot be read.
+        IncompleteError: the directory has no manifest.
     """
     from pyspark.errors import PySparkException
 
@@ -55,21 +55,21 @@ def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]
 
 
 def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
-    """Return by (proxy_id, run_id) the number of the last decision that retention removed."""
+    """Return the sequence number of the last decision that retention removed, by (proxy_id, run_id)."""
     from pyspark.errors import AnalysisException
 
     try:
         rows = spark.read.format("binaryFile").load(f"{place.rstrip('/')}/{REMOVED}/{LEDGERS}").select("content").collect()
-    except AnalysisException:  # nothing was removed yet
+    except AnalysisException:  # there is no ledger, so nothing was removed
         return {}
     return removed_of(bytes(row["content"]) for row in rows)
 
 
 def judge_at(spark: Any, place: str, wanted: Mapping[int, Iterable[Manifest]], judge: Judge) -> dict[int, bytes]:
-    """Return what `judge` says of each task, given the files of its manifests by their paths.
+    """Return the result of `judge` for each task, which gets the files of its manifests by path.
 
     Raises:
-        IncompleteError: a file that a manifest promises is not there.
+        IncompleteError: a file that a manifest lists is missing.
     """
     from pyspark.sql import functions as F
 
@@ -111,7 +111,7 @@ def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
 
 
 def _qualified(spark: Any, place: str) -> str:
-    """The directory's full name, as Spark tells it of the files in it."""
+    """Return the directory's full name, in the form that Spark uses for its files."""
     path = spark._jvm.org.apache.hadoop.fs.Path(place)
     system = path.getFileSystem(spark._jsc.hadoopConfiguration())
     return str(system.makeQualified(path).toString()).rstrip("/")

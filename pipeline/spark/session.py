@@ -1,4 +1,4 @@
-"""Makes one Spark session without its log: on this machine, on a named cluster, or that of `spark-submit`."""
+"""Creates one Spark session without log output: on this machine, on a named cluster, or the session of `spark-submit`."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ from pipeline.spark.failures import HEAP, gist_of, stopped
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""What `spark-submit` leaves in the environment of the program that it starts."""
+"""Environment variable that `spark-submit` sets for the program that it starts."""
 
 WITHOUT: Final = " (validate, whatif, recommend and neighbours do without, by --engine local)"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
@@ -27,16 +27,16 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # With it, PySpark tells the JVM the line of our source for each column that is written down: a third of all its calls, and no
-    # message of ours shows it.
+    # When enabled, PySpark sends the JVM the source line of each column expression. This takes a third of all calls, and no message of
+    # the pipeline shows these lines.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    f"spark.executorEnv.{ARROW_KEEPS[0]}": ARROW_KEEPS[1],  # in Python workers
+    f"spark.executorEnv.{ARROW_KEEPS[0]}": ARROW_KEEPS[1],  # for Python workers
 }
 
 LOCAL_SETTINGS: Final = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
-    # The JVM and its Python workers: over TCP each task waits 40 ms for an acknowledgement that the other side delays.
+    # Connects the JVM and its Python workers. Over TCP each task waits 40 ms for a delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "pipeline.spark.daemon",
 }
@@ -46,15 +46,16 @@ LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 @contextlib.contextmanager
 def session(master: str | None = None, *, verbose: bool = False, application: str = "sluice-meter") -> Iterator[Any]:
-    """Start Spark for a block; say on stderr that it takes a moment.
+    """Start Spark for a block, with a notice on stderr.
 
     Args:
-        master: None: what `spark-submit` says, without it all cores of this machine.
-        verbose: Spark's own log goes to stderr, warnings and errors.
+        master: URL of the Spark master; None: the master of `spark-submit`, or else all cores of this machine.
+        verbose: write Spark's warnings and errors to stderr.
+        application: name of the Spark application.
 
     Raises:
-        BadInputError: PySpark or Java is not installed, or `master` is none.
-        BadInputError, IncompleteError: what a task raised, or Spark giving up.
+        BadInputError: PySpark or Java is not installed, or `master` is invalid.
+        BadInputError, IncompleteError: an exception of a task, or a failure of Spark.
     """
     _check_master(master)
     try:
@@ -77,10 +78,10 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
             for key, value in LOCAL_SETTINGS.items():
                 builder = builder.config(key, value)
     if SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose:
-        # the JVM starts with ours: what it prints before its level can be set is noise
+        # the JVM starts with these log settings, since it logs before its level can be set
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if SUBMITTED not in os.environ:  # Spark's own default is 1 GiB, whatever the machine has
+    if SUBMITTED not in os.environ:  # Spark's default is 1 GiB on every machine
         os.environ.setdefault(HEAP, f"{heap_mib(memory_bytes())}m")
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
     for key, value in SETTINGS.items():
@@ -89,8 +90,8 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise BadInputError(f"--master {master}: Spark does not start there ({gist_of(str(error))})") from error
-    spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")  # what fails comes back as an exception, and becomes one line
-    if str(spark.sparkContext.master).startswith("local"):  # 200 tasks, Spark's default, are for a cluster
+    spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")  # failures are raised as exceptions and reported in one line
+    if str(spark.sparkContext.master).startswith("local"):  # Spark's default of 200 tasks suits a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
     process = getattr(spark.sparkContext._gateway, "proc", None)
     with stopped(spark, process):
@@ -98,11 +99,11 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Py4J logs the traceback of each connection that breaks, to the root logger."""
+    """Drop Py4J's records: it logs the traceback of each broken connection to the root logger."""
     return record.module != "java_gateway"
 
 
 def _check_master(master: str | None) -> None:
-    """Spark answers to others with the traceback of a program that it has started."""
+    """Refuse an invalid master, since Spark would answer with the traceback of a program that it started."""
     if master is not None and not master.startswith(MASTERS):
         raise BadInputError(f'--master: "{master}" is no place where Spark runs; write local[*], spark://HOST:PORT, yarn or k8s://...')

@@ -1,4 +1,4 @@
-"""Runs work in parts on Spark: one per task, no shuffle; a task returns sums, never rows."""
+"""Runs the parts of a job on Spark, one per task and without a shuffle. A task returns sums, never rows."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -13,7 +13,7 @@ RESULT: Final = "position int, result binary"
 
 
 def do_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
-    """Do all parts on a session that is there; return their results in order."""
+    """Execute all parts on an existing session; return their results in order."""
     if not parts:
         return []
     tasks = [(position, msgspec.json.encode(part)) for position, part in enumerate(parts)]

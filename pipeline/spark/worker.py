@@ -1,4 +1,4 @@
-"""Set-up of a Python worker of Spark, once: it keeps its imports."""
+"""Sets up a Python worker of Spark, once per process."""
 
 import functools
 import gc
@@ -6,9 +6,9 @@ import gc
 
 @functools.cache
 def settle() -> None:
-    """After the first task: let nothing that is there by now be looked at for garbage again.
+    """Exclude all present objects from garbage collection; called after the first task.
 
-    Spark collects garbage after each task. What was imported is most of what there is, stays, and takes longer to look through than a small
-    task takes.
+    Spark collects garbage after each task. Most objects belong to imported modules and stay alive. To traverse them takes longer than a
+    small task.
     """
     gc.freeze()

@@ -1,6 +1,6 @@
-"""Checks tables that workers write to a path of this machine: rows are counted on both sides.
+"""Checks tables that workers write to a local path: rows are counted by the workers and on this machine.
 
-A worker writes `file:` to its own disk. Where that is another one than this machine's, the job ends well and the files are not here.
+A worker writes `file:` URLs to its own disk. When that is the disk of another machine, the job succeeds and the files are missing here.
 """
 
 from collections.abc import Iterable
@@ -18,20 +18,22 @@ _ROWS: Final = "rows"
 
 
 def url_of(path: Path | str) -> str:
-    """Return a path as Spark takes it: without a scheme it would be one of the cluster's default file system."""
+    """Return a local path as a URL for Spark. Without a scheme, Spark would use the cluster's default file system."""
     return str(path) if is_remote(str(path)) else f"file://{path}"
 
 
 def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **options: Any) -> int:
-    """Write a frame to `out / table` and return how many rows are there.
+    """Write a frame to `out / table` and return the number of rows there.
 
     Args:
-        out: where the command writes to.
+        frame: the rows.
+        out: output directory of the command.
+        table: path of the table below `out`.
         partitions: columns that become directories.
-        options: of Spark's Parquet writer.
+        options: options of Spark's Parquet writer.
 
     Raises:
-        BadInputError: the workers wrote more rows than are here.
+        BadInputError: the workers wrote more rows than are present on this machine.
     """
     place = (out / table).resolve()
     observed = Observation()
@@ -42,10 +44,10 @@ def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **opt
 
 
 def check_rows(out: Path, table: Path, written: int, files: Iterable[Path]) -> None:
-    """Compare the rows that workers wrote with those of the files that are here.
+    """Compare the number of rows that workers wrote with the rows in the files on this machine.
 
     Raises:
-        BadInputError: there are others.
+        BadInputError: the numbers differ.
     """
     here = sum(pq.read_metadata(file).num_rows for file in files)
     if here != written:

@@ -1,4 +1,4 @@
-"""The tables that a stream lands: verdicts of file sets, decisions and usage by second; a directory for each batch."""
+"""The tables that a stream writes: verdicts of file sets, decisions and usage by second. Each batch has a directory."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,11 +29,11 @@ USAGE_SUMS: Final = ("requests", "produce_bytes", "fetch_bytes", "handler_ns")
 
 
 def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out: Path, batch_id: int) -> Written:
-    """Judge file sets and write their rows; a batch that was written before is replaced.
+    """Judge file sets and write their rows. A batch that was written before is replaced.
 
     Raises:
-        IncompleteError: a file is missing or changed, one before those of the batch included where something diverges, or rows do not
-            add up to their manifests.
+        IncompleteError: a file is missing or has changed (where something diverges, also an earlier file), or rows differ from the sums in
+            their manifests.
     """
     written = Written(len(manifests))
     if not manifests:
@@ -116,7 +116,7 @@ def _usage(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> Any:
 
 
 def _check_sums(spark: Any, manifests: Sequence[Manifest], out: Path, batch_id: int, tables: set[str]) -> None:
-    """What was written is what the manifests promise."""
+    """Compare the written rows with the manifests."""
     decisions: dict[str, int] = {}
     for manifest in manifests:
         for quota_type, count in manifest.counts.items():

@@ -1,8 +1,8 @@
-"""`sluice meter stream`: file sets as they come, from a directory or a topic, judged and landed in Parquet exactly once.
+"""`sluice meter stream`: judges file sets as they arrive in a directory or a topic, and writes them to Parquet exactly once.
 
-The source can be read again from any offset, the checkpoint holds the offset, and a batch's rows go to a directory of its number that is
-replaced as a whole: a batch that is tried again leaves what it would have left at first. There is no watermark, so Spark has no row to call
-too late; what could still be left out is a file set, which is looked for at the end.
+The source can be read again from any offset, and the checkpoint has the offset. The rows of a batch go to a directory with the batch's
+number, which is replaced as a whole, so a repeated batch has the same result. There is no watermark, so Spark drops no row as late. A file
+set could still be left out; the end of a run checks for this.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +39,7 @@ class Stream:
 
     Raises, from `run`:
         BadInputError: the source, the checkpoint or the output cannot be used.
-        IncompleteError: something was lost, left out as late, or does not add up to its manifest. Nothing of that batch counts.
+        IncompleteError: something was lost, left out as late, or differs from its manifest. Nothing of that batch counts.
     """
 
     def __init__(self, spark: Any, settings: StreamSettings, tell: Tell = lambda _line: None) -> None:
@@ -53,7 +53,7 @@ class Stream:
         self.result = StreamResult()
 
     def run(self) -> StreamResult:
-        """Go on until everything is read (`once`) or the query is stopped."""
+        """Run until everything is read (`once`) or the query is stopped."""
         settings = self._settings
         check_settings(settings)
         rows = self._messages() if self._is_topic else self._manifests()
@@ -92,7 +92,7 @@ class Stream:
         return self._spark.readStream.format(NAME).option("servers", servers).option("topic", topic).load()
 
     def _batch(self, frame: Any, batch_id: int) -> None:
-        """What Spark calls for each batch; an error of ours is kept, since Spark hands on only its text."""
+        """Process a batch; called by Spark. An exception is stored, since Spark passes on only its text."""
         try:
             with reported_in_one_line():
                 file_sets = self._landed(frame) if self._is_topic else self._named(frame)
@@ -108,7 +108,7 @@ class Stream:
         return {str(path.relative_to(self._directory)): read_manifest(path) for path in paths}
 
     def _landed(self, frame: Any) -> dict[str, Manifest]:
-        """Let the tasks keep all parts; then put the sets together whose manifests came."""
+        """Store all parts in tasks, then assemble the file sets of the manifests that arrived."""
         rows = frame.mapInArrow(_keeping(str(self._directory)), "path string, parts int, problem string").collect()
         problem = next((row["problem"] for row in rows if row["problem"]), None)
         if problem:
@@ -127,7 +127,7 @@ class Stream:
             self._tell_losses()
 
     def _tell_losses(self) -> None:
-        """Say what is missing as soon as it is missed; a file set that is late takes its line back by coming."""
+        """Report losses as soon as they are known. A late file set removes its line when it arrives."""
         lines = landed_so_far(self._directory, self._settings.out).incomplete
         for line in lines:
             if line not in self._reported:
@@ -153,7 +153,7 @@ def _keeping(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa
 
 
 def _source_error(source: str, text: str) -> PipelineError:
-    """The one line of what a source said in a worker."""
+    """Return a one-line error from the text of a source's exception in a worker."""
     for mark, kind in (("LOST: ", IncompleteError), ("ABSENT: ", BadInputError)):
         if mark in text:
             return kind(f"{source}: {text.split(mark, 1)[1].splitlines()[0]}")

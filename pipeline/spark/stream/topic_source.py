@@ -1,6 +1,6 @@
-"""A Kafka topic as a stream of messages, without a jar: Spark's Python Data Source over a Python consumer.
+"""A Kafka topic as a stream of messages without a jar: Spark's Python Data Source with a Python consumer.
 
-Offsets are {partition: next offset}. Nothing is committed to Kafka: the checkpoint knows how far the stream has come.
+Offsets are {partition: next offset}. Nothing is committed to Kafka, since the checkpoint has the position.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from metering_format.places import PART_HEADER, PATH_HEADER
 NAME: Final = "sluice-topic"
 SCHEMA: Final = "partition int, offset long, path string, part string, value binary"
 BOOTSTRAP_MS: Final = 10_000
-PROTOCOL: Final = (2, 1)  # what every broker from 2.1 to 4.x speaks, so that none is asked first
+PROTOCOL: Final = (2, 1)  # supported by brokers from 2.1 to 4.x, so no version request is needed
 POLL_MS: Final = 500
 SILENCE_POLLS_MAX: Final = 60
 
@@ -30,15 +30,15 @@ class Span(InputPartition):
 
 
 class TopicSource(DataSource):
-    """Options: `servers` (HOST:PORT,...), `topic`."""
+    """The data source. Options: `servers` (HOST:PORT,...), `topic`."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """Return the name for `format`."""
         return NAME
 
     def schema(self) -> str:
-        """One row a message."""
+        """Return the schema: one row per message."""
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> "TopicReader":  # noqa: ARG002, N802, RUF100 - Spark's name
@@ -47,26 +47,26 @@ class TopicSource(DataSource):
 
 
 class TopicReader(DataSourceStreamReader):
-    """Asks the brokers how far the topic goes, and reads what lies between two offsets."""
+    """Queries the offsets of a topic, and reads the messages between two offsets."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self._servers = servers
         self._topic = topic
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802, RUF100 - Spark's name
-        """The oldest message that is there."""
+        """Return the offset of the oldest message of each partition."""
         return self._ends("beginning_offsets")
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802, RUF100 - Spark's name
-        """Behind the newest message; never back, and partitions that are new begin at their beginning."""
+        """Return the offset after the newest message. Offsets never go back, and new partitions begin at their first message."""
         ends = self._ends("end_offsets")
         return {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One task for each partition that has something new.
+        """Return one task for each partition with new messages.
 
         Raises:
-            RuntimeError: messages between were deleted before they were read.
+            RuntimeError: messages in this range were deleted before they were read.
         """
         first = self._ends("beginning_offsets")
         spans = [Span(int(partition), int(start.get(partition, 0)), int(until)) for partition, until in end.items()]
@@ -83,7 +83,7 @@ class TopicReader(DataSourceStreamReader):
         """Yield the messages of one span.
 
         Raises:
-            TimeoutError: the brokers say nothing for 30 s.
+            TimeoutError: the brokers do not respond for 30 s.
         """
         assert isinstance(partition, Span)
         from kafka import TopicPartition
@@ -115,7 +115,7 @@ class TopicReader(DataSourceStreamReader):
 
 
 class _Consumer:
-    """A consumer of no group that is closed behind itself."""
+    """A consumer without a group, as a context manager that closes it."""
 
     def __init__(self, servers: str) -> None:
         from kafka import KafkaConsumer
