@@ -1,1 +1,1 @@
-"""Reports: one HTML file each, with inline SVG and no reference to anything outside it. Plain data in, text out; no file is read."""
+"""Reports: one HTML file each, with inline SVG and no external reference. Functions take plain data and return text."""

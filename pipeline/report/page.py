@@ -1,4 +1,4 @@
-"""The page: a head with the verdict, a row of figures, and sections. It follows the light or dark colour scheme of the reader."""
+"""The page of a report: a heading with the verdict, a row of figures, and sections. It supports light and dark colour schemes."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,14 @@ from typing import Final, Literal
 from pipeline.report.style import STYLE
 
 _NUMBER: Final = re.compile(r"(?:[-+]?\d[\d.,]*(?: ?[^\d\s]+)?|-|)")
-"""With its unit, or none at all; not a time of day."""
+"""Matches a number with an optional unit, and an empty cell; does not match a time of day."""
 
 Mood = Literal["good", "bad", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number with what it is."""
+    """One number with its label."""
 
     value: str
     label: str
@@ -25,7 +25,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, a sentence that says how to read it, and what is drawn."""
+    """A heading, a sentence that explains the content, and the content."""
 
     title: str
     says: str
@@ -66,7 +66,7 @@ def _section(section: Section) -> str:
 
 
 def draw_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; columns of figures are set to the right."""
+    """Return a table as HTML; columns of numbers are right-aligned."""
     cells = [[str(cell) for cell in row] for row in rows]
     number = [bool(cells) and all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(header))]
     names = "".join(f"<th{_class(is_number)}>{escape(name)}</th>" for name, is_number in zip(header, number, strict=True))

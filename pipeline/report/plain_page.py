@@ -1,4 +1,4 @@
-"""A page of one table: for commands that look at files and draw nothing."""
+"""A page of tables without charts, for commands that check files."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,7 +12,10 @@ def draw_plain(title: str, about: str, figures: Sequence[Figure], tables: Iterab
     """Return the page as HTML.
 
     Args:
-        tables: one without rows is left out.
+        title: heading of the page.
+        about: sentence below the heading.
+        figures: numbers with labels.
+        tables: tables without rows are left out.
     """
     page = Page(title, about, list(figures))
     page.sections = [Section(heading, "", [draw_table(header, rows)]) for heading, header, rows in tables if rows]

@@ -1,4 +1,4 @@
-"""The report of a roll-up, from the tables that it published."""
+"""The report of a roll-up, from the published tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -83,14 +83,14 @@ def _pressure(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows]) 
     drawn: list[tuple[str, str, Pressure]] = []
     for key, rows in list(series.items())[:PRESSURES_MAX]:
         if len(drawn) >= CHARTS_MAX and not any(row["throttled"] for row in rows):
-            break  # from here on no group was throttled
+            break  # the following groups were not throttled either
         scale = PERCENT_PER_NANOSECOND if rows[0]["quota_type"] == "Request" else 1.0
         drawn.append((_name(rows[0]), rows[0]["quota_type"], pressure_of(rows, throttle_windows.get(key, ()), scale)))
     return draw_pressure(drawn)
 
 
 def _by_group(rows: Iterable[Mapping[str, Any]], *, several: bool) -> dict[Key, list[Mapping[str, Any]]]:
-    """Rows by group, who waited longest first; `several`: there is more than one proxy, so that names tell which."""
+    """Return rows by group, longest wait first. With `several` proxies, names include the proxy."""
     found: dict[Key, list[Mapping[str, Any]]] = {}
     for row in rows:
         key = tuple(row[name] for name in GROUP_KEY)
@@ -180,7 +180,7 @@ def _rates(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows], beg
 
 
 def _spans(throttle_windows: Rows) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Times in which a client had to wait, and those in which one would have."""
+    """Return the times in which a client had to wait, and the times in which a throttle was not applied."""
     waited: list[tuple[int, int]] = []
     would: list[tuple[int, int]] = []
     for row in throttle_windows:

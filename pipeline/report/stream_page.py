@@ -11,7 +11,8 @@ def draw_stream(source: str, result: StreamResult) -> str:
     """Return the report as HTML.
 
     Args:
-        source: where the file sets came from.
+        source: directory or topic that the file sets came from.
+        result: the result of the command.
     """
     page = Page("File sets as they came, judged and landed", f"From {source}; what this call did.")
     percent = result.lost.percent

@@ -1,4 +1,4 @@
-"""The style sheet of reports. It is a module, so that it is part of the package in every form, zipped or not."""
+"""The style sheet of reports. It is a Python module, so that it is included in the package, zipped or not."""
 
 from typing import Final
 

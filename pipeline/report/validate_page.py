@@ -1,4 +1,4 @@
-"""The report of a validation: the verdict, what was judged, and the divergences with the samples that prove them."""
+"""The report of a validation: the verdict, its scope, and the divergences with the samples that prove them."""
 
 from html import escape
 from typing import Final
@@ -15,7 +15,8 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
     """Return the report as HTML.
 
     Args:
-        max_violations: groups whose first divergence is shown.
+        verdict: the verdict.
+        max_violations: number of groups to show the first divergence of.
     """
     page = Page("Every wait, worked out again" if not verdict.violations else "Waits that the samples do not give", _about(verdict))
     page.figures = [
@@ -88,7 +89,7 @@ def _kinds(verdict: Verdict) -> str:
 
 
 def draw_divergence(divergence: Divergence) -> str:
-    """Return one divergence, with the samples that prove it behind a click."""
+    """Return one divergence as HTML; the samples that prove it are in a collapsed section."""
     finding = divergence.finding
     head = f"{finding.kind} {divergence.key[0]} {divergence.key[1]}: {divergence.place}"
     evidence = "".join(f"<li>{escape(line)}</li>" for line in finding.evidence)

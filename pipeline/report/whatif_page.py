@@ -1,4 +1,4 @@
-"""The report of a what-if: before and after for every quota file."""
+"""The report of a what-if: waits before and after, for every quota file."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,11 +13,11 @@ from pipeline.whatif.outcome import Outcomes
 GROUPS_MAX: Final = 24
 
 Buckets = tuple[Mapping[int, int], Mapping[int, int]]
-"""Waits by length, in powers of two: as recorded, and under the quota file."""
+"""Number of waits by length in powers of two: as recorded, and under the quota file."""
 
 
 def buckets_of(outcomes: Outcomes) -> Buckets:
-    """Count the waits of all groups together."""
+    """Return the number of waits by length over all groups."""
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     for outcome in outcomes.values():
@@ -30,7 +30,7 @@ def buckets_of(outcomes: Outcomes) -> Buckets:
 def draw_whatif(
     changes: Sequence[Change], mode: str, buckets: Mapping[str, Buckets], *, title: str = "What other quotas would have done"
 ) -> str:
-    """Return the report as HTML; `buckets` by name of the quota file."""
+    """Return the report as HTML; `buckets` is by name of the quota file."""
     page = Page(title, f"Mode {mode}: {MODES[mode]}.")
     page.foot = (
         f"Made by sluice meter. Mode {mode}: {MODES[mode]}. Every wait is worked out by the sensor's own arithmetic, from every decision."

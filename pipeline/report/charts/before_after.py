@@ -1,4 +1,4 @@
-"""Before and after: the share of decisions that had to wait, today and under other quotas, group by group."""
+"""Before and after: the percentage of decisions with a wait, today and under other quotas, by group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _PLACES: Final = ((664, "bound today → then"), (842, "all waits today → then
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """One group: shares in percent, and words for its bound and its waits."""
+    """One group: percentages, and text for its bound and its waits."""
 
     name: str
     before_percent: float
@@ -26,7 +26,7 @@ class Shift:
 
 
 def draw_shifts(shifts: Sequence[Shift]) -> str:
-    """Return the chart: a grey dot for today, a coloured one for then."""
+    """Return the chart: a grey dot for today, and a coloured dot for the other quotas."""
     top = max([5.0, *(shift.before_percent for shift in shifts), *(shift.after_percent for shift in shifts)])
     end = HEAD + len(shifts) * ROW
     parts = [text(at, 30, words) for at, words in _PLACES]

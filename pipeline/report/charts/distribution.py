@@ -1,4 +1,4 @@
-"""Distribution of waits: one bar for each doubling."""
+"""Distribution of waits by length, one bar per power of two."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,11 +14,11 @@ HEIGHT: Final = 214
 
 
 def draw_waits(counts: Mapping[int, int], before: Mapping[int, int] | None = None) -> str:
-    """Return the distribution.
+    """Return the chart.
 
     Args:
-        counts: waits by the upper end of their bucket in ms, a power of two.
-        before: the same of another day or quota file, drawn beside it.
+        counts: number of waits by the upper limit of their bucket in ms, a power of two.
+        before: the same for another day or quota file, drawn beside it.
     """
     used = [bucket for bucket in {*counts, *(before or {})} if counts.get(bucket) or (before or {}).get(bucket)]
     if not used:
@@ -66,7 +66,7 @@ def _bar(x: float, width: float, number: int, top: float, kind: str, bucket: int
 
 
 def in_buckets(lengths: Mapping[int, int]) -> dict[int, int]:
-    """Count waits by the power of two that they do not exceed.
+    """Return the number of waits by the smallest power of two in ms that they do not exceed.
 
     Args:
         lengths: number of waits by length in ms.

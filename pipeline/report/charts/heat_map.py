@@ -1,4 +1,4 @@
-"""Utilisation by group and time: the used share of each quota, and the waits."""
+"""Utilisation by group and time: the used percentage of each quota, and the waits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ RIGHT: Final = 996
 ROW: Final = 26
 NAME_MAX: Final = int((LEFT - 10) / 6.7)
 NUMBERS_FROM: Final = 30
-"""Cells as wide as this carry their number."""
+"""Width from which a cell shows its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """One group: percent of its bound in each column, None: nothing came or no quota; how long was waited in it, or would have been."""
+    """One group. Each column has the percentage of its bound (None without traffic or quota), and the waits, applied and not applied."""
 
     name: str
     percent: Sequence[float | None]
@@ -26,7 +26,7 @@ class HeatRow:
 
 
 def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: int) -> str:
-    """Return the map; above 100 percent a cell takes another colour, and a bar below it says how much of the time a client waited."""
+    """Return the chart. A cell above 100 percent has another colour, and a bar below it shows the share of time with waits."""
     width = (RIGHT - LEFT) / max(columns, 1)
     axis = TimeAxis(begin_ms, begin_ms + columns * column_ms, LEFT, RIGHT)
     parts = []
@@ -54,7 +54,7 @@ def _cell(x: float, y: float, width: float, percent: float | None, shares: Seque
     if percent is None:
         return rect(*box, "", more=' fill="var(--heat0)" opacity=".45"')
     parts = [rect(*box, "", says=says, more=f' fill="{_colour(percent)}"')]
-    for share, ink in reversed(list(zip(shares, ("amber-ink", "grey"), strict=True))):  # what was waited lies above what would have been
+    for share, ink in reversed(list(zip(shares, ("amber-ink", "grey"), strict=True))):  # applied waits are drawn above the others
         if share > 0.005:
             parts.append(rect(box[0], y + ROW - 5, box[2] * share, 3, "", more=f' fill="var(--{ink})"'))
     if width >= NUMBERS_FROM:
@@ -66,7 +66,7 @@ def _cell(x: float, y: float, width: float, percent: float | None, shares: Seque
 
 
 def _colour(percent: float) -> str:
-    if percent > 100:  # a little above is normal: a wait follows the request that went over
+    if percent > 100:  # slightly above is normal, since the wait follows the request that exceeded the quota
         return f"color-mix(in srgb, var(--over) {min(100.0, (percent - 100) * 1.25):.0f}%, var(--heat1))"
     return f"color-mix(in srgb, var(--heat1) {min(100.0, max(percent, 0.0)):.0f}%, var(--heat0))"
 

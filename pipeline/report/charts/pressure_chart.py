@@ -1,4 +1,4 @@
-"""Goodput against offered load: units that passed, beside those that clients would have sent without waits."""
+"""Goodput and offered load: units that passed, and the estimate of units that clients would have sent without waits."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +15,7 @@ _PLACES: Final = ((580, "goodput of offered"), (772, "time to drain: half · 95 
 
 
 def draw_pressure(groups: Sequence[tuple[str, str, Pressure]]) -> str:
-    """Return the chart; each row has a scale of its own, since groups differ by orders of magnitude.
+    """Return the chart. Each row has its own scale, since groups differ by orders of magnitude.
 
     Args:
         groups: (name, quota type, pressure).

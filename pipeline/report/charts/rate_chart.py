@@ -1,4 +1,4 @@
-"""Rate against bound: units of a group by second, the rate of its sensor, and the times of waits."""
+"""Rate and bound: units of a group by second, the rate of its sensor, and the times of waits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ POINTS_MAX: Final = 452
 
 @dataclass(frozen=True, slots=True)
 class RateSeries:
-    """One group; every list runs over the same seconds, ascending.
+    """One group. All lists except the windows have one entry for each of the same seconds, ascending.
 
     Attributes:
-        rate: units in that second.
-        observed: the highest rate that the sensor saw in it.
-        bound: in force, None: no quota.
-        stretches: (begin, end) of times in which a member had to wait.
-        would: of times in which one would have, had its waits been applied.
+        rate: units in the second.
+        observed: highest rate of the sensor in the second.
+        bound: bound in force; None without a quota.
+        throttle_windows: (begin, end) in ms of times in which a member had to wait.
+        would: (begin, end) in ms of times in which a throttle was not applied.
     """
 
     name: str
@@ -39,7 +39,7 @@ class RateSeries:
 
 
 def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
-    """Return the chart; single seconds above its upper edge are cut off there, and the text names the highest."""
+    """Return the chart. Seconds above its upper edge are cut off, and the text names the highest of them."""
     axis = TimeAxis(begin_ms, end_ms, LEFT, RIGHT)
     bounds = [bound for bound in series.bound if bound is not None]
     top = max([1.2 * max(series.observed, default=0.0), *(1.35 * bound for bound in bounds[:1]), *(1.1 * bound for bound in bounds), 1e-9])
@@ -70,7 +70,7 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
 
 
 def waits_said(series: RateSeries) -> str:
-    """Return during how much of the time clients waited, or would have."""
+    """Return the share of time in which clients waited, or would have waited, as text."""
     waited_ms, would_ms = (sum(end - begin for begin, end in of) for of in (series.throttle_windows, series.would))
     waited = f"clients waited during {human_ms(waited_ms)}" if waited_ms or not would_ms else "no client had to wait"
     return waited + (f"; would have waited during {human_ms(would_ms)}" if would_ms else "")
@@ -91,7 +91,7 @@ def _throttle_window(axis: TimeAxis, begin: float, end: float, kind: str, says: 
 
 
 def _joined(throttle_windows: Sequence[tuple[int, int]], pixel_ms: float) -> list[tuple[int, int]]:
-    """Stretches that no eye could part are one."""
+    """Join windows with a gap of less than a pixel."""
     joined: list[tuple[int, int]] = []
     for begin, end in sorted(throttle_windows):
         if joined and begin - joined[-1][1] < pixel_ms:
@@ -102,7 +102,7 @@ def _joined(throttle_windows: Sequence[tuple[int, int]], pixel_ms: float) -> lis
 
 
 def _runs(series: RateSeries, bucket_ms: int, begin_ms: int, end_ms: int, of: str) -> list[list[tuple[int, float]]]:
-    """Means, or of the sensor maxima, of buckets. Where nothing came the rate is 0; the sensor is not asked then, so its line breaks."""
+    """Return the mean rates of buckets, or the maxima of the sensor's rates. Without traffic the sensor's line has a gap."""
     buckets: dict[int, list[float]] = {}
     for at, value in zip(series.seconds_ms, series.rate if of == "rate" else series.observed, strict=True):
         if begin_ms <= at < end_ms:

@@ -11,15 +11,18 @@ TOP: Final = 30
 BASE: Final = 190
 HEIGHT: Final = 216
 COLOURS: Final = ("#2f7bdc", "#e08a1e", "#2a9d78", "#b1499b", "#7a6ff0", "#8c959f")
-"""The last one is for all others."""
+"""Colours of the bands; the last one is for all other clients."""
 
 
 def draw_shares(title: str, names: Sequence[str], begin_ms: int, window_ms: int, bands: Sequence[Sequence[float]]) -> str:
     """Return the chart.
 
     Args:
-        names: of the bands, the lowest first.
-        bands: load of each by window, in one unit.
+        title: text above the chart.
+        names: names of the bands, lowest first.
+        begin_ms: wall-clock start of the first window.
+        window_ms: length of a window.
+        bands: load of each band by window, all in the same unit.
     """
     windows = len(bands[0])
     axis = TimeAxis(begin_ms, begin_ms + windows * window_ms, LEFT, RIGHT)

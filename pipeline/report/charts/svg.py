@@ -1,4 +1,4 @@
-"""Parts of SVG: a drawing with a text alternative, and axes of time and of values."""
+"""Elements of SVG: a drawing with a text alternative, and axes of time and of values."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ _TIME_STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_60
 
 
 def drawing(height: float, title: str, parts: Iterable[str]) -> str:
-    """Return a drawing of the full width."""
+    """Return a drawing over the full width of the page."""
     body = "\n".join(parts)
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">\n<title>{escape(title)}</title>\n{body}\n</svg>\n'
@@ -20,17 +20,17 @@ def drawing(height: float, title: str, parts: Iterable[str]) -> str:
 
 
 def text(x: float, y: float, words: str, *, anchor: str = "start", kind: str = "") -> str:
-    """Return words at a place."""
+    """Return a text element."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{_kind(kind)}>{escape(words)}</text>'
 
 
 def short(words: str, most: int) -> str:
-    """Return at most so many letters: both ends, since names often differ in the last ones."""
+    """Return at most `most` characters: the beginning and the end, since names often differ at the end."""
     return words if len(words) <= most else f"{words[: most - most // 2 - 1]}…{words[-(most // 2) :]}"
 
 
 def rect(x: float, y: float, width: float, height: float, kind: str, *, says: str = "", more: str = "") -> str:
-    """Return a rectangle; `says` shows when the pointer rests on it."""
+    """Return a rectangle; `says` is its tooltip."""
     tip = f"<title>{escape(says)}</title>" if says else ""
     return f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0):.2f}" height="{max(height, 0):.2f}"{_kind(kind)}{more}>{tip}</rect>'
 
@@ -41,7 +41,7 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def path(points: Sequence[tuple[float, float]], kind: str, *, closed_at: float | None = None, more: str = "") -> str:
-    """Return a line through points; with `closed_at`, the area between it and that height."""
+    """Return a line through points, or the area between the line and the height `closed_at`."""
     if not points:
         return ""
     steps = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
@@ -55,7 +55,7 @@ def _kind(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
-    """From milliseconds to places between `left` and `right`."""
+    """Maps times in ms to horizontal positions between `left` and `right`."""
 
     begin_ms: int
     end_ms: int
@@ -63,12 +63,12 @@ class TimeAxis:
     right: float
 
     def x(self, time_ms: float) -> float:
-        """Return how far right a time is."""
+        """Return the horizontal position of a time."""
         span_ms = max(self.end_ms - self.begin_ms, 1)
         return self.left + (time_ms - self.begin_ms) / span_ms * (self.right - self.left)
 
     def ticks(self, most: int = 9) -> list[tuple[float, str]]:
-        """Return places with a label, at full minutes, hours or days."""
+        """Return positions with labels, at full minutes, hours or days."""
         span_s = (self.end_ms - self.begin_ms) / 1_000
         step_s = next((step for step in _TIME_STEPS_S if span_s / step <= most), _TIME_STEPS_S[-1])
         first = math.ceil(self.begin_ms / 1_000 / step_s) * step_s
@@ -77,7 +77,7 @@ class TimeAxis:
         return [(self.x(time_s * 1_000), datetime.fromtimestamp(time_s, UTC).strftime(form)) for time_s in times]
 
     def labels(self, y: float) -> list[str]:
-        """Return the ticks as words below the axis, none of them beyond the edge."""
+        """Return the labels below the axis; none extends beyond the edge."""
         parts = []
         for at, label in self.ticks():
             near_edge = at > self.right - 4 * len(label)
@@ -86,7 +86,7 @@ class TimeAxis:
 
 
 def nice_steps(top: float, most: int = 4) -> list[float]:
-    """Return values from 0 to `top` for grid lines: steps of 1, 2 or 5 times a power of ten."""
+    """Return values from 0 to `top` for grid lines, in steps of 1, 2 or 5 times a power of ten."""
     if top <= 0:
         return [0.0]
     power = 10.0 ** math.floor(math.log10(top / most))
