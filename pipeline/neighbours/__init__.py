@@ -1,1 +1,1 @@
-"""Finds loud neighbours: clients whose load makes others slower, or makes them wait. Needs no Spark."""
+"""Finds noisy neighbours: clients with a load that makes other clients slower or makes them wait. Needs no Spark."""

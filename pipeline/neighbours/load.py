@@ -20,7 +20,7 @@ KEYS: Final = ("place", "window", "client")
 COUNTS: Final = ("requests", "handler_ns", "produce_bytes", "fetch_bytes", "throttled_requests", "throttle_ms")
 
 Place = tuple[str, str]
-"""Proxy and broker."""
+"""Proxy id and broker."""
 Client = tuple[str, str]
 """User and client-id."""
 
@@ -32,8 +32,8 @@ class Load:
     Attributes:
         place, client: positions in `places` and `clients`.
         window: number of the window since the epoch.
-        load: in the window, in the unit that `measured` names.
-        measured: "broker time", or "bytes" where no time was metered.
+        load: load in the window, in the unit of `measured`.
+        measured: "broker time", or "bytes" when no time was metered.
     """
 
     places: list[Place]
@@ -58,7 +58,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct):
-    """The result for one file set: a table of sums as an Arrow stream, whose `place` and `client` are positions in the lists."""
+    """The result of one file set. `sums` is a table as an Arrow stream; its `place` and `client` are positions in the lists."""
 
     places: list[Place]
     clients: list[Client]
@@ -69,7 +69,8 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
     """Return the tasks.
 
     Raises:
-        BadInputError, IncompleteError: the directory cannot be used, or clients have no names, or no usage was metered at all.
+        BadInputError: the directory cannot be used, or clients have no names.
+        IncompleteError: a manifest or file is missing, or no usage was metered.
     """
     file_sets = [file_set for run in checked_runs(directory).values() for file_set in run]
     nameless = next((file_set.manifest.file_set for file_set in file_sets if file_set.manifest.names == "none"), None)
@@ -81,7 +82,7 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
 
 
 def do(work: Work) -> Part:
-    """Add the usage of one file set up by place, window and client."""
+    """Return the sums of the usage of one file set by place, window and client."""
     file_set = FileSet(Path(work.directory), work.manifest)
     usage = file_set.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
     named = file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
@@ -107,7 +108,7 @@ JOB: Final = Job(do, Work, Part)
 
 
 def load_of(parts: Iterable[Part], window_ms: int) -> Load:
-    """Put together what all file sets give."""
+    """Return the load from the parts of all file sets."""
     places: dict[Place, int] = {}
     clients: dict[Client, int] = {}
     summed = _summed(pa.concat_tables([_renumbered(part, places, clients) for part in parts]))
@@ -131,7 +132,7 @@ def load_of(parts: Iterable[Part], window_ms: int) -> Load:
 
 
 def _renumbered(part: Part, places: dict[Place, int], clients: dict[Client, int]) -> pa.Table:
-    """The sums with positions in the lists of all parts."""
+    """Return the sums of a part with positions in the lists of all parts."""
     table = pa.ipc.open_stream(part.sums).read_all()
     for name, own, known in (("place", part.places, places), ("client", part.clients, clients)):
         position = np.array([known.setdefault(it, len(known)) for it in own], np.int64)

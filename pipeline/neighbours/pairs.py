@@ -1,7 +1,7 @@
-"""Pairs of neighbour and victim. A client is loud in a window in which it makes most of a broker's load; other clients' figures of these
-windows are compared with those of other windows.
+"""Pairs of a neighbour and a victim. A client is loud in a window in which its share of a broker's load is high. Figures of other clients
+in these windows are compared with their figures in other windows.
 
-A coincidence is no proof of a cause. A pair is reported only where both sides of the comparison have several windows.
+A coincidence does not prove a cause. A pair is reported only when both sides of the comparison have several windows.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ ANONYMOUS: Final = "ANONYMOUS"
 
 
 class Pair(msgspec.Struct):
-    """One loud client, and one that was slower or waited more meanwhile.
+    """A loud client, and a client that was slower or waited more at the same time.
 
     Attributes:
-        share_percent: of the broker's load that the neighbour makes in its loud windows.
-        windows, others: number of loud windows, and of others, in which the victim was active.
-        slower: time per request in loud windows against the rest; None when no time was metered.
-        throttled_percent, throttled_percent_otherwise: of the victim's requests.
-        requests, requests_otherwise: of the victim, in loud windows and in the rest.
-        ms_per_request, ms_per_request_otherwise: of a broker's threads; 0 when no time was metered.
-        may_share: both have one user or one client-id, so that one quota may hold both; otherwise neither makes the other wait.
+        share_percent: mean share of the broker's load that the neighbour has in its loud windows.
+        windows, others: number of loud windows, and of other windows, in which the victim was active.
+        slower: time per request in loud windows divided by that in other windows; None when no time was metered.
+        throttled_percent, throttled_percent_otherwise: percentage of the victim's requests, in loud and in other windows.
+        requests, requests_otherwise: number of the victim's requests, in loud and in other windows.
+        ms_per_request, ms_per_request_otherwise: time of the broker's threads; 0 when no time was metered.
+        may_share: both have the same user or client-id, so they may share a quota. Otherwise neither makes the other wait.
     """
 
     proxy_id: str
@@ -51,7 +51,7 @@ class Pair(msgspec.Struct):
 
     @property
     def says(self) -> str:
-        """What the victim meets."""
+        """Description of the effect on the victim; empty when there is none."""
         parts = [f"{self.slower:.1f} times slower" if self.slower is not None and self.slower >= SLOWER else ""]
         more = self.may_share and self.throttled_percent - self.throttled_percent_otherwise >= MORE_THROTTLED
         parts.append(f"throttled {self.throttled_percent:.0f} % instead of {self.throttled_percent_otherwise:.0f} %" if more else "")
@@ -59,10 +59,11 @@ class Pair(msgspec.Struct):
 
 
 def pairs_of(load: Load, share_percent: float) -> list[Pair]:
-    """Return the pairs, the worst first.
+    """Return the pairs, worst first.
 
     Args:
-        share_percent: from which share of a broker's load on a client is loud.
+        load: the load of all clients.
+        share_percent: lowest share of a broker's load of a loud client.
     """
     found = [pair for place in range(len(load.places)) for pair in _at_place(load, place, share_percent / 100) if pair.says]
     return sorted(found, key=lambda pair: (-(pair.slower or 1.0), -pair.throttled_percent, pair.neighbour, pair.victim))
@@ -119,7 +120,7 @@ def _may_share(one: Client, other: Client) -> bool:
 
 
 def client_name(client: Client) -> str:
-    """Return a client as people know it."""
+    """Return the display name of a client."""
     user, client_id = client
     return f"{user}/{client_id}" if client_id else user
 

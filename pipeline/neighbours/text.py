@@ -10,7 +10,7 @@ SHOWN = 20
 
 
 def lines_of(pairs: list[Pair], load: Load, share_percent: float, *, explain: bool = False) -> Iterator[str]:
-    """Yield who is how large, and the pairs; with `explain` what each was found by."""
+    """Yield the shares of clients, and the pairs; `explain` adds the figures behind each pair."""
     yield f"load        {load.measured} in windows of {load.window_ms / 1_000:g} s; loud is who makes {share_percent:g} % of a broker's"
     for place, (proxy_id, node) in enumerate(load.places):
         largest = shares_of(load, place)[:3]
@@ -29,7 +29,7 @@ def lines_of(pairs: list[Pair], load: Load, share_percent: float, *, explain: bo
 
 
 def _explained(pair: Pair) -> Iterator[str]:
-    """What one pair was found by."""
+    """Yield the figures behind one pair."""
     yield ""
     yield f"{pair.victim}, with {pair.neighbour} on broker {pair.node} from {utc_time(pair.first_ms)} on:"
     for said, windows, requests, ms, throttled in (
@@ -43,7 +43,7 @@ def _explained(pair: Pair) -> Iterator[str]:
 
 
 def shares_of(load: Load, place: int) -> list[tuple[str, float]]:
-    """Return each client's share of a broker's load over everything, the largest first."""
+    """Return each client's share of a broker's load over all windows, largest first."""
     totals: dict[int, float] = {}
     here = load.place == place
     for client, amount in zip(load.client[here].tolist(), load.load[here].tolist(), strict=True):

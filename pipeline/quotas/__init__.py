@@ -1,1 +1,1 @@
-"""Quota files in the pipeline: the bound of a group, and the text of a proposal. The proxy has its own reader."""
+"""Quota files in the pipeline, which reads them without the proxy's code. It looks up the bound of a group."""

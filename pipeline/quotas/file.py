@@ -1,4 +1,4 @@
-"""Reads `quotas.toml` as the proxy does; a contract test compares both readers."""
+"""Reads `quotas.toml` with the same rules as the proxy. A contract test compares both readers."""
 
 import math
 import re
@@ -18,7 +18,7 @@ NUMBERS: Final = {"request_percentage": ClientQuotaType.REQUEST, "controller_mut
 CONNECTION_RATE: Final = "connection_creation_rate"
 _ENTITY: Final = ("user", "client-id", "ip")
 _LITERAL: Final = ("literal-user", "literal-client-id")
-"""Said of those who are really called `<default>`."""
+"""Keys for entities with the literal name `<default>`."""
 _SIZE: Final = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))? ?([A-Za-z]{0,3})")
 _FACTORS: Final = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _FACTORS_OF_TWO: Final = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -29,9 +29,9 @@ class QuotaFile:
     """The content of a quota file.
 
     Attributes:
-        name: its name in reports.
-        callbacks: by quota type name, Kafka's own rule over the entities of the file.
-        connection_rates: connections per second of an address, or of `<default>`.
+        name: name of the file in reports.
+        callbacks: by quota type name, Kafka's default callback over the entities of the file.
+        connection_rates: connections per second by address, or by `<default>`.
     """
 
     name: str
@@ -39,7 +39,7 @@ class QuotaFile:
     connection_rates: Mapping[str, float] = field(default_factory=dict)
 
     def bound(self, quota_type: str, user: str, client_id: str) -> float:
-        """Return the bound of the group with these tags (the user percent-encoded), `UNLIMITED` without a quota."""
+        """Return the bound of the group with these tags (the user is percent-encoded), `UNLIMITED` without a quota."""
         callback = self.callbacks.get(quota_type)
         if callback is None:
             return UNLIMITED
@@ -47,13 +47,13 @@ class QuotaFile:
         return UNLIMITED if limit is None else limit
 
     def source(self, quota_type: str, user: str, client_id: str) -> str | None:
-        """Return the entity whose quota the group with these tags gets, as people call it; None: none of the file."""
+        """Return the display name of the entity that gives the group with these tags its quota; None when the file has none."""
         callback = self.callbacks.get(quota_type)
         rule = None if callback is None else callback.rule({"user": user, "client-id": client_id})
         return None if rule is None else str(rule[0])
 
     def connection_bound(self, ip: str) -> float:
-        """Return the bound on connections per second of an address."""
+        """Return the bound of an address in connections per second."""
         return self.connection_rates.get(ip, self.connection_rates.get(DEFAULT, UNLIMITED))
 
 
@@ -61,7 +61,7 @@ def read_quota_file(path: Path) -> QuotaFile:
     """Read a quota file.
 
     Raises:
-        BadInputError: it cannot be read, does not parse, or holds what the proxy would refuse.
+        BadInputError: the file cannot be read or parsed, or has an entry that the proxy refuses.
     """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
@@ -73,13 +73,14 @@ def read_quota_file(path: Path) -> QuotaFile:
 
 
 def quota_file_of(text: str, path: str) -> QuotaFile:
-    """Return what the text of a quota file says.
+    """Parse the text of a quota file.
 
     Args:
-        path: how errors call it.
+        text: content of the file, TOML.
+        path: name of the file in errors.
 
     Raises:
-        BadInputError: it does not parse, or holds what the proxy would refuse.
+        BadInputError: the text cannot be parsed, or has an entry that the proxy refuses.
     """
     try:
         table = tomllib.loads(text)
