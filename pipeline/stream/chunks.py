@@ -1,8 +1,8 @@
-"""Metering files as messages of a Kafka topic, and back.
+"""Metering files as messages of a Kafka topic.
 
-A message is a part of one file. Key: the proxy id, so that a proxy's parts stay in order. `metering_format.places` has
-the headers. The files of a set come first, its manifest last.
-A publisher may publish twice: a part has one place, and a manifest knows the SHA-256 of every file.
+A message is a part of one file. Its key is the proxy id, which keeps a proxy's parts in order. `metering_format.places` describes the
+headers. The files of a set come first, and its manifest last. A publisher may publish a part twice: each part has one place, and the
+manifest has the SHA-256 of every file.
 """
 
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ def checked_place(path: str, part: str) -> tuple[str, int, int]:
     """Return (path, number, count) from the headers of a message.
 
     Raises:
-        BadInputError: not a metering file below the directory, or no such part.
+        BadInputError: the path is not a metering file below the directory, or the part is invalid.
     """
     pieces = PurePosixPath(path).parts
     number, _, count = part.partition("/")
@@ -33,7 +33,7 @@ def checked_place(path: str, part: str) -> tuple[str, int, int]:
 
 
 def put_part(landed: Path, path: str, number: int, value: bytes) -> None:
-    """Keep a part until its manifest comes; the same part again changes nothing."""
+    """Store a part until its manifest arrives; the same part again has no effect."""
     place = landed / PARTS / path / f"{number:06d}"
     place.parent.mkdir(parents=True, exist_ok=True)
     temporary = place.with_name(f".{place.name}.new")
@@ -42,10 +42,10 @@ def put_part(landed: Path, path: str, number: int, value: bytes) -> None:
 
 
 def assemble(landed: Path, manifest_path: str, count: int) -> Manifest:
-    """Put the files of a set together, the manifest last; what is there already stays.
+    """Assemble the files of a set, the manifest last. Files that exist already are kept.
 
     Raises:
-        IncompleteError: a part is missing, or a file is not the one that the manifest names.
+        IncompleteError: a part is missing, or a file differs from its manifest.
     """
     if (landed / manifest_path).is_file():
         return read_manifest(landed / manifest_path)

@@ -1,4 +1,4 @@
-"""Markers of a stream, one for each batch, written last. Rows of a batch without a marker do not count."""
+"""Markers of a stream, one per batch, written after the batch's rows. Rows of a batch without a marker do not count."""
 
 import json
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ VERDICTS: Final = "verdicts"
 
 
 class _Found(msgspec.Struct):
-    """The divergences in a marker; `divergences` is None in markers of earlier versions."""
+    """The divergences of a marker; `divergences` is None in markers of earlier versions."""
 
     divergences: int | None = None
     findings: list[Divergence] = []
 
 
 def batch_name(batch_id: int) -> str:
-    """The directory of a batch in each table."""
+    """Return the name of a batch's directory in each table."""
     return f"batch={batch_id:012d}"
 
 
 def file_sets_before(out: Path, batch_id: int) -> set[str]:
-    """Return the file sets that earlier batches hold."""
+    """Return the file sets of earlier batches."""
     found: set[str] = set()
     for path in (out / BATCHES).glob("*.json"):
         if int(path.stem) < batch_id:
@@ -39,17 +39,17 @@ def file_sets_before(out: Path, batch_id: int) -> set[str]:
 
 
 def put_marker(out: Path, batch_id: int, file_sets: Mapping[str, str], written: Written) -> None:
-    """Say that a batch is whole: its file sets (with the SHA-256 of their manifests), how many rows each table got, and what diverges."""
+    """Write the marker of a complete batch: its file sets with the SHA-256 of their manifests, rows by table, and divergences."""
     findings = msgspec.to_builtins(written.findings[:FINDINGS_MAX])
     content = {"stems": dict(file_sets), "rows": dict(written.rows), "divergences": written.divergences, "findings": findings}
     _put(out / BATCHES / f"{batch_id:012d}.json", content)
 
 
 def divergences_so_far(out: Path) -> tuple[int, list[Divergence]]:
-    """Return how many divergences all batches hold, and the first of each group and file set, as many as are kept.
+    """Return the number of divergences of all batches, and the first of each group and file set, up to the number that is kept.
 
     Raises:
-        BadInputError: a marker is not one of ours.
+        BadInputError: a marker is invalid.
     """
     number, findings = 0, list[Divergence]()
     for path in sorted((out / BATCHES).glob("*.json")):
@@ -63,13 +63,13 @@ def divergences_so_far(out: Path) -> tuple[int, list[Divergence]]:
 
 
 def _in_table(out: Path, batch_id: int) -> int:
-    """Divergences of a batch by its rows: markers of earlier versions do not tell."""
+    """Return the number of divergences in a batch's rows, since markers of earlier versions do not have it."""
     files = (out / VERDICTS / batch_name(batch_id)).glob("*.parquet")
     return sum(sum(pq.read_table(file, columns=["divergences"], partitioning=None).column(0).to_pylist()) for file in files)
 
 
 def check_checkpoint(out: Path, checkpoint: Path) -> None:
-    """Numbers of batches mean something only with the checkpoint that gave them.
+    """Check that `out` belongs to the checkpoint, since batch numbers have a meaning only within one checkpoint.
 
     Raises:
         BadInputError: `out` belongs to another checkpoint.
@@ -84,7 +84,7 @@ def check_checkpoint(out: Path, checkpoint: Path) -> None:
 
 
 def claim(out: Path, query_id: str) -> None:
-    """Note whose batches these are."""
+    """Record the query that the batches belong to."""
     _put(out / STREAM, {"query": query_id})
 
 

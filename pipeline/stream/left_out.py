@@ -1,4 +1,4 @@
-"""Finds missing file sets: those that exist and are in no batch, and predecessors that are named and do not exist."""
+"""Finds missing file sets: those that exist and are in no batch, and those that a successor names and that do not exist."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from pipeline.text import counted
 
 
 def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
-    """Return how many file sets of `directory` are landed: all that were there when the last batch was planned.
+    """Return the number of file sets of `directory` in batches; these are all that existed when the last batch was planned.
 
-    Every batch has been compared with the manifests of its file sets, row by row added up, so no row is left out if no file set is.
+    The rows of every batch have been compared with its manifests, so no row is left out when no file set is.
 
     Raises:
         BadInputError: a directory cannot be read.
-        IncompleteError: one that was there is in no batch, such as a late one that the source took for old.
+        IncompleteError: a file set that existed is in no batch, for example a late one that the source took for an old one.
     """
     check_readable(directory / MANIFESTS)
     there = {str(path.relative_to(directory)) for path in manifest_paths(directory)}
@@ -33,12 +33,12 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
 
 
 def landed_so_far(directory: Path, out: Path) -> Completeness:
-    """Return what is missing among the file sets of all batches: numbers that none has, and those that a later one names."""
+    """Return the completeness of all batches: decisions that no file set contains, and file sets that only a successor names."""
     paths = [directory / path for path in sorted(file_sets_before(out, 2**62))]
-    manifests = [read_manifest(path) for path in paths if path.is_file()]  # what retention removed since, its ledger names
+    manifests = [read_manifest(path) for path in paths if path.is_file()]  # retention's ledger names those that it removed since
     return completeness_of(by_run(manifests), removed_runs(directory))
 
 
 def _began(checkpoint: Path) -> float:
-    """When the last batch was planned: what came after it is for the next call."""
+    """Return the time at which the last batch was planned. Later file sets are for the next call."""
     return max((path.stat().st_mtime for path in (checkpoint / "offsets").glob("[0-9]*")), default=0.0)

@@ -16,7 +16,7 @@ class Written:
     """The rows that a batch added to the tables.
 
     Attributes:
-        unjudged: decisions too close behind others that are missing.
+        unjudged: number of decisions that are too close after a loss to be judged.
         findings: the first divergence of each group of each file set.
     """
 
@@ -32,11 +32,11 @@ class StreamResult:
     """The result of one call of the command.
 
     Attributes:
-        divergences: of all file sets that are landed, in this call or before.
-        new_divergences: those of this call.
-        findings: the first divergence of each group and file set, as many as are kept.
-        whole: file sets that were there when the last batch began, all of them landed; None: unknown, since the stream was stopped.
-        lost: what is missing among all file sets that are landed, in this call or before.
+        divergences: number over all file sets in the output, including earlier calls.
+        new_divergences: number in this call.
+        findings: the first divergence of each group and file set, up to the number that is kept.
+        whole: number of file sets that existed when the last batch began, all of them in the output; None when the stream was stopped.
+        lost: losses among all file sets in the output, including earlier calls.
     """
 
     batches: int = 0
@@ -50,7 +50,7 @@ class StreamResult:
     lost: Completeness = field(default_factory=Completeness)
 
     def add(self, written: Written) -> None:
-        """Count a batch."""
+        """Add the rows of a batch."""
         self.batches += 1
         self.file_sets += written.file_sets
         self.new_divergences += written.divergences
@@ -60,11 +60,11 @@ class StreamResult:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is known to be missing."""
+        """Whether no loss is known."""
         return not (self.lost.incomplete or self.lost.dropped or self.unjudged)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON."""
+        """Return the result as plain data for JSON."""
         return {
             "verdict": "violations" if self.divergences else "exact",
             "batches": self.batches,
@@ -82,7 +82,7 @@ class StreamResult:
         }
 
     def lines(self, *, explain: bool) -> Iterator[str]:
-        """Yield one screen for people; with `explain` the samples that prove each divergence."""
+        """Yield the result as text; `explain` adds the samples that prove each divergence."""
         yield f"landed      {counted(self.file_sets, 'file set')} in {counted(self.batches, 'batch')}"
         for table, rows in sorted(self.rows.items()):
             yield f"            {rows:>12,} rows of {table}"

@@ -21,7 +21,7 @@ class StreamSettings:
 
     Attributes:
         source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
-        once: end when all that is there has been read.
+        once: end when all present file sets have been read.
     """
 
     source: str
@@ -31,16 +31,16 @@ class StreamSettings:
 
     @property
     def is_topic(self) -> bool:
-        """Whether file sets come as messages."""
+        """Whether the source is a topic."""
         return self.source.startswith(TOPIC)
 
 
 def check_settings(settings: StreamSettings) -> None:
-    """Look at all that can be wrong before anything is started.
+    """Check the settings before anything is started.
 
     Raises:
         BadInputError: the source, the checkpoint or the output cannot be used.
-        IncompleteError: all that is there is to be read, and nothing is.
+        IncompleteError: `once` is set and the source is empty.
     """
     if not settings.is_topic:
         _check_source(settings)
@@ -52,10 +52,10 @@ def check_settings(settings: StreamSettings) -> None:
 
 
 def topic_of(source: str) -> tuple[str, str]:
-    """Return servers and topic.
+    """Return the servers and the topic of a source.
 
     Raises:
-        BadInputError: one of them is not there.
+        BadInputError: one of them is missing.
     """
     servers, _, topic = source.removeprefix(TOPIC).partition("/")
     if not servers or not topic:
@@ -64,7 +64,7 @@ def topic_of(source: str) -> tuple[str, str]:
 
 
 def _check_servers(source: str, servers: str) -> None:
-    """Let one of them take a connection: a Kafka client would go on trying, without a word."""
+    """Check that one server accepts a connection, since a Kafka client would retry without a message."""
     problems = []
     for server in servers.split(","):
         host, _, port = server.rpartition(":")
@@ -87,6 +87,6 @@ def _check_source(settings: StreamSettings) -> None:
     if settings.once and not manifest_paths(directory):
         raise IncompleteError(f"{directory}: no manifest in it, so nothing was finished; without --once they are waited for")
     if settings.once:
-        find_manifests(directory)  # what cannot be read ends the command before Spark starts, and before anything is written
+        find_manifests(directory)  # errors end the command before Spark starts and before anything is written
     if not (directory / MANIFESTS).is_dir():
         check_directory(directory / MANIFESTS)
