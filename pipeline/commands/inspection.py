@@ -22,10 +22,10 @@ ROWS_SHOWN: Final = 5
 
 
 def inspected(path: Path) -> Manifest | dict[str, Any]:
-    """Return what `path`, a manifest, a Parquet file or an open segment, holds: of the last two kind, table, counts and the first rows.
+    """Return the content of a manifest, a Parquet file or an open segment. For the last two: kind, table, counts and first rows.
 
     Raises:
-        BadInputError: it is none of these.
+        BadInputError: the file is none of these.
     """
     if not path.is_file():
         raise BadInputError(f"{path}: no such file; name a manifest, a .parquet or a .arrows.open file")
@@ -45,12 +45,12 @@ def inspected(path: Path) -> Manifest | dict[str, Any]:
 
 
 def as_dict(found: Manifest | dict[str, Any]) -> dict[str, Any]:
-    """Return what was found as plain data for JSON; a manifest as it stands, with its name."""
+    """Return the content as plain data for JSON; a manifest unchanged, with its name."""
     return found if isinstance(found, dict) else {"kind": "manifest", "stem": found.file_set, "manifest": msgspec.to_builtins(found)}
 
 
 def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
-    """Yield what was found for people."""
+    """Yield the content as text."""
     if not isinstance(found, dict):
         yield from _manifest_lines(found)
         return
@@ -61,13 +61,13 @@ def lines_of(found: Manifest | dict[str, Any]) -> Iterator[str]:
 
 
 def rows_of(found: Manifest | dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what was found as rows of plain cells: the first ones of a table, the files of a manifest."""
+    """Return the content as rows of plain cells: the first rows of a table, or the files of a manifest."""
     rows = found["first_rows"] if isinstance(found, dict) else [msgspec.to_builtins(entry) for entry in found.files]
     return [{name: _text(cell) for name, cell in row.items()} for row in rows]
 
 
 def column_lines(found: Manifest | dict[str, Any]) -> Iterator[str]:
-    """Yield what each column holds; of a manifest, what it says besides its files."""
+    """Yield the content of each column, or the fields of a manifest besides its files."""
     yield ""
     if isinstance(found, dict):
         yield from table_lines(("column", "type", "nulls", "least", "most"), ([*column.values()] for column in found["holds"]))
@@ -77,10 +77,11 @@ def column_lines(found: Manifest | dict[str, Any]) -> Iterator[str]:
 
 
 def draw_inspected(name: str, found: Manifest | dict[str, Any]) -> str:
-    """Return what was found as a page.
+    """Return the content as a page.
 
     Args:
-        name: of the file.
+        name: name of the file.
+        found: the result of `inspected`.
     """
     first, *_ = lines_of(found)
     rows = rows_of(found)
@@ -101,7 +102,7 @@ def _text(value: Any) -> str:
 def _columns(table: pa.Table) -> Iterator[dict[str, Any]]:
     for name, column in zip(table.column_names, table.columns, strict=True):
         ends: Any = {"min": None, "max": None}
-        with contextlib.suppress(pa.ArrowNotImplementedError):  # lists have no order
+        with contextlib.suppress(pa.ArrowNotImplementedError):  # lists have no minimum and maximum
             ends = pc.min_max(column).as_py()
         yield {
             "column": name,
@@ -130,7 +131,7 @@ def _read(path: Path) -> tuple[pa.Table, str]:
 
 
 def _whole_batches(stream: pa.ipc.RecordBatchStreamReader) -> pa.Table:
-    """Everything up to where a crash cut the stream."""
+    """Return all complete batches of a stream that a crash may have cut off."""
     batches = []
     with contextlib.suppress(pa.ArrowInvalid, OSError):
         batches.extend(stream)

@@ -1,4 +1,4 @@
-"""`sluice meter repair`. The proxy's own code does the work."""
+"""`sluice meter repair`. The proxy's own code does the repair."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Repaired(Protocol):
-    """The result: manifests made, empty segments, temporary files removed, proxies that still write, failures."""
+    """The result: manifests that were written, empty segments, removed temporary files, proxies that still run, failures."""
 
     manifests: list[Path]
     empty: int
@@ -31,7 +31,7 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
     """Return the command.
 
     Args:
-        repair: turns what a killed proxy left below a directory into files.
+        repair: converts the open segments of killed proxies below a directory to files.
     """
 
     @click.command("repair")

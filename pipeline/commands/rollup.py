@@ -64,7 +64,7 @@ def rollup(
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; write them the other way round")
     settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
-    known = plan_local(settings) if "://" not in source else None  # what is elsewhere can only be looked at with Spark
+    known = plan_local(settings) if "://" not in source else None  # remote directories need Spark
     if known is not None and known[1].is_empty:
         close_books(settings)
         result = RollupResult(coverage=published_coverage(known[0], settings))
@@ -85,7 +85,7 @@ def _tell(out: Path, result: "RollupResult", common: Common) -> None:
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of
 
-    changed = bool(result.hours or result.late) or not (out / "report.html").exists()  # a run may have been killed before it drew it
+    changed = bool(result.hours or result.late) or not (out / "report.html").exists()  # a killed run may not have drawn the report
     lines = lines_of(out, result, explain=common.explain)
     put_out(common.form, out if changed else None, summary_of(out, result), lines, clients(out), lambda: draw_rollup(out, result))
 
@@ -106,7 +106,7 @@ def _hour(option: str, text: str | None, otherwise: str) -> str | None:
 
 
 def _is_day(text: str) -> bool:
-    """Whether the calendar has it."""
+    """Whether the text is a date of the calendar."""
     try:
         date.fromisoformat(text)
     except ValueError:

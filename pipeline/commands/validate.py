@@ -86,7 +86,7 @@ def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_
 
 
 def _compare(source: Path, verdict: "Verdict") -> None:
-    """Put throttle times of brokers beside Sluice's."""
+    """Add the comparison with brokers' throttle times to the verdict."""
     from pipeline.file_sets import checked_runs
     from pipeline.validation.against_broker import compare, dropped
 
@@ -97,7 +97,7 @@ def _compare(source: Path, verdict: "Verdict") -> None:
 
 
 def _check_undamaged(source: Path, verdict: "Verdict") -> None:
-    """Compare the files of each run that diverges with their manifests: a sample counts in later file sets as well."""
+    """Compare the files of each run that diverges with their manifests. All its files are checked, since samples affect later ones."""
     from pipeline.manifest import check_undamaged, find_manifests
 
     manifests = find_manifests(source)

@@ -35,7 +35,7 @@ def verify_manifests(directory: Path, common: Common) -> None:
     summary = {"manifests": len(manifests), "files": files, "problems": problems, "file_sets": sets}
     if common.explain:
         lines += _explained(sets)
-    # with no problem the sheet still says which column there would be
+    # CSV has its header even without problems
     put_out(common.form, None, summary, lines, [{"problem": problem} for problem in problems], lambda: _page(summary), header=("problem",))
     if problems:
         sys.exit(INCOMPLETE)

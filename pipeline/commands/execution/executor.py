@@ -1,4 +1,4 @@
-"""Executors: work is done in this process, or on Spark."""
+"""Executors: a job runs in this process or on Spark."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from pipeline.commands.execution.options import SPARK, Common
 from pipeline.tasks import Doer, Job, R, W, do_here
 
 PROGRESS_FROM = 8
-"""Fewer parts end too soon for a line of progress to be read."""
+"""Lowest number of parts for which progress is shown; fewer parts end too soon."""
 
 
 @contextlib.contextmanager
 def doer(common: Common) -> Iterator[Doer]:
-    """Do work where the options say, for a block; in this process say on stderr how far it is.
+    """Yield the executor that the options select. In this process, it writes progress to stderr.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used, or Spark does not start.

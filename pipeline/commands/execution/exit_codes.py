@@ -20,7 +20,7 @@ _REMEDIES: Final = {
 
 
 def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn what is wrong with input into one line on stderr and an exit code."""
+    """Convert errors of input to one line on stderr and an exit code."""
 
     @functools.wraps(function)
     def command(*args: Any, **kwargs: Any) -> None:
@@ -33,7 +33,7 @@ def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
             click.echo(f"sluice: {error}", err=True)
             sys.exit(INCOMPLETE)
         except BrokenPipeError:
-            raise  # who reads our output has read enough
+            raise  # the reader of stdout has closed the pipe
         except OSError as error:
             click.echo(f"sluice: {_line_of(error)}", err=True)
             sys.exit(BAD_INPUT)
@@ -42,6 +42,6 @@ def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _line_of(error: OSError) -> str:
-    """What the operating system said, and of which file."""
+    """Return the operating system's message and the file."""
     said = " ".join((error.strerror or str(error)).split()) + _REMEDIES.get(error.errno or 0, "")
     return f"{error.filename}: {said}" if error.filename else said

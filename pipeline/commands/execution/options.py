@@ -1,6 +1,6 @@
-"""The options of all commands: the engine, the form of the output, and the explanation of the result.
+"""Common options of all commands: the engine, the format of the output, and the explanation of the result.
 
-A command that cannot apply one of them names the remedy, since scripts pass these options to every command.
+A command that does not support an option names the remedy, since scripts pass these options to every command.
 """
 
 import functools
@@ -26,10 +26,10 @@ class Common:
 
     Attributes:
         engine: `local` or `spark`; the command supports it.
-        master: URL of the Spark master; None: not given.
-        verbose: whether Spark's log goes to stderr.
+        master: URL of the Spark master; None when it was not given.
+        verbose: write Spark's log to stderr.
         form: format of stdout.
-        explain: whether the origin of the result is shown.
+        explain: show the origin of the result.
     """
 
     engine: str
@@ -40,15 +40,15 @@ class Common:
 
 
 def common_options(*engines: str, because: str = "", explain: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the common options to a command, which gets them as `common`.
+    """Add the common options to a command, which receives them as `common`.
 
     Args:
-        engines: where it can be worked out, the usual place first.
-        because: why there is no other; the beginning of a line that says so.
+        engines: supported engines, the default first.
+        because: why there is no other engine; the beginning of a message.
         explain: what `--explain` shows.
 
     Raises, when the command is called:
-        BadInputError: an engine that it does not have, a place for Spark without Spark, or an explanation where none fits in.
+        BadInputError: an unsupported engine, a Spark master without Spark, or an explanation in a format that cannot show it.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -74,7 +74,7 @@ def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | No
     """Return the engine that runs a command; --master selects Spark.
 
     Raises:
-        BadInputError: the command does not run there, or what was said contradicts itself.
+        BadInputError: the command does not support the engine, or the options contradict each other.
     """
     if engine is not None and engine not in engines:
         raise BadInputError(f"--engine {engine}: {because}; leave it out, or write --engine {engines[0]}")
@@ -86,13 +86,13 @@ def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | No
 
 
 def _check_form(form: str, *, explain: bool) -> None:
-    """What explains stands between the rows of a table; JSON has the figures behind it, rows and pages have no place for it."""
+    """Refuse --explain for CSV and pages, which have no place for it. A table shows it, and JSON has the figures in any case."""
     if explain and form in (CSV, HTML):
         raise BadInputError(f"--explain: adds to the table, and --format {form} has none; leave it out, or write --format table or json")
 
 
 def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], Any], ...]:
-    """Those that would only say what is the case anyway are not in the help text."""
+    """Return the options. Options that have only one possible value are hidden from the help text."""
     has_spark = SPARK in engines
     where = "In this process, or with Spark." if len(engines) > 1 else None
     usual = f"{engines[0]}; spark with --master" if len(engines) > 1 else engines[0]

@@ -1,4 +1,4 @@
-"""Prints the result of a command as a table, JSON, CSV or a page."""
+"""Writes the result of a command as a table, JSON, CSV or a page."""
 
 import csv
 import io
@@ -12,7 +12,7 @@ import click
 from pipeline.files import write_whole
 
 Page = Callable[[], str]
-"""Draws the report; only called when it is printed or written."""
+"""Draws the report; called only when the page is printed or written."""
 
 
 def put_out(
@@ -25,10 +25,16 @@ def put_out(
     *,
     header: Sequence[str] | None = None,
 ) -> None:
-    """Print one form on stdout; with `out`, write report.html and summary.json there, each whole or not at all.
+    """Print one format on stdout. With `out`, also write report.html and summary.json there atomically.
 
     Args:
-        header: the columns of CSV; None: those of the first row.
+        form: format of stdout.
+        out: output directory, or None.
+        summary: content of JSON.
+        lines: lines of the table.
+        rows: rows of CSV.
+        page: draws the report.
+        header: columns of CSV; None: the columns of the first row.
     """
     text = json.dumps(summary, indent=1, default=str) + "\n"
     drawn = page() if out is not None or form == "html" else ""
@@ -50,7 +56,8 @@ def csv_of(rows: Sequence[Mapping[str, Any]], header: Sequence[str] | None = Non
     """Return rows as CSV with a header.
 
     Args:
-        header: the columns, others are left out; None: those of the first row.
+        rows: the rows.
+        header: columns to include; None: the columns of the first row.
     """
     sheet = io.StringIO()
     columns = list(rows[0]) if header is None and rows else list(header or ())

@@ -1,4 +1,4 @@
-"""Options with an output path on this machine."""
+"""Options for an output path on this machine."""
 
 import re
 from pathlib import Path
@@ -12,17 +12,17 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class RefusedOutputError(click.ClickException):
-    """A command cannot write to the path; shown as one line, like every error."""
+    """A command cannot write to the path. It is shown as one line, like every error."""
 
     exit_code = BAD_INPUT
 
     def show(self, file: Any = None) -> None:
-        """Print the line, as the command line does for errors of every other kind."""
+        """Print the message in the form that other errors have."""
         click.echo(f"sluice: {self.message}", file=file, err=file is None)
 
 
 class OutputPath(click.Path):
-    """An output path. A URL is refused, since it would become a folder of that name below the current one.
+    """An output path. A URL is refused, since it would create a local directory with that name.
 
     Raises, when the command line is read:
         RefusedOutputError: the value is a URL.
