@@ -1,4 +1,4 @@
-"""Reads one set of metering files on a local disk, table by table."""
+"""Reads the tables of one metering file set, from a local disk or from content in memory."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""All file sets of a metering directory."""
+"""Finds all file sets of a metering directory and checks their files."""
 
 from pathlib import Path
 

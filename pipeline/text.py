@@ -18,7 +18,7 @@ def human_bytes(number: float) -> str:
 
 
 def human_ms(milliseconds: float) -> str:
-    """Return a duration, given in ms, in ms or in a larger unit."""
+    """Return a duration in ms as text, in ms, seconds, minutes or hours."""
     if milliseconds < 1_000:
         return f"{milliseconds:.0f} ms"
     seconds = milliseconds / 1_000

@@ -1,4 +1,4 @@
-"""The report on neighbours."""
+"""The report on noisy neighbours, from the load and the pairs."""
 
 from typing import Final
 

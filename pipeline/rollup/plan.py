@@ -15,7 +15,7 @@ class Plan:
     """The hours and days that one run builds.
 
     Attributes:
-        hours: open hours to build again, because new file sets or previously lost decisions arrived.
+        hours: open hours to build again: file sets or previously lost decisions arrived, or the settings changed.
         days: the days of `hours`; each is built from all its hours.
         inputs: the file sets of `days`.
         late: new file sets of closed days; they become adjustment rows.

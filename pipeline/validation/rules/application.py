@@ -82,7 +82,7 @@ class SettingsIntervals:
         Args:
             group_ref: group of each decision.
             seq: sequence number of each decision.
-            earlier: use the settings that many changes before the decision.
+            earlier: number of changes of settings to go back from the decision.
         """
         interval = np.maximum(np.searchsorted(self._starts, seq, side="right") - 1 - earlier, 0)
         may_enforce = np.array([ENFORCE in one.modes for one in self._switched])[interval]
