@@ -61,7 +61,7 @@ class ClientHelloReader:
         """Move one record into the message; False when it is not complete."""
         head = self.data[self._at : self._at + _RECORD_HEAD_BYTES]
         if head and (head[0] != _HANDSHAKE or (len(head) > 1 and head[1] != _MAJOR_VERSION)):
-            raise ClientHelloError("what came first is no TLS", "not_tls")
+            raise ClientHelloError("the first bytes are not TLS", "not_tls")
         if len(head) < _RECORD_HEAD_BYTES:
             return False
         size = int.from_bytes(head[3:])
@@ -79,7 +79,7 @@ class ClientHelloReader:
 
     def _look_at_message(self) -> None:
         if self._message[0] != _CLIENT_HELLO:
-            raise ClientHelloError(f"a message of type {self._message[0]} where a hello is due")
+            raise ClientHelloError(f"a message of type {self._message[0]} instead of a ClientHello")
         size = int.from_bytes(self._message[1:_MESSAGE_HEAD_BYTES])
         if size > HELLO_BYTES_MAX:
             raise ClientHelloError(f"a hello of {size} bytes")
@@ -139,8 +139,8 @@ def _server_name(hello: _Fields) -> str | None:
 def _first_host(names: _Fields) -> str | None:
     """Return the host name; RFC 6066 allows one name of each type and defines one type."""
     if not names or names.number(1) != _HOST_NAME:
-        raise ClientHelloError("a server name that is no host name")
+        raise ClientHelloError("a server name that is not a host name")
     name = names.vector(2)
     if not name or len(name) > _NAME_BYTES_MAX or not name.isascii() or b"\0" in name:
-        raise ClientHelloError("a server name that is no host name")
+        raise ClientHelloError("a server name that is not a host name")
     return name.decode("ascii").lower()

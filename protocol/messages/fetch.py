@@ -336,7 +336,7 @@ def read_replica_id(api: ApiVersion, data: Buffer, body_at: int, end: int) -> tu
             reader = Reader(data, _REQUEST_WALKERS[api.index](data, body_at), end)
             return _find_replica_state(data, reader)
     except (BadResponseError, IncompleteError) as cause:
-        raise BadRequestError("the Fetch request does not read as its version says") from cause
+        raise BadRequestError("the Fetch request does not match its version") from cause
 
 
 def _find_replica_state(data: Buffer, reader: Reader) -> tuple[int, int | None]:

@@ -131,7 +131,7 @@ def client_of(mechanism: str, username: str, secret: str, nonce: str) -> SaslCli
 
 def _refuse_more(token: Buffer) -> None:
     if len(token):
-        raise TokenRefusedError("the broker did not take the token")
+        raise TokenRefusedError("the broker rejected the token")
 
 
 def _decoded(text: bytes) -> bytes:

@@ -47,14 +47,16 @@ def login_steps(mechanism: str, client: SaslClient, client_id: str) -> LoginStep
         frame = yield authenticate_request(FIRST_CORRELATION_ID + round_, client_id, token)
         said = read_authenticate_answer(AUTHENTICATE, frame)
         if said.error_code:  # its text is the broker's own and may name the user
-            raise TokenRefusedError(f"the broker refused {mechanism} (error {said.error_code}): is the user there, is the password right?")
+            raise TokenRefusedError(
+                f"the broker refused {mechanism} (error {said.error_code}): check that the user exists and that the password is right"
+            )
         try:
             token = client.answer(frame[slice(*said.token)])
         except TokenRefusedError as error:
             raise TokenRefusedError(f"{mechanism}: {error}") from error
         if token is None:
             return said.session_lifetime_ms or 0
-    raise TokenRefusedError(f"{mechanism}: the broker came to no end")
+    raise TokenRefusedError(f"{mechanism}: the broker did not complete the login")
 
 
 def _check_handshake(error: int, mechanism: str, answer: bytes) -> None:
@@ -62,6 +64,6 @@ def _check_handshake(error: int, mechanism: str, answer: bytes) -> None:
         possible = ", ".join(filter(_NAME.fullmatch, read_mechanisms(answer)))[:200]
         raise TokenRefusedError(f"the broker does not take {mechanism}, but {possible or 'none'}")
     if error == _ILLEGAL_SASL_STATE:
-        raise TokenRefusedError("this listener of the broker takes no login")
+        raise TokenRefusedError("this listener of the broker accepts no login")
     if error:
         raise TokenRefusedError(f"the broker refused the handshake (error {error})")

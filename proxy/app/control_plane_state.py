@@ -40,7 +40,7 @@ CANARY_WORDS = {
     "missing": "there is no account without rights to test the brokers' authority with",
     "untried": "set",
     "works": "tried",
-    "refused": "the brokers do not let it in",
+    "refused": "the brokers refuse its login",
 }
 
 IPS_LOOKED_AT_MAX = 1_000

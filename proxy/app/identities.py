@@ -58,13 +58,13 @@ def make_builder(class_name: str, settings: Mapping[str, Any], file: str) -> Pri
         message = f'"{class_name}" cannot be imported: {type(error).__name__}: {error}'
         _refuse(file, message, "name a class that Python finds, see PYTHONPATH", error)
     if not isinstance(found, type) or not callable(getattr(found, "build", None)) or not callable(getattr(found, "configure", None)):
-        _refuse(file, f'"{class_name}" is no principal builder', "derive it from sluice.principal.PrincipalBuilder", None)
+        _refuse(file, f'"{class_name}" is not a principal builder', "derive it from sluice.principal.PrincipalBuilder", None)
     try:
         builder: PrincipalBuilder = found()
         builder.configure(settings)
     except Exception as error:  # noqa: BLE001 - as above
-        message = f'"{class_name}" does not take its settings: {type(error).__name__}: {error}'
-        _refuse(file, message, "see what the class asks for", error)
+        message = f'"{class_name}" rejects its settings: {type(error).__name__}: {error}'
+        _refuse(file, message, "write the settings that the class expects", error)
     return builder
 
 

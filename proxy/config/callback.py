@@ -57,8 +57,8 @@ def try_callback(class_name: str, settings: Mapping[str, Any], file: str) -> Non
         callback.configure({**settings, "broker.id": -1})
         callback.close()
     except Exception as error:  # noqa: BLE001 - the operator's class may raise anything
-        message = f'"{class_name}" does not take its settings: {type(error).__name__}: {error}'
-        raise ConfigProblems([Problem(file, "callback.settings", message, "see what the class asks for")]) from None
+        message = f'"{class_name}" rejects its settings: {type(error).__name__}: {error}'
+        raise ConfigProblems([Problem(file, "callback.settings", message, "write the settings that the class expects")]) from None
 
 
 def _refuse(file: str, message: str, remedy: str) -> None:

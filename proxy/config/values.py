@@ -156,7 +156,7 @@ def read_age(value: object) -> int:
 def read_topic(value: object) -> str:
     """Return the name of a topic."""
     if not isinstance(value, str) or _TOPIC.fullmatch(value) is None or value in (".", ".."):
-        raise ValueError(f"{shown(value)} is no name of a topic")
+        raise ValueError(f"{shown(value)} is not the name of a topic")
     return value
 
 

@@ -69,10 +69,10 @@ def write_parquet(table: pa.Table, path: Path, *, live_ms: int = 0) -> None:
     try:
         _write(_with_an_end(table, live_ms), path)
         if pq.read_metadata(path).num_rows != len(table):
-            raise OSError(f"{path}: what was written is not what can be read")
+            raise OSError(f"{path}: the file that was read back differs from what was written")
     except (OSError, pa.ArrowInvalid) as error:
         path.unlink(missing_ok=True)
-        raise error if isinstance(error, OSError) else OSError(f"{path}: what was written cannot be read") from error
+        raise error if isinstance(error, OSError) else OSError(f"{path}: the written file cannot be read") from error
 
 
 def _with_an_end(table: pa.Table, live_ms: int) -> list[pa.Table]:

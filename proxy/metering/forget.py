@@ -164,11 +164,11 @@ def _read(place: Path, name: str) -> pa.Table:
     try:
         table = pq.read_table(place, partitioning=None)
     except FileNotFoundError as error:
-        raise ForgetError(f"{place}: is missing, and its manifest promises it; restore it") from error
+        raise ForgetError(f"{place}: is missing, and its manifest lists it; restore it") from error
     except pa.ArrowInvalid as error:
         raise ForgetError(f"{place}: not a readable Parquet file ({str(error).splitlines()[0]}); restore it") from error
     if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _MAY_LACK):
-        raise ForgetError(f"{place}: is no {name} of metering; it is a file of another program")
+        raise ForgetError(f"{place}: is no {name} of metering; another program wrote it")
     return table
 
 

@@ -91,7 +91,7 @@ class BufferBudget:
                 return
             excess_bytes -= waiting_bytes
             self._paused.pop(channel, None)
-            connection.close(CloseReason.SLOW_READER, f"{waiting_bytes} bytes not taken within {UNTAKEN_MS} ms under memory pressure")
+            connection.close(CloseReason.SLOW_READER, f"{waiting_bytes} bytes not read within {UNTAKEN_MS} ms under memory pressure")
             connection.abort_client()
 
     def _pause_largest(self, backlog: _Backlog, excess_bytes: float, now_ms: int) -> None:

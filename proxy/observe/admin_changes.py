@@ -131,7 +131,7 @@ async def _body(request: web.Request, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(await request.read(), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise web.HTTPBadRequest(reason=f"this is not what belongs here: {' '.join(str(error).split())[:200]}") from None
+        raise web.HTTPBadRequest(reason=f"invalid request: {' '.join(str(error).split())[:200]}") from None
 
 
 def _quotas_page(entries: Mapping[EntityKey, Mapping[str, float]]) -> bytes:

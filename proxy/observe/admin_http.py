@@ -95,7 +95,7 @@ class AdminHttp:
             await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=32, ssl_context=self._context()).start()
         except OSError as error:
             await self.stop()
-            raise StartError(f"admin.address: {self._address} cannot be listened on: {_reason(error)}; choose another port") from None
+            raise StartError(f"admin.address: {self._address} cannot be bound: {_reason(error)}; choose another port") from None
         return HostPort(self._address.host, self._runner.addresses[0][1])
 
     async def stop(self) -> None:
@@ -193,7 +193,7 @@ def _cursor_in(request: web.Request) -> Cursor | None:
     try:
         return None if text is None else Cursor.read(text)
     except CursorError:
-        raise web.HTTPBadRequest(reason="after is what the page before gave as next") from None
+        raise web.HTTPBadRequest(reason="after has to be the value of next on the page before") from None
 
 
 def _reason(error: OSError) -> str:

@@ -65,7 +65,7 @@ def _op(op: ConfigOp) -> Op:
     if op.operation == DELETE:
         return Op(op.name, 0.0, remove=True)
     if op.operation != SET:
-        raise AdminError(INVALID_REQUEST, f"Quota {op.name} is no list: it can be set and deleted")
+        raise AdminError(INVALID_REQUEST, f"Quota {op.name} is not a list: it can be set and deleted")
     if op.value is None or not _NUMBER.match(op.value.strip()):
         raise AdminError(INVALID_REQUEST, f"Invalid value {op.value} for quota {op.name}: it has to be a number")
     return Op(op.name, float(op.value), remove=False)

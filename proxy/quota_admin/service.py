@@ -282,7 +282,7 @@ class Administration:
             request = await self._audit.append([{"event": "asked", **named, **asked}])
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
-            raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since it could not be written down: {error}") from error
+            raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since the audit log could not be written: {error}") from error
         self.altering = asker.principal
         try:
             made = await self._store.alter(decide)
@@ -299,7 +299,7 @@ class Administration:
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), request=request, changes=len(made))
-            raise AdminError(UNKNOWN_SERVER_ERROR, f"It was changed, and could not be written down: {error}") from error
+            raise AdminError(UNKNOWN_SERVER_ERROR, f"It was changed, and the audit log could not be written: {error}") from error
 
     async def _note_outside(self, unexpected: Unexpected) -> None:
         async with self._in_order:

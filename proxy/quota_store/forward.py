@@ -72,7 +72,7 @@ class ForwardStore(Held):
         """
         await self.reload()
         if self._limit is not None:
-            remedy = "take it away, or give Sluice's address one that is high enough for all clients and set it outside"
+            remedy = "remove it, or give Sluice's address a quota that is high enough for all clients"
             raise ConfigProblems([Problem("sluice.toml", "quotas.store", self._limit, remedy)])
         self._on_content(self.content, "start")
 

@@ -144,7 +144,7 @@ class Rewriter:
             raise ProtocolError("the answer names controllers, which no client listener may show", reason="unmapped")
         if report.exposed:
             brokers = ", ".join(map(str, report.exposed[:EXPOSED_SHOWN]))
-            raise ProtocolError(f"no listener for broker {brokers}: its address must not leave", reason="unmapped")
+            raise ProtocolError(f"no listener for broker {brokers}: its address may not be sent to clients", reason="unmapped")
         return report.frame
 
 

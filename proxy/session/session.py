@@ -246,7 +246,7 @@ class Session:
             enforcement = self._settings.policy.of_client(self._listener, principal, "")
             only_observes = enforcement is None or enforcement.only_observes
             if not self._settings.principals.enter(principal, only_observes=only_observes):
-                raise ProtocolError(f"{principal} has as many connections as it may", reason="max_connections_per_principal")
+                raise ProtocolError(f"{principal} has reached its limit of connections", reason="max_connections_per_principal")
             self._counted = principal
         self.throttle.session_begins(sent_ms, session_ends_ms)
         self._classifier.principal = principal

@@ -40,7 +40,7 @@ def distinguished_name(name: bytes) -> str:
         parts = list(_values(next(_elements(name))[1]))
         return ",".join("+".join(_attribute(attribute) for attribute in _values(part)) for part in reversed(parts))
     except (IndexError, StopIteration) as error:
-        raise ValueError("the name of a certificate's subject does not read as DER") from error
+        raise ValueError("the name of a certificate's subject is not valid DER") from error
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:

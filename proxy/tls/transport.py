@@ -132,11 +132,11 @@ class TlsTransport(asyncio.Protocol):
         return tls
 
     def _late(self) -> None:
-        self._fail(TimeoutError("no end of the handshake in time"))
+        self._fail(TimeoutError("the handshake was not complete in time"))
 
     def stalled(self) -> None:
         """End, because too many handshakes are under way and this peer has been silent for a while."""
-        self._fail(TimeoutError("silent in the middle of its handshake while many others came"))
+        self._fail(TimeoutError("silent in its handshake while many others connected"))
 
     def _wait_for_above(self) -> None:
         """Continue the handshake, now or in its turn; after it, keep a small amount of early data."""
@@ -162,7 +162,7 @@ class TlsTransport(asyncio.Protocol):
         except ssl.SSLWantReadError:
             self._flush()
             if self._eof:
-                self._fail(ConnectionResetError("closed within the handshake"))
+                self._fail(ConnectionResetError("closed during the handshake"))
         except (ssl.SSLError, ssl.CertificateError, OSError) as error:
             self._flush()  # the alert with the reason
             self._fail(error)
@@ -235,7 +235,7 @@ class TlsTransport(asyncio.Protocol):
         if self._above is not None:
             self._tell_eof()
         elif self._shaken is not None and not self._shaken.done() and not self._unfed:
-            self._fail(ConnectionResetError("closed within the handshake"))
+            self._fail(ConnectionResetError("closed during the handshake"))
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -243,7 +243,7 @@ class TlsTransport(asyncio.Protocol):
         self._lost = True
         self._unfed.clear()
         if self._shaken is not None and not self._shaken.done():
-            self._shaken.set_exception(exc or ConnectionResetError("closed within the handshake"))
+            self._shaken.set_exception(exc or ConnectionResetError("closed during the handshake"))
         above, self._above = self._above, None
         if above is not None:
             above.connection_lost(exc)

@@ -43,7 +43,7 @@ async def start_supervisor(
     place = place_of(config)
     predecessor = None if place is None else await meet(place, takes_over=takes_over)
     if predecessor is None and takes_over:
-        log.warning("predecessor_gone", problem="nobody is there to be replaced")
+        log.warning("predecessor_gone", problem="no running Sluice was found")
     windows = quota_windows(config)
     found = None if predecessor is None else _segment_of(predecessor, workers, windows.num_samples, windows.window_ms)
     if found is None:

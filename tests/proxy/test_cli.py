@@ -16,7 +16,7 @@ from proxy.config.sections.tls import ListenerTls
 from sluice_cli.__main__ import main
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
-ADVICE = 'listener default: protocol = "auto" lets the brokers judge who has to log in; declare "SASL_PLAINTEXT" where they want a login, "PLAINTEXT" where they do not'
+ADVICE = 'listener default: protocol = "auto" lets the brokers decide which clients have to log in; declare "SASL_PLAINTEXT" where they require a login, "PLAINTEXT" where they do not'
 
 
 def sluice(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str], list[str]]:
@@ -97,7 +97,7 @@ def test_advice_where_certificates_name_users() -> None:
 
     mutual = Listener(address=HostPort("127.0.0.1", 9093), name="mtls", protocol="SSL", tls=tls)
     assert advice(mutual) == [
-        "listener mtls: certificates of clients end here: brokers see Sluice's identity and address, and their ACLs cannot tell these clients apart"
+        "listener mtls: brokers do not see the certificates of clients: they see Sluice's identity and address, and their ACLs cannot tell these clients apart"
     ]
     assert advice(msgspec.structs.replace(mutual, protocol="SASL_SSL")) == []
     assert advice(msgspec.structs.replace(mutual, tls=msgspec.structs.replace(tls, client_auth="none"))) == []
@@ -120,8 +120,8 @@ def test_check_config_tries_the_principal_builder(tmp_path: Path, capsys: pytest
     code, out, (line,) = sluice(capsys, "check-config", str(path))
     assert (code, out) == (2, [])
     assert line == (
-        f'sluice: {path}: listener.principal_builder: "examples.principals.networks:NetworkPrincipals" does not take its settings: ValueError: '
-        "'nowhere' does not appear to be an IPv4 or IPv6 network; see what the class asks for"
+        f'sluice: {path}: listener.principal_builder: "examples.principals.networks:NetworkPrincipals" rejects its settings: ValueError: '
+        "'nowhere' does not appear to be an IPv4 or IPv6 network; write the settings that the class expects"
     )
 
 
@@ -182,8 +182,8 @@ def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.Cap
         2,
         [],
         [
-            f'sluice: {path}: callback.settings: "examples.callbacks.tenants:TenantQuotas" does not take its settings: '
-            "KeyError: 'shared'; see what the class asks for"
+            f'sluice: {path}: callback.settings: "examples.callbacks.tenants:TenantQuotas" rejects its settings: '
+            "KeyError: 'shared'; write the settings that the class expects"
         ],
     )
 

@@ -14,7 +14,7 @@ VIOLATIONS: Final = 1
 BAD_INPUT: Final = 2
 INCOMPLETE: Final = 3
 _REMEDIES: Final = {
-    errno.EACCES: "; run this as its owner, or as the user that the proxy runs as",
+    errno.EACCES: "; run this as the owner, or as the user of the proxy",
     errno.ENOSPC: "; make room, and run it again",
 }
 

@@ -109,7 +109,7 @@ def check_admin_files(config: Config, place: Place, file: Path | None = None) ->
     if file is not None and can_change(config) and (mode := file.stat().st_mode) & _WRITABLE_BY_OTHERS:
         place.problems.append(
             Problem(
-                str(file), "", f"others may write it (mode {stat.S_IMODE(mode):04o}), and it says who may change quotas", "chmod go-w it"
+                str(file), "", f"others may write it (mode {stat.S_IMODE(mode):04o}), and it decides who may change quotas", "chmod go-w it"
             )
         )
     for at, token in enumerate(config.admin.tokens, 1):

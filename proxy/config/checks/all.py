@@ -86,13 +86,13 @@ _SASL, _OPEN = ("SASL_SSL", "SASL_PLAINTEXT"), ("SSL", "PLAINTEXT")
 def advice_on(config: Config) -> list[str]:
     """Return advice on settings that are valid and could be safer."""
     undeclared = [
-        f'listener {listener.name}: protocol = "auto" lets the brokers judge who has to log in; '
-        f'declare "{_SASL[listener.tls is None]}" where they want a login, "{_OPEN[listener.tls is None]}" where they do not'
+        f'listener {listener.name}: protocol = "auto" lets the brokers decide which clients have to log in; '
+        f'declare "{_SASL[listener.tls is None]}" where they require a login, "{_OPEN[listener.tls is None]}" where they do not'
         for listener in config.listeners
         if listener.protocol == "auto"
     ]
     by_certificate = [
-        f"listener {listener.name}: certificates of clients end here: brokers see Sluice's identity and address, "
+        f"listener {listener.name}: brokers do not see the certificates of clients: they see Sluice's identity and address, "
         "and their ACLs cannot tell these clients apart"
         for listener in config.listeners
         if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
@@ -115,13 +115,15 @@ def _check_sasl(key: str, listener: Listener, place: Place) -> None:
 
 def _check_connections(connections: Connections, listeners: Sequence[tuple[str, Listener]], place: Place) -> None:
     if connections.max_connections_per_ip == 0 and not connections.overrides:
-        place.add("connections.max_connections_per_ip", "0 admits no client", "write connections.overrides for those who may")
+        place.add(
+            "connections.max_connections_per_ip", "0 admits no client", "write connections.overrides for the addresses that may connect"
+        )
     protected = connections.protected_listener
     if protected is None:
         return
     names = [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)]
     if protected not in names:
-        place.add("connections.protected_listener", f'"{protected}" is no listener', f"write one of {', '.join(names)}")
+        place.add("connections.protected_listener", f'"{protected}" is not a listener', f"write one of {', '.join(names)}")
     elif len(names) == 1:
         place.add("connections.protected_listener", "has no effect with a single listener", "leave it out")
 

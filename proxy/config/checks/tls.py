@@ -42,7 +42,7 @@ def check_tls(listeners: Sequence[tuple[str, Any]], upstreams: Sequence[tuple[st
             missing = "key" if tls.key is None else "certificate"
             place.add(f"{key}.tls.{missing}", "is missing beside the other of the two", "name both, or none")
     if os.environ.get(KEY_LOG) and any(one.tls is not None for _, one in (*upstreams, *listeners)):
-        place.add(KEY_LOG, "is set in the environment: it would write down the keys of every connection", "unset it")
+        place.add(KEY_LOG, "is set in the environment: it would log the keys of every connection", "unset it")
 
 
 def _check_sni(key: str, listener: Any, place: Place) -> None:

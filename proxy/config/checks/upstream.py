@@ -26,13 +26,13 @@ def check_upstreams(listeners: Sequence[tuple[str, Any]], upstream: Upstream | N
         if listener.declares_sasl and not led_to.wants_login:
             place.add(
                 f"{key}.protocol",
-                f"{listener.protocol} has clients log in at brokers that take no login there ({led_to.protocol})",
+                f"{listener.protocol} makes clients log in, and the brokers accept no login there ({led_to.protocol})",
                 f"write the brokers' SASL listener into {key}.upstream, or another protocol",
             )
         if not listener.declares_sasl and led_to.wants_login:
             place.add(
                 f"{key}.protocol",
-                f"{listener.protocol} has no login, and the brokers want a login there ({led_to.protocol})",
+                f"{listener.protocol} has no login, and the brokers require one there ({led_to.protocol})",
                 f"write the brokers' listener without SASL into {key}.upstream, or another protocol",
             )
 
@@ -45,7 +45,8 @@ def advice_on_clear_text(config: Config) -> list[str]:
         if listener.tls is not None and _crosses_in_the_clear(listener.upstream or config.upstream)
     ]
     return [
-        f"listener {name}: what clients encrypt goes on to the brokers in the clear; write [{key}.tls] where others can read along"
+        f"listener {name}: requests that clients encrypt are sent to the brokers in the clear; "
+        f"write [{key}.tls] where others can read the network"
         for name, key in open_ones
     ]
 

@@ -29,7 +29,7 @@ def read_principal(value: object) -> str:
     if not isinstance(value, str) or not all(value.partition(":")[::2]) or value != value.strip() or not value.isprintable():
         raise ValueError(f"{shown(value)} is not a principal")
     if value.partition(":")[2] == "*":
-        raise ValueError(f"{shown(value)} is no principal: a principal is matched letter by letter")
+        raise ValueError(f"{shown(value)} is not a principal: principals are compared character by character")
     if value.partition(":")[2].startswith("__unknown__"):
         raise ValueError(f"{shown(value)} stands for clients without a known user, which are never authorized")
     return value

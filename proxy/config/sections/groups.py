@@ -133,7 +133,7 @@ def check_groups(groups: Iterable[tuple[str, Group]], listeners: Sequence[str], 
         if not _bounds(group) and group.parent is None:
             place.add(f"{key}.budget", "is missing", "write at least one of " + ", ".join(GroupBudget.__struct_fields__) + ", or a parent")
         if group.match is None and group.name not in parents:
-            place.add(f"{key}.match", "is missing, and the group is no other group's parent", "write who is in it, or leave the group out")
+            place.add(f"{key}.match", "is missing, and the group is no other group's parent", "write its members, or leave the group out")
 
 
 def _check_parent(key: str, group: Group, by_name: dict[str, Group], place: Place) -> None:
@@ -166,7 +166,7 @@ def _check_match(key: str, group: Group, listeners: Sequence[str], place: Place)
         place.add(f"{key}.match", "matches no client", 'write user, client_id, network or listener; client_id = "*" matches every client')
     for name in match.listener or ():
         if name not in listeners:
-            place.add(f"{key}.match.listener", f'"{name}" is no listener', f"write one of {', '.join(listeners)}")
+            place.add(f"{key}.match.listener", f'"{name}" is not a listener', f"write one of {', '.join(listeners)}")
 
 
 def _bounds(group: Group) -> dict[ClientQuotaType, float]:

@@ -109,7 +109,7 @@ def _check_parts(key: str, one: Credentials, place: Place) -> None:
             place.add(f"{key}.token_file", "is missing with OAUTHBEARER", "name the file that holds the token")
         for name in ("username", "password_file", "password_env"):
             if getattr(one, name) is not None:
-                place.add(f"{key}.{name}", "has no effect with OAUTHBEARER, whose token says who comes", "leave it out")
+                place.add(f"{key}.{name}", "has no effect with OAUTHBEARER, where the token names the user", "leave it out")
         return
     if one.username is None:
         place.add(f"{key}.username", f"is missing with {one.mechanism}", "write the name of the user")

@@ -14,7 +14,7 @@ _SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
 _ONE: Final = re.compile(_RULE)
 _REFERENCE: Final = re.compile(r"\\(.)|\$(\d+)|\$\{(\w+)\}|([\\$])", re.DOTALL)
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
-SYNTAX: Final = "DEFAULT or RULE:pattern/replacement/ with L or U behind it, parted by commas"
+SYNTAX: Final = "DEFAULT or RULE:pattern/replacement/ with L or U behind it, separated by commas"
 
 
 class MappingRuleError(ValueError):

@@ -50,7 +50,7 @@ class _Hello(PreambleReader):
         while True:
             data = self.arrival.sock.recv(READ_BYTES)
             if not data:
-                self.ended_by_peer(CloseReason.CLIENT_CLOSED, "closed within the handshake")
+                self.ended_by_peer(CloseReason.CLIENT_CLOSED, "closed during the handshake")
                 return
             if self._reader.feed(data):
                 self.leave()

@@ -53,4 +53,4 @@ async def ask_as(credentials: Credentials | None, frame: bytes, address: HostPor
                 await log_in(connection, credentials)
             return await connection.ask(frame)
     except asyncio.IncompleteReadError as error:
-        raise ConnectionResetError(f"{address}: the broker hung up") from error
+        raise ConnectionResetError(f"{address}: the broker closed the connection") from error

@@ -50,7 +50,7 @@ class ClientFamilies:
 
     def _counts(self, snapshot: Snapshot) -> Iterator[Metric]:
         tracked = len(snapshot.usages) - 1
-        yield gauge("kafka_quota_tracked_entities", "Users with their client-ids that are counted one by one.", tracked)
+        yield gauge("kafka_quota_tracked_entities", "Pairs of user and client-id with counters of their own.", tracked)
         yield counter("kafka_quota_folded_entities_total", "How often a client had no series of its own.", self._fold.folded_total)
 
     def _usage_families(self, usages: Sequence[ShownUsage], series_max: int) -> Iterator[Metric]:
@@ -123,11 +123,16 @@ def _counters(rows: Sequence[tuple[tuple[str, str], Mapping[Labels, int]]]) -> I
     throttled = ("quota_type", "quota_entity", *names)
     yield counters("kafka_quota_bytes_total", "Bytes that count for quotas.", ("direction", *names), by_kind[_BYTES])
     yield counters("kafka_quota_requests_total", "Requests, by API.", ("api", *names), by_kind[_REQUESTS])
-    yield counters("kafka_quota_request_seconds_total", "Time of the brokers' threads, as it is charged.", names, by_kind[_REQUEST_NS])
     yield counters(
-        "kafka_quota_throttled_requests_total", "Verdicts above zero, by the quota that caused them.", throttled, by_kind[_THROTTLED]
+        "kafka_quota_request_seconds_total", "Request-handler time that is charged to request quotas.", names, by_kind[_REQUEST_NS]
     )
-    yield counters("kafka_quota_throttle_seconds_total", "Time of all throttles together.", throttled, by_kind[_THROTTLE_MS])
+    yield counters(
+        "kafka_quota_throttled_requests_total",
+        "Requests with a throttle time above zero, by the quota that caused it.",
+        throttled,
+        by_kind[_THROTTLED],
+    )
+    yield counters("kafka_quota_throttle_seconds_total", "Sum of all throttle times.", throttled, by_kind[_THROTTLE_MS])
 
 
 def _most_urgent(snapshot: Snapshot, groups_max: int, now_ms: int) -> list[ShownGroup]:
@@ -153,7 +158,7 @@ def _group_families(groups: Sequence[ShownGroup], snapshot: Snapshot) -> Iterato
             limits.append((labels, view.bound))
             shares.append((labels, rate / view.bound if view.bound > 0 else float("inf")))
     yield gauges("kafka_quota_limit", "The bound of a group in units per second; none when unlimited.", names, limits)
-    yield gauges("kafka_quota_rate", "What a group uses in units per second, measured as its quota is.", names, rates)
+    yield gauges("kafka_quota_rate", "The rate of a group in units per second, as its quota measures it.", names, rates)
     yield gauges("kafka_quota_utilization_ratio", "Rate divided by limit; may exceed 1.", names, shares)
     yield from _group_counts(snapshot, len(groups))
 
@@ -161,4 +166,4 @@ def _group_families(groups: Sequence[ShownGroup], snapshot: Snapshot) -> Iterato
 def _group_counts(snapshot: Snapshot, shown: int) -> Iterator[Metric]:
     groups = snapshot.group_count
     yield gauge("kafka_quota_groups", "Groups that have a sensor now.", groups)
-    yield gauge("kafka_quota_groups_without_series", "Groups that no series shows.", groups - shown)
+    yield gauge("kafka_quota_groups_without_series", "Groups that have no series.", groups - shown)

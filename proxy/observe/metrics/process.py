@@ -22,7 +22,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_nam
     yield gauges("kafka_sluice_build_info", "The version that runs.", ("version",), [((version,), 1)])
     yield gauges(
         "kafka_sluice_enforcement_info",
-        "What a verdict does, and what a quota counts over.",
+        "Mode of enforcement and scope of quotas.",
         ("mode", "scope"),
         [((snapshot.mode, snapshot.scope), 1)],
     )
@@ -39,56 +39,56 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_nam
     yield from _traffic_families(snapshot.traffic)
     yield latency_histogram(
         "kafka_sluice_request_latency_seconds",
-        "From when a request went on to its broker until its answer began.",
+        "From when a request was forwarded until its response began.",
         _latencies(snapshot.counters),
     )
     yield from _metering_families(snapshot.counters.metering)
     yield from _loop_families(lag, snapshot)
     yield from _worker_families(snapshot.workers)
     yield counter("kafka_sluice_gc_seconds_total", "Time of the garbage collector.", snapshot.counters.gc_ns / 1e9)
-    yield counter("kafka_sluice_gc_long_pauses_total", "Times that it took 20 ms and more.", snapshot.counters.gc_long)
+    yield counter("kafka_sluice_gc_long_pauses_total", "Runs of the garbage collector of 20 ms or longer.", snapshot.counters.gc_long)
     yield from _source_families(snapshot)
     yield from _administration_families(snapshot.counters.administration)
     yield from _shadow_families(snapshot.counters.shadow)
-    yield throttle_histogram("kafka_quota_throttle_duration_seconds", "How long throttles were.", snapshot.counters.throttles)
+    yield throttle_histogram("kafka_quota_throttle_duration_seconds", "Throttle times.", snapshot.counters.throttles)
     yield from _PROCESS.collect()
     yield from _GC.collect()
 
 
 def _connection_families(counted: Counters) -> Iterator[Metric]:
     yield counts("kafka_quota_connections_accepted_total", "Connections accepted.", "listener", counted.connections_accepted)
-    yield counter("kafka_sluice_accepts_exhausted_total", "Stops of accepting for want of open files.", counted.accepts_exhausted)
+    yield counter("kafka_sluice_accepts_exhausted_total", "How often accepting stopped for lack of open files.", counted.accepts_exhausted)
     yield gauge("kafka_sluice_connections_open", "Client connections now open.", counted.connections_open)
     yield counts("kafka_sluice_closes_total", "Connections ended, each with its one reason.", "reason", counted.closes)
     help_text = "Bytes of requests dropped with the connection of a client that had closed its side."
     yield counter("kafka_sluice_discarded_request_bytes_total", help_text, counted.discarded_request_bytes)
     yield counter("kafka_sluice_upstream_connects_total", "Connections made to brokers.", counted.upstream_connects)
-    yield counts(
-        "kafka_sluice_proxy_headers_total", "PROXY headers of load balancers, by what they named.", "outcome", counted.proxy_headers
-    )
-    yield gauge("kafka_sluice_proxy_headers_waiting", "Connections whose PROXY header is awaited.", counted.proxy_headers_waiting)
+    yield counts("kafka_sluice_proxy_headers_total", "PROXY headers of load balancers, by outcome.", "outcome", counted.proxy_headers)
+    yield gauge("kafka_sluice_proxy_headers_waiting", "Connections whose PROXY header has not arrived.", counted.proxy_headers_waiting)
     yield counter(
         "kafka_sluice_upstream_connect_failures_total", "Attempts to reach a broker that failed.", counted.upstream_connect_failures
     )
     expiries = [((place,), expires_at_s) for place, expires_at_s in counted.certificate_expiries_s.items()]
-    yield gauges("kafka_sluice_certificate_expiry_timestamp_seconds", "When the certificate in use ends.", ("place",), expiries)
+    yield gauges("kafka_sluice_certificate_expiry_timestamp_seconds", "When the certificate in use expires.", ("place",), expiries)
     yield counter("kafka_sluice_certificates_rejected_total", "Changed certificates that could not be used.", counted.certificates_rejected)
-    yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses that no listener stands for.", counted.unmapped)
+    yield counter("kafka_sluice_unmapped_endpoints_total", "Broker addresses in responses without a listener.", counted.unmapped)
     yield counter("kafka_sluice_internal_errors_total", "Errors of Sluice itself, most of which end a connection.", counted.internal_errors)
 
 
 def _metering_families(metering: MeteringCounts) -> Iterator[Metric]:
     yield counter("kafka_sluice_metering_decisions_total", "Decisions written to metering segments.", metering.decisions)
     yield counter("kafka_sluice_metering_usage_rows_total", "Rows of usage written to metering segments.", metering.usage_rows)
-    yield counter("kafka_sluice_metering_dropped_decisions_total", "Decisions that metering had no room for.", metering.dropped_decisions)
-    yield counter("kafka_sluice_metering_write_errors_total", "Writes of metering that the disk did not take.", metering.write_errors)
+    yield counter(
+        "kafka_sluice_metering_dropped_decisions_total", "Decisions that were not written, for lack of room.", metering.dropped_decisions
+    )
+    yield counter("kafka_sluice_metering_write_errors_total", "Writes of metering that the disk refused.", metering.write_errors)
     yield counter(
         "kafka_sluice_metering_conversion_failures_total", "Attempts to turn segments into files that failed.", metering.conversion_failures
     )
     yield counter("kafka_sluice_metering_file_sets_removed_total", "File sets that retention removed.", metering.file_sets_removed)
     yield counter("kafka_sluice_metering_file_sets_published_total", "File sets sent to the topic.", metering.file_sets_published)
     yield counter("kafka_sluice_metering_publish_failures_total", "Attempts to send to the topic that failed.", metering.publish_failures)
-    yield gauge("kafka_sluice_metering_waiting_bytes", "About how much waits to be written.", metering.waiting_bytes)
+    yield gauge("kafka_sluice_metering_waiting_bytes", "Estimated bytes that wait to be written.", metering.waiting_bytes)
 
 
 def _admission_families(admission: AdmissionStatus, counted: Counters, *, with_names: bool) -> Iterator[Metric]:
@@ -98,26 +98,35 @@ def _admission_families(admission: AdmissionStatus, counted: Counters, *, with_n
     )
     yield gauge("kafka_connection_broker_accept_rate", "The same of the process.", admission.broker_accept_rate)
     throttles = [((one.listener,), one.throttle_ms / 1_000) for one in listeners]
-    yield gauges("kafka_connection_accept_throttle_seconds", "Mean wait of who came too fast.", label, throttles)
+    yield gauges("kafka_connection_accept_throttle_seconds", "Mean wait of connections that exceeded a rate.", label, throttles)
     ip_throttles = [((one.listener,), one.ip_throttle_ms / 1_000) for one in listeners]
-    yield gauges("kafka_connection_ip_accept_throttle_seconds", "Mean delay of who was held because of his address.", label, ip_throttles)
+    yield gauges(
+        "kafka_connection_ip_accept_throttle_seconds",
+        "Mean delay of connections that were held because of their address.",
+        label,
+        ip_throttles,
+    )
     blocked = [((one.listener,), one.blocked_ratio) for one in listeners]
     yield gauges("kafka_connection_acceptor_blocked_ratio", "Share of time in which no connection was accepted.", label, blocked)
     rates = [((one.ip, one.broker), one.rate) for one in admission.ip_series] if with_names else []
     yield gauges("kafka_connection_ip_accept_rate", "Connections per second of the busiest addresses.", ("ip", "broker"), rates)
     yield counter(
-        "kafka_sluice_accepts_waited_total", "Stops of accepting because of a rate, or for want of a slot.", counted.accepts_waited
+        "kafka_sluice_accepts_waited_total",
+        "How often accepting stopped because of a rate or a limit of connections.",
+        counted.accepts_waited,
     )
-    yield gauge("kafka_sluice_connections_held", "Sockets of who came too fast, kept unread.", admission.held)
+    yield gauge("kafka_sluice_connections_held", "Sockets that are held unread because their address exceeded its rate.", admission.held)
     yield gauge("kafka_sluice_tracked_ips", "Addresses with a rate of their own.", admission.tracked_ips)
     yield gauge("kafka_sluice_failing_ips", "Addresses whose logins failed within a minute, where that is limited.", admission.failing_ips)
-    yield counter("kafka_sluice_forgotten_ips_total", "Addresses whose rate was dropped, too many having one.", admission.forgotten_ips)
+    yield counter(
+        "kafka_sluice_forgotten_ips_total", "Addresses whose rate was dropped because there were too many.", admission.forgotten_ips
+    )
 
 
 def _login_families(counted: Counters) -> Iterator[Metric]:
     yield counters(
         "kafka_sluice_sasl_exchanges_total",
-        "Logins that brokers judged; unknown: accepted, and the user is not known.",
+        "Logins by outcome; unknown: accepted, and the user is not known.",
         ("mechanism", "outcome"),
         sorted(counted.logins.items()),
     )
@@ -126,9 +135,13 @@ def _login_families(counted: Counters) -> Iterator[Metric]:
 
 
 def _memory_families(counted: Counters) -> Iterator[Metric]:
-    yield gauge("kafka_sluice_buffered_bytes", "Bytes that all connections hold, once a second.", counted.buffered_bytes)
-    yield gauge("kafka_sluice_buffer_limit_bytes", "The budget of the process for them.", counted.buffer_bytes_max)
-    yield gauge("kafka_sluice_memory_pressure", "1: the largest backlogs pause reading; 2: none is accepted.", counted.memory_pressure)
+    yield gauge("kafka_sluice_buffered_bytes", "Bytes in the buffers of all connections, measured once a second.", counted.buffered_bytes)
+    yield gauge("kafka_sluice_buffer_limit_bytes", "The limit of these buffers.", counted.buffer_bytes_max)
+    yield gauge(
+        "kafka_sluice_memory_pressure",
+        "1: the largest backlogs are not read; 2: no connection is accepted either.",
+        counted.memory_pressure,
+    )
     yield counter("kafka_sluice_memory_pauses_total", "Sides of connections that were paused for memory.", counted.memory_pauses)
 
 
@@ -149,26 +162,32 @@ def _shadow_families(counted: ShadowCounts) -> Iterator[Metric]:
     sums = (("broker", counted.broker_ms), ("sluice", counted.sluice_ms))
     sides = [((kind, side), ms / 1_000) for side, of_kind in sums for kind, ms in list(of_kind.items())]
     labels = ("quota_type", "by")
-    yield counters("kafka_sluice_shadow_throttle_seconds_total", "Throttles of brokers that keep the quotas, and ours.", labels, sides)
+    yield counters(
+        "kafka_sluice_shadow_throttle_seconds_total", "Throttle times of brokers that keep the quotas, and of Sluice.", labels, sides
+    )
     apart = [((kind,), ms / 1_000) for kind, ms in list(counted.difference_ms.items())]
-    yield counters("kafka_sluice_shadow_difference_seconds_total", "How far apart they were, answer by answer.", labels[:1], apart)
+    yield counters(
+        "kafka_sluice_shadow_difference_seconds_total", "Sum of the differences between the two, response by response.", labels[:1], apart
+    )
     answers = list(counted.verdicts.items())
-    yield counters("kafka_sluice_shadow_answers_total", "Answers that one of them, or both, throttled.", labels, answers)
+    yield counters("kafka_sluice_shadow_answers_total", "Responses that one of them, or both, throttled.", labels, answers)
 
 
 def _administration_families(counted: AdministrationCounts) -> Iterator[Metric]:
     yield counts("kafka_sluice_quota_changes_total", "Values and switches that were changed.", "way", counted.changes)
     yield counts("kafka_sluice_quota_denials_total", "Requests about quotas without permission.", "way", counted.denials)
-    yield counter("kafka_sluice_audit_failures_total", "Lines that the audit log did not take.", counted.audit_failures)
+    yield counter("kafka_sluice_audit_failures_total", "Lines that the audit log did not accept.", counted.audit_failures)
     trusted = int(counted.authority_is_trusted)
-    yield gauge("kafka_sluice_quota_authority_trusted", "0: brokers say who may change quotas, and their no is not proven.", trusted)
+    yield gauge(
+        "kafka_sluice_quota_authority_trusted", "0: brokers decide who may change quotas, and no test has shown that they refuse.", trusted
+    )
 
 
 def _loop_families(lag: LoopLag, snapshot: Snapshot) -> Iterator[Metric]:
     processes = [one.process for one in snapshot.workers if one.process is not None]
     last_ms = max([lag.last_ms, *(one.lag_last_ms for one in processes)])
     max_ms = max([lag.max_ms(), *(one.lag_max_ms for one in processes)])
-    yield gauge("kafka_sluice_loop_lag_seconds", "How late the event loop was when last asked.", last_ms / 1_000)
+    yield gauge("kafka_sluice_loop_lag_seconds", "Lag of the event loop at its last measurement.", last_ms / 1_000)
     yield gauge("kafka_sluice_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", max_ms / 1_000)
     stalls = lag.stalls + snapshot.worker_stalls
     yield counter("kafka_sluice_loop_stalls_total", "Lags long enough to have their stack logged.", stalls)
@@ -187,7 +206,7 @@ def _worker_families(workers: Sequence[WorkerFigures]) -> Iterator[Metric]:
     resident = [(number, process.resident_bytes) for number, process, _ in known]
     yield gauges("kafka_sluice_worker_resident_memory_bytes", "Memory of the process.", label, resident)
     lags = [(number, process.lag_last_ms / 1_000) for number, process, _ in known]
-    yield gauges("kafka_sluice_worker_loop_lag_seconds", "How late the event loop was when last asked.", label, lags)
+    yield gauges("kafka_sluice_worker_loop_lag_seconds", "Lag of the event loop at its last measurement.", label, lags)
     longest = [(number, process.lag_max_ms / 1_000) for number, process, _ in known]
     yield gauges("kafka_sluice_worker_loop_lag_max_seconds", "The longest lag of the last one to two minutes.", label, longest)
     connections = [(number, count) for number, _, count in known]
@@ -200,7 +219,7 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
     yield gauges("kafka_quota_config_info", "Where quotas come from.", ("source",), [(name, 1)])
     yield gauges(
         "kafka_quota_config_last_success_timestamp_seconds",
-        "When quotas were last read and found right.",
+        "When the quotas were last read and valid.",
         ("source",),
         [(name, source.last_success_s)],
     )
@@ -212,8 +231,8 @@ def _source_families(snapshot: Snapshot) -> Iterator[Metric]:
         [(name, int(source.error is not None))],
     )
     age_s = max(0, snapshot.now_ms - source.last_success_ms) / 1_000
-    yield gauges("kafka_quota_config_age_seconds", "How long ago quotas were last read and found right.", ("source",), [(name, age_s)])
+    yield gauges("kafka_quota_config_age_seconds", "Age of the last valid read of the quotas.", ("source",), [(name, age_s)])
     states = {(*name, "rejected"): source.rejected, (*name, "replaced"): source.replaced}
-    yield gauges("kafka_quota_config_values", "Values that are not enforced as they are kept.", ("source", "state"), states.items())
+    yield gauges("kafka_quota_config_values", "Stored values that are not enforced.", ("source", "state"), states.items())
     reloads = {("success",): counted.config_reloads_succeeded, ("rejected",): counted.config_reloads_rejected}
     yield counters("kafka_sluice_config_reloads_total", "Reloads of the configuration.", ("outcome",), reloads.items())

@@ -27,7 +27,7 @@ def quota_families(snapshot: Snapshot, *, with_names: bool = True) -> Iterator[M
         overflowed[view.quota_type] += view.groups_overflowed
     yield counters(
         "kafka_quota_groups_overflowed_total",
-        "Clients that had to share a group because there were too many.",
+        "Clients that had to share a group because there were too many groups.",
         ("quota_type",),
         [((quota_type,), count) for quota_type, count in sorted(overflowed.items())],
     )
@@ -55,10 +55,12 @@ def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
     exempt = sum(view.exempt_total or 0.0 for view in request)
     yield counter("kafka_quota_exempt_request_seconds_total", "Time of requests that no quota applies to.", exempt / PERCENT)
     elapsed_ns = snapshot.traffic.timed_ns
-    yield counter("kafka_quota_timed_answer_seconds_total", "Time that answers took whose request time was estimated.", elapsed_ns / 1e9)
+    yield counter(
+        "kafka_quota_timed_answer_seconds_total", "Response time of requests whose request-handler time was estimated.", elapsed_ns / 1e9
+    )
     charged_ns = sum(usage.request_ns for usage in snapshot.usages)
     share = charged_ns / elapsed_ns if elapsed_ns else 0.0
-    yield gauge("kafka_quota_request_time_share_ratio", "Request time as a share of the time that answers took.", share)
+    yield gauge("kafka_quota_request_time_share_ratio", "Estimated request-handler time over response time.", share)
     if snapshot.broker_threads is None:
         return
     percent = {view.broker: view.exempt_rate(snapshot.now_ms) + view.rest_rate() for view in request}
@@ -68,7 +70,7 @@ def _request_time_families(snapshot: Snapshot) -> Iterator[Metric]:
     all_threads = snapshot.broker_threads * PERCENT
     yield gauges(
         "kafka_quota_broker_threads_utilization_ratio",
-        "Request time of all clients against that of all threads.",
+        "Request-handler time of all clients over that of all threads.",
         ("broker",),
         [((label(broker),), rate / all_threads) for broker, rate in percent.items()],
     )
@@ -79,5 +81,5 @@ def _callback_families(callback: CallbackStatus) -> Iterator[Metric]:
     yield counter("kafka_quota_callback_calls_total", "Calls of the operator's callback.", callback.calls)
     yield counter("kafka_quota_callback_seconds_total", "Time of these calls together.", callback.call_ns_total / 1_000_000_000)
     yield counter("kafka_quota_callback_slow_calls_total", "Calls that took more than 1 ms.", callback.slow_calls)
-    yield gauge("kafka_quota_callback_suspended", "Objects of the callback that are not asked now.", callback.suspended)
-    yield counter("kafka_quota_callback_suspensions_total", "How often one was left alone for its faults.", callback.suspensions)
+    yield gauge("kafka_quota_callback_suspended", "Callback objects that are suspended.", callback.suspended)
+    yield counter("kafka_quota_callback_suspensions_total", "How often a callback object was suspended.", callback.suspensions)

@@ -70,7 +70,7 @@ def verify(lines: Iterable[bytes]) -> Verdict:
             break
         fields = read_line(line)
         if fields is None:
-            problems.append(f"line {count} is no line of an audit log")
+            problems.append(f"line {count} is not a line of an audit log")
             continue
         if count == 1:
             first_seq = fields["seq"]

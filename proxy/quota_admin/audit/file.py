@@ -136,7 +136,7 @@ class AuditFile:
         if self.last != START:
             os.close(self._file)
             self._file, self._size, self.last = old, size, last
-            raise OSError(0, "another audit log stands in its place")
+            raise OSError(0, "another audit log is in its place")
         self.last = last
         os.close(old)
 

@@ -143,7 +143,7 @@ def _read_quotas(rows: list[dict[str, Any]], place: Place, *, any_sign: bool) ->
         if first == at:
             quotas[entity] = MappingProxyType(_values(read) | signed)
         else:
-            here.add(entity[0][0], f"is the entity of quota[{first}] again", "write one [[quota]] for both")
+            here.add(entity[0][0], f"has the same entity as quota[{first}]", "write one [[quota]] for both")
     return quotas
 
 
@@ -165,7 +165,7 @@ def _read_switches(rows: list[dict[str, Any]], place: Place) -> dict[str, str]:
         if read is None:
             continue
         if read.target in switches:
-            here.add("target", f"{shown(read.target)} stands above already", "write it once")
+            here.add("target", f"{shown(read.target)} is defined above", "write it once")
         switches[read.target] = read.mode
     return switches
 

@@ -262,14 +262,14 @@ class FileStore(Held):
         for _ in range(ALTER_TRIES_MAX):
             await self._take_newer(always=True)
             if self._lines:
-                raise StoreUnavailable(f"{self._lines[0]}; mend it first, nothing was changed")
+                raise StoreUnavailable(f"{self._lines[0]}; repair it first, nothing was changed")
             try:
                 commit = await asyncio.to_thread(self._commit, decide, lock)
             except ConfigProblems:
                 continue  # the file was removed or became invalid after the read
             if commit is not None:
                 return commit
-        raise StoreUnavailable(f"{self.path}: is edited all the time; try again, nothing was changed")
+        raise StoreUnavailable(f"{self.path}: keeps changing; try again, nothing was changed")
 
     def _commit(self, decide: Decide[T], lock: FileLock) -> _Commit | None:
         """Write the changes of `decide`, in a thread; None: the file was edited meanwhile.
@@ -288,7 +288,7 @@ class FileStore(Held):
             raise StoreUnavailable(f"{self.path}: {'; '.join(loose)}, nothing was changed")
         new, text = self._rewritten(data, content)
         if len(new) > QUOTA_FILE_BYTES_MAX:
-            raise StoreUnavailable(f"{self.path}: would be larger than {QUOTA_FILE_BYTES_MAX} bytes; take quotas away first")
+            raise StoreUnavailable(f"{self.path}: would have more than {QUOTA_FILE_BYTES_MAX} bytes; remove quotas first")
         if self._digest() != seen.digest:
             return None
         digest = hashlib.sha256(new).digest()
@@ -329,7 +329,7 @@ class FileStore(Held):
         switches = {key: mode for key, mode in content.switches.items() if self._is_touched(key, content)}
         self._compare(proved, StoreContent(quotas, switches))
         if len(pieces.entries) != len(content.quotas) + len(content.switches):
-            raise ValueError("an entry is left over")
+            raise ValueError("an entry remains")
 
     def _is_touched(self, key: EntityKey | str, content: StoreContent) -> bool:
         if isinstance(key, str):
@@ -339,7 +339,7 @@ class FileStore(Held):
     @staticmethod
     def _compare(read: StoreContent, wanted: StoreContent) -> None:
         if read != wanted:
-            raise ValueError("it would not say what it should")
+            raise ValueError("the result would differ from the change")
 
 
 def _in_usual_form(changes: Any) -> list[StoreChange]:

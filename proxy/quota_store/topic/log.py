@@ -68,7 +68,7 @@ class Fenced(Exception):
 def problem_of(error: BaseException) -> str:
     """Return a short description of an error of aiokafka."""
     if isinstance(error, (TopicAuthorizationFailedError, ClusterAuthorizationFailedError, TransactionalIdAuthorizationFailed)):
-        return f"the brokers do not let Sluice ({type(error).__name__.removesuffix('Error')})"
+        return f"the brokers deny Sluice ({type(error).__name__.removesuffix('Error')})"
     text = str(error).partition("\n")[0]
     return text or type(error).__name__
 
@@ -85,11 +85,11 @@ async def check_topic(settings: Settings, topic: str, *, create: bool, replicati
         (found,) = await admin.describe_topics([topic])
         if found["error_code"] == UnknownTopicOrPartitionError.errno:
             if not create:
-                raise TopicProblem("is not there; create it with cleanup.policy=compact, or write create = true")
+                raise TopicProblem("does not exist; create it with cleanup.policy=compact, or write create = true")
             await _create(admin, topic, replication_factor)
             return
         if found["error_code"]:
-            raise TopicProblem(f"cannot be looked at (error {found['error_code']})")
+            raise TopicProblem(f"cannot be described (error {found['error_code']})")
         if len(found["partitions"]) != 1:
             raise TopicProblem(f"has {len(found['partitions'])} partitions; name a topic with one")
         policy = await _cleanup_policy(admin, topic)

@@ -77,7 +77,7 @@ def read_value(place: Place, data: bytes) -> float | str:
         raise BadRecord("its value has another version")
     if place.target:
         if fields.get("mode") not in MODES:
-            raise BadRecord("its value is no mode of a switch")
+            raise BadRecord("its value is not a mode of a switch")
         return str(fields["mode"])
     value = fields.get("value")
     if value == INFINITY:

@@ -238,7 +238,7 @@ class TopicWorker:
     async def _altered(self, decide: Judge) -> Any:
         for _ in range(TRIES):
             if not self._whole or self._truncated:
-                raise StoreUnavailable(f"{self._place}: does not answer, or not as it did; see /readyz, nothing was changed")
+                raise StoreUnavailable(f"{self._place}: does not answer, or has changed; see /readyz, nothing was changed")
             writer = await self._writing()
             answer, changes = decide(self._state.content())
             records = records_of(self._state.content(), changes)
@@ -246,7 +246,7 @@ class TopicWorker:
                 return answer
             if await self._committed(writer, records):
                 return answer
-        raise StoreUnavailable(f"{self._place}: others change quotas all the time; try again, nothing was changed")
+        raise StoreUnavailable(f"{self._place}: other processes keep changing quotas; try again, nothing was changed")
 
     async def _writing(self) -> TopicWriter:
         """Return a writer that has fenced all others, after everything that they wrote is read.

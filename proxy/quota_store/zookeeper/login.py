@@ -43,7 +43,7 @@ class DigestLogin:
         nonce, realm = said.get("nonce"), said.get("realm", b"")
         qops = [word.strip() for word in said.get("qop", b"auth").split(b",")]
         if nonce is None or said.get("algorithm") != b"md5-sess" or b"auth" not in qops:
-            raise LoginError("ZooKeeper asks for a login that is not DIGEST-MD5")
+            raise LoginError("ZooKeeper requires a login other than DIGEST-MD5")
         mine, uri = self._nonce().encode(), f"zookeeper/{REALM_HOST}".encode()
         secret = _md5(_hashed(self._user) + b":" + realm + b":" + _hashed(self._password)) + b":" + nonce + b":" + mine
 

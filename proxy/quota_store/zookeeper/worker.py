@@ -169,7 +169,10 @@ class ZookeeperWorker:
             line = f"{self._place}: {lost}; the quotas that were read last hold until it answers"
             problem = line if self._client.problem is None else self._silent()
         except Denied as denied:
-            self._whole, problem = False, f"{self._place}: does not let Sluice read the quotas ({denied}); check the ACLs of {CONFIG}"
+            self._whole, problem = (
+                False,
+                f"{self._place}: denies Sluice permission to read the quotas ({denied}); check the ACLs of {CONFIG}",
+            )
         self._kept_back = may_wait and problem is None and self._looking.is_set() and not self._kept_back
         if not self._kept_back:
             self._report("outside", problem)
@@ -209,7 +212,7 @@ class ZookeeperWorker:
                 continue
             self._report("own")
             return answer
-        raise StoreUnavailable(f"{self._place}: others change the same quotas all the time; try again", is_certain=done == 0)
+        raise StoreUnavailable(f"{self._place}: other processes keep changing the same quotas; try again", is_certain=done == 0)
 
     def _commit(self, steps: Sequence[Step]) -> None:
         """Make the changes of `steps`, all or none, and read the nodes back.
@@ -224,7 +227,7 @@ class ZookeeperWorker:
             self._client.commit([operation for step in steps for operation in step.operations])
             self._read_back(steps)
         except Denied as denied:
-            raise StoreUnavailable(f"{self._place}: does not let Sluice change quotas ({denied}); nothing was changed") from None
+            raise StoreUnavailable(f"{self._place}: denies Sluice permission to change quotas ({denied}); nothing was changed") from None
         except Lost as lost:
             self._whole = False
             raise StoreUnavailable(

@@ -68,7 +68,7 @@ def _texts(tree: ZnodeTree, path: str) -> dict[str, str]:
     try:
         return dict(tree.texts(path))
     except BadNode as bad:
-        raise StoreUnavailable(f"{CONFIG}/{path}: {bad}; mend or delete the node first, nothing was changed") from None
+        raise StoreUnavailable(f"{CONFIG}/{path}: {bad}; repair or delete the node first, nothing was changed") from None
 
 
 def _switches_operation(tree: ZnodeTree, switches: Mapping[str, str]) -> Operation:

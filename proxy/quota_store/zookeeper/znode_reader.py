@@ -61,11 +61,11 @@ class ZnodeReader:
         names = self._client.children(CHANGES, self._on_change)
         if not names and not self._client.exists(CHANGES):
             if not self._creates:
-                raise Lost(f"has no {CHANGES}, so this is no Kafka's tree; write another connect, or create = true")
+                raise Lost(f"has no {CHANGES}, so this is not the tree of a Kafka cluster; write another connect, or create = true")
             for one in (CHANGES, *(f"{CONFIG}/{folder}" for folder in FOLDERS)):
                 self._client.make(one)
             if not self._client.exists(CHANGES):
-                raise Lost("has not the chroot that connect names; make that node first, or write another connect")
+                raise Lost("has no node for the chroot of connect; create that node, or write another connect")
             names = self._client.children(CHANGES, self._on_change)
         names = [name for name in names if is_change(name)]
         self._last_seen = max(names, default="")

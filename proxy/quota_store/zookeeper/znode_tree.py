@@ -112,7 +112,7 @@ class ZnodeTree:
         self._note_client(path, there=True)
         entity = self._entity(path)
         if entity is None:
-            self._wrong[path] = "is no name that Kafka writes"
+            self._wrong[path] = "is not a name that Kafka writes"
             return
         try:
             self._take(path, entity, node)

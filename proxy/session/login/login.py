@@ -129,7 +129,7 @@ class Login:
     def _requested_mechanism(self, api: ApiVersion, mechanism: str) -> None:
         rules = self._rules
         if rules.mechanisms is not None and mechanism not in rules.mechanisms:
-            raise ProtocolError("a SASL mechanism that this listener does not let pass", reason="mechanism_refused")
+            raise ProtocolError("a SASL mechanism that this listener does not allow", reason="mechanism_refused")
         if api.version == 0 and mechanism not in READABLE and mechanism != GSSAPI:
             raise ProtocolError("bare tokens of a mechanism whose end is not known", reason="mechanism_refused")
         if mechanism == PLAIN and self._tls is None and rules.on_plain_exposed is not None and not is_loopback(self._peer[0]):
@@ -208,7 +208,7 @@ class Login:
             ProtocolError: no token of the client waits for a response, or the client has to be disconnected.
         """
         if not self._bare_pending:
-            raise ProtocolError("a bare token although none was asked for", reason="response_unsolicited")
+            raise ProtocolError("a bare token that was not requested", reason="response_unsolicited")
         self._bare_pending -= 1
         self.awaits = False
         self.news = True

@@ -171,7 +171,7 @@ class WholeRequests:
         elif request.at > request.start:
             self._pending.defer(request.data, request.at)
         else:
-            raise FrameSizeError(f"request of {size} bytes that has to be here in whole, limit {size_max}")
+            raise FrameSizeError(f"request of {size} bytes that has to be complete, limit {size_max}")
 
     def _may_have_topics(self, request: FoundRequest) -> bool:
         """Check the number of topics before the rest of a request is kept. False: the request is handled again after those before it."""

@@ -26,7 +26,9 @@ def folder_of(config: Config | None, folder: Path | None) -> Path:
     """
     found = folder or (None if config is None else runtime_dir_of(config))
     if found is None:
-        raise StartError("nothing says where the Sluice that runs is met: name its file with --config, or its folder with --runtime-dir")
+        raise StartError(
+            "the runtime folder of the running Sluice is not known: name its configuration with --config, or the folder with --runtime-dir"
+        )
     return found
 
 

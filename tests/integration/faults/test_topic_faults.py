@@ -79,7 +79,7 @@ async def test_rubbish_changes_nothing_and_a_record_without_value_takes_away(pla
 @pytest.mark.parametrize(
     ("partitions", "policy", "says"),
     [
-        (0, "", "is not there; create it with cleanup.policy=compact, or write create = true"),
+        (0, "", "does not exist; create it with cleanup.policy=compact, or write create = true"),
         (2, "compact", "has 2 partitions; name a topic with one"),
         (1, "delete", "has cleanup.policy=delete, which would lose quotas; set cleanup.policy=compact"),
     ],

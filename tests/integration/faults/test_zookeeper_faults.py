@@ -179,7 +179,7 @@ async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, node
     await opened.until(lambda content: content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 7.0}})
     status = opened.store.status
     assert (status.error, status.rejected) == (None, 1)
-    with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; mend or delete the node first"):
+    with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; repair or delete the node first"):
         await opened.alter(Change(ALICE, PRODUCE, 2.0))
     assert nodes.get("/config/users/alice") == b'{"version":1,"config":{"producer_by'
     nodes.write("/config/clients/c", b'{"version":1,"config":{"producer_byte_rate":"8"}}')
@@ -241,11 +241,13 @@ async def test_b7_what_sluice_may_not_read_or_write(place: Place, nodes: Nodes, 
     assert await opened.store.reload()
     assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 2.0}}
     assert opened.store.status.rejected == 1
-    with pytest.raises(StoreUnavailable, match=r"does not let Sluice change quotas \(NoAuth\); nothing was changed"):
+    with pytest.raises(StoreUnavailable, match=r"denies Sluice permission to change quotas \(NoAuth\); nothing was changed"):
         await opened.alter(Change(ALICE, PRODUCE, 5.0))
     owner.set_acls("/config/changes", only_owner)
     assert not await opened.store.reload()
-    assert opened.store.status.error == f"zookeeper:{connect}: does not let Sluice read the quotas (NoAuth); check the ACLs of /config"
+    assert (
+        opened.store.status.error == f"zookeeper:{connect}: denies Sluice permission to read the quotas (NoAuth); check the ACLs of /config"
+    )
     assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}, BOB: {PRODUCE: 2.0}}
     async with opened_place(zookeeper_place(connect, access=Access(digest="owner:secret"))) as owners:
         theirs = await owners.open()

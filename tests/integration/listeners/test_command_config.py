@@ -30,7 +30,7 @@ def test_a_wrong_password_is_one_line_without_it(sasl_kafka: KafkaCluster, tmp_p
     settings = read_client_properties(path)
     with (
         QuotaAdmin(sasl_kafka.sasl_bootstrap, login=settings.login) as admin,
-        pytest.raises(QuotaAdminError, match="is the password right"),
+        pytest.raises(QuotaAdminError, match="that the password is right"),
     ):
         admin.describe_client_quotas()
     command = [

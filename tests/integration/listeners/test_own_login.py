@@ -84,7 +84,7 @@ def test_a_wrong_password_affects_no_client(sasl_kafka: KafkaCluster, tmp_path: 
     with sluice_with(tmp_path, sasl_kafka.sasl_bootstrap, f"[upstream.credentials]\n{scram('alice')}", "sluice-refused") as sluice:
         until_true(lambda: logins(sluice)["upstream.credentials"]["state"] == "refused")
         (line,) = sluice.events("own_login_failed")
-        assert line["problem"] == "the broker refused SCRAM-SHA-256 (error 58): is the user there, is the password right?"
+        assert line["problem"] == "the broker refused SCRAM-SHA-256 (error 58): check that the user exists and that the password is right"
         assert sluice.is_ready()
         produce(sluice.bootstrap, topic)
         write_secret(password, sasl.PASSWORD)
@@ -119,9 +119,9 @@ async def test_one_request_as_another_user(mechanism: str, sasl_kafka: KafkaClus
     answer = await ask_as(account, question, where, None, 10_000)
     assert [broker.port for broker in read_topology(METADATA_V9, answer).brokers] == [where.port]
     write_secret(tmp_path / ("token" if mechanism == "OAUTHBEARER" else "password"), "wrong")
-    with pytest.raises(LoginFailedError, match=r"error 58|did not take the token"):
+    with pytest.raises(LoginFailedError, match=r"error 58|rejected the token"):
         await ask_as(account, question, where, None, 10_000)
-    with pytest.raises(OSError, match="hung up"):
+    with pytest.raises(OSError, match="closed the connection"):
         await ask_as(None, question, where, None, 10_000)
 
 

@@ -80,7 +80,7 @@ async def problem_of(place: Place, expected: str) -> str:
 async def test_a_chroot_that_is_not_there(guarded: Guarded) -> None:
     """Is not taken for a place without quotas: what is below it could not be made."""
     place = zookeeper_place(f"{guarded.server.secure_address}/nowhere", access=guarded.access())
-    assert "make that node first" in await problem_of(place, "has not the chroot")
+    assert "create that node" in await problem_of(place, "has no node for the chroot")
 
 
 async def test_a_wrong_password(guarded: Guarded) -> None:

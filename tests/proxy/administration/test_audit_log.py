@@ -144,7 +144,7 @@ async def test_another_log_in_its_place_is_not_written_to(path: Path) -> None:
     await log.append([{"event": "a"}])
     kept = path.rename(path.with_suffix(".1"))
     await written(path, "x", "y")
-    with pytest.raises(AuditUnavailable, match="another audit log stands in its place"):
+    with pytest.raises(AuditUnavailable, match="another audit log is in its place"):
         await log.append([{"event": "b"}])
     path.unlink()
     await log.append([{"event": "c"}])

@@ -56,7 +56,7 @@ def test_a_file_may_begin_where_another_ended() -> None:
 def test_what_is_wrong_is_named() -> None:
     """By line and number."""
     lines = chain([{"a": 1}, {"b": 2}, {"c": 3}])
-    assert verify([lines[0], b"garbage", lines[1]]).problems == ["line 2 is no line of an audit log"]
+    assert verify([lines[0], b"garbage", lines[1]]).problems == ["line 2 is not a line of an audit log"]
     assert verify([lines[0], lines[2]]).problems == [
         "line 2 has number 3 and should have 2",
         "line 2 (number 3) does not follow the line before it: that one was changed, or one is missing",

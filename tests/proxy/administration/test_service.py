@@ -187,7 +187,7 @@ async def test_what_cannot_be_written_down_is_not_done(proxy: ProxyFixture) -> N
     proxy.audit.room = 0
     result = await proxy.set(ADMIN, "bob")
     assert result.error_code == -1
-    assert (result.error_message or "").startswith("Nothing was changed, since it could not be written down: audit.file: ")
+    assert (result.error_message or "").startswith("Nothing was changed, since the audit log could not be written: audit.file: ")
     with pytest.raises(AdminError, match="Nothing was changed"):
         await proxy.administration.switch(WRITER, "all", "off")
     assert proxy.store.content == ({}, {})
@@ -199,7 +199,7 @@ async def test_what_was_done_and_could_not_be_written_down_is_an_error(proxy: Pr
     """That it was asked for is on the disk already."""
     proxy.audit.room = 1
     result = await proxy.set(ADMIN, "bob")
-    assert (result.error_code, (result.error_message or "")[:47]) == (-1, "It was changed, and could not be written down: ")
+    assert (result.error_code, (result.error_message or "")[:56]) == (-1, "It was changed, and the audit log could not be written: ")
     assert [line["event"] for line in await proxy.lines()] == ["asked"]
 
 

@@ -218,7 +218,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param(
             "[connections]\nmax_connections_per_ip = 0",
-            "connections.max_connections_per_ip: 0 admits no client; write connections.overrides for those who may",
+            "connections.max_connections_per_ip: 0 admits no client; write connections.overrides for the addresses that may connect",
             id="nobody",
         ),
         pytest.param(
@@ -240,7 +240,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param(
             "[connections]\nprotected_listener = 'internal'",
-            'connections.protected_listener: "internal" is no listener; write one of default',
+            'connections.protected_listener: "internal" is not a listener; write one of default',
             id="no-such-listener",
         ),
         pytest.param(

@@ -62,7 +62,7 @@ def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
     ("text", "line"),
     [
         ('principals = ["alice"]', 'quota_admin.principals: "alice" is not a principal; write a list such as ["User:alice"]'),
-        ('principals = ["User:*"]', 'quota_admin.principals: "User:*" is no principal: a principal is matched letter by letter; write a list such as ["User:alice"]'),
+        ('principals = ["User:*"]', 'quota_admin.principals: "User:*" is not a principal: principals are compared character by character; write a list such as ["User:alice"]'),
         ('principals = ["User:a "]', 'quota_admin.principals: "User:a " is not a principal; write a list such as ["User:alice"]'),
         ('principals = ["User:__unknown__/x/GSSAPI"]', 'quota_admin.principals: "User:__unknown__/x/GSSAPI" stands for clients without a known user, which are never authorized; write a list such as ["User:alice"]'),
         ('principals = "User:a"', 'quota_admin.principals: "User:a" is not a list of principals; write a list such as ["User:alice"]'),
@@ -160,7 +160,7 @@ def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: 
     (tmp_path / "sluice.toml").chmod(mode)
     load(tmp_path, LOCAL)
     if loose:
-        line = f"others may write it (mode {mode:04o}), and it says who may change quotas; chmod go-w it"
+        line = f"others may write it (mode {mode:04o}), and it decides who may change quotas; chmod go-w it"
         assert problems(tmp_path, LOCAL + LISTED) == [line]
     else:
         load(tmp_path, LOCAL + LISTED)

@@ -84,7 +84,7 @@ MATCH = 'match = { client_id = "*" }'
         ),
         (
             f'[[group]]\nname = "a"\n{BUDGET}',
-            ["group[1].match: is missing, and the group is no other group's parent; write who is in it, or leave the group out"],
+            ["group[1].match: is missing, and the group is no other group's parent; write its members, or leave the group out"],
         ),
         (
             f'[[group]]\nname = "a"\nmatch = {{}}\n{BUDGET}',
@@ -107,7 +107,7 @@ MATCH = 'match = { client_id = "*" }'
         ),
         (
             f'[[group]]\nname = "a"\nmatch = {{ listener = ["edge", "inside"] }}\n{BUDGET}',
-            ['group[1].match.listener: "inside" is no listener; write one of edge'],
+            ['group[1].match.listener: "inside" is not a listener; write one of edge'],
         ),
         (
             f'[[group]]\nname = "a"\nmatch = {{ user = "x\\\\" }}\n{BUDGET}',

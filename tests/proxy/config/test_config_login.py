@@ -89,7 +89,7 @@ def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest
         ),
         (
             'mechanism = "OAUTHBEARER"\nusername = "sluice"\ntoken_file = "token"\ninsecure_plain = true',
-            "upstream.credentials.username: has no effect with OAUTHBEARER, whose token says who comes; leave it out",
+            "upstream.credentials.username: has no effect with OAUTHBEARER, where the token names the user; leave it out",
         ),
         (
             'mechanism = "OAUTHBEARER"\ninsecure_plain = true',

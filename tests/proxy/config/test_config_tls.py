@@ -54,11 +54,11 @@ def test_paths_begin_where_the_file_lies(folder: Path) -> None:
         ),
         (
             OWN + 'principal_mapping_rules = "RULE:a/b"',
-            "listener[1].tls.principal_mapping_rules: rule 'RULE:a/b' does not parse at 'RULE:a/b'; write DEFAULT or RULE:pattern/replacement/ with L or U behind it, parted by commas",
+            "listener[1].tls.principal_mapping_rules: rule 'RULE:a/b' does not parse at 'RULE:a/b'; write DEFAULT or RULE:pattern/replacement/ with L or U behind it, separated by commas",
         ),
         (
             OWN + 'principal_mapping_rules = ""',
-            "listener[1].tls.principal_mapping_rules: names no rule; write DEFAULT or RULE:pattern/replacement/ with L or U behind it, parted by commas",
+            "listener[1].tls.principal_mapping_rules: names no rule; write DEFAULT or RULE:pattern/replacement/ with L or U behind it, separated by commas",
         ),
         ('key = "server.key"', "listener[1].tls.certificate: is missing; write the path of a file in PEM"),
     ],

@@ -63,11 +63,11 @@ def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
         ),
         (
             MAIN + 'protocol = "PLAINTEXT"\n' + listener(19_092, 'protocol = "SASL_PLAINTEXT"'),
-            "listener[1].protocol: SASL_PLAINTEXT has clients log in at brokers that take no login there (PLAINTEXT); write the brokers' SASL listener into listener[1].upstream, or another protocol",
+            "listener[1].protocol: SASL_PLAINTEXT makes clients log in, and the brokers accept no login there (PLAINTEXT); write the brokers' SASL listener into listener[1].upstream, or another protocol",
         ),
         (
             MAIN + listener(19_092, 'protocol = "PLAINTEXT"', 'bootstrap = "kafka:9093"\nprotocol = "SASL_SSL"'),
-            "listener[1].protocol: PLAINTEXT has no login, and the brokers want a login there (SASL_SSL); write the brokers' listener without SASL into listener[1].upstream, or another protocol",
+            "listener[1].protocol: PLAINTEXT has no login, and the brokers require one there (SASL_SSL); write the brokers' listener without SASL into listener[1].upstream, or another protocol",
         ),
         (
             MAIN + listener(19_092, "", 'bootstrap = "127.0.0.1:19092"'),
@@ -100,7 +100,7 @@ def test_tls_that_ends_at_sluice_is_reported(tmp_path: Path) -> None:
     """What clients encrypt and a network beyond may read is worth a word; on loopback, or by TLS, it is not."""
     Authority(tmp_path, "ca").issue("server")
     tls = 'protocol = "SSL"\ntls = { certificate = "server.crt", key = "server.key" }'
-    line = "listener default: what clients encrypt goes on to the brokers in the clear; write [upstream.tls] where others can read along"
+    line = "listener default: requests that clients encrypt are sent to the brokers in the clear; write [upstream.tls] where others can read the network"
     assert advice_on(load(tmp_path, MAIN + listener(19_092, tls))) == [line]
     assert advice_on(load(tmp_path, MAIN + 'protocol = "SSL"\n' + listener(19_092, tls))) == []
     assert advice_on(load(tmp_path, MAIN.replace("kafka", "127.0.0.1") + listener(19_092, tls))) == []

@@ -58,7 +58,7 @@ async def test_a_wrong_password_is_reported_once_and_tried_seldom(password: Path
     login, broker = login_with(password, said), Broker("right")
     tries = [await login.may_ask(broker.connection, now) for now in (0, 5_000, RETRY_MS - 1, RETRY_MS)]
     assert (tries, broker.attempts, login.state) == ([False] * 4, 2, "refused")
-    assert said == ["the broker refused PLAIN (error 58): is the user there, is the password right?"]
+    assert said == ["the broker refused PLAIN (error 58): check that the user exists and that the password is right"]
     write(password, "right")
     assert await login.may_ask(broker.connection, RETRY_MS + 1)
     assert (login.state, login.problem, said[1:]) == ("works", None, [None])
@@ -82,7 +82,7 @@ async def test_a_secret_that_cannot_be_read_is_reported_once(password: Path) -> 
     ("code", "problem"),
     [
         (33, "the broker does not take PLAIN, but PLAIN"),
-        (34, "this listener of the broker takes no login"),
+        (34, "this listener of the broker accepts no login"),
         (7, "the broker refused the handshake (error 7)"),
     ],
 )

@@ -293,9 +293,7 @@ async def test_open_quotas_opens_them_by_any_name() -> None:
 
 async def test_a_port_in_use_is_one_clear_line(client: Client) -> None:
     """Starting where someone listens already names the setting and the address."""
-    with pytest.raises(
-        StartError, match=r"admin.address: 127.0.0.1:\d+ cannot be listened on: Address already in use; choose another port$"
-    ):
+    with pytest.raises(StartError, match=r"admin.address: 127.0.0.1:\d+ cannot be bound: Address already in use; choose another port$"):
         await AdminHttp(FakeState(), client.address, lag=LoopLag()).start()
 
 

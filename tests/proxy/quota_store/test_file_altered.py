@@ -248,7 +248,7 @@ async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(
 async def test_a_broken_file_refuses_changes_and_keeps_what_was_good(proxy: ProxyFixture, path: Path) -> None:
     """One line says where and what to do; the file is not touched."""
     path.write_text(TYPED + "[[quo")
-    with pytest.raises(StoreUnavailable, match=r"quotas.toml: is not TOML: .*; mend it first, nothing was changed") as caught:
+    with pytest.raises(StoreUnavailable, match=r"quotas.toml: is not TOML: .*; repair it first, nothing was changed") as caught:
         await proxy.set(ALICE, PRODUCE, 7.0)
     assert caught.value.is_certain
     assert path.read_text() == TYPED + "[[quo"

@@ -212,7 +212,7 @@ def test_what_must_not_be_overwritten_is_not() -> None:
     """A node that cannot be read may hold credentials; a name of dots is no node."""
     broken = tree(users__alice=node(producer_byte_rate="1"))
     broken.put("users/alice", Node(b"{", 4, 0))
-    with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; mend or delete the node first, nothing was changed"):
+    with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; repair or delete the node first, nothing was changed"):
         steps_of([Change(ALICE, PRODUCE, 2.0)], broken)
     with pytest.raises(StoreUnavailable, match="cannot be a node of ZooKeeper"):
         steps_of([Change(entity_key([("client-id", "..")]), PRODUCE, 2.0)], ZnodeTree())

@@ -89,5 +89,5 @@ def test_targets_and_limits() -> None:
         QuotaLimit(ClientQuotaType.CONTROLLER_MUTATION, 1),
     ]
     for wrong in (0, -1, 2**63, 1.5, True):
-        with pytest.raises(ValueError, match="is no limit"):
+        with pytest.raises(ValueError, match="is not a limit"):
             QuotaLimit(ClientQuotaType.PRODUCE, wrong)  # type: ignore[arg-type]
