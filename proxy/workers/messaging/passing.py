@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
 import msgspec
+
+from proxy.workers.messaging.readable import ReadableSocket
 
 TURN: Final = 32
 """Maximum number of connections received in one turn of the event loop."""
@@ -92,15 +93,11 @@ class PassedConnections:
         self._lose = lose
         self._keep = keep
         self._head = bytearray(HEAD_BYTES_MAX)
-        channel.setblocking(False)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(channel.fileno(), self._readable)
+        self._readable_socket = ReadableSocket(channel, self._readable)
 
     def close(self) -> None:
         """Stop receiving; the kernel closes the connections in the queue."""
-        if self._channel.fileno() >= 0:
-            self._loop.remove_reader(self._channel.fileno())
-            self._channel.close()
+        self._readable_socket.close()
 
     def _readable(self) -> None:
         for _ in range(TURN):

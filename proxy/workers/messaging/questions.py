@@ -7,7 +7,6 @@ decides by itself.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -16,6 +15,7 @@ import msgspec
 
 from proxy.base.clock import now_ms
 from proxy.telemetry import log
+from proxy.workers.messaging.readable import ReadableSocket
 
 ANSWER_S: Final = 0.25
 SILENCE_MS: Final = 5_000
@@ -112,15 +112,11 @@ class AnsweredQuestions:
     def __init__(self, channel: socket.socket, answer: Callable[[AnyQuestion], Any]) -> None:
         self._channel = channel
         self._answer = answer
-        channel.setblocking(False)
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(channel.fileno(), self._readable)
+        self._readable_socket = ReadableSocket(channel, self._readable)
 
     def close(self) -> None:
         """Stop answering."""
-        if self._channel.fileno() >= 0:
-            self._loop.remove_reader(self._channel.fileno())
-            self._channel.close()
+        self._readable_socket.close()
 
     def _readable(self) -> None:
         try:
