@@ -5,16 +5,15 @@ median of the ratios of neighbouring slices, with its interval. All processes of
 them out otherwise.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.cost.cost import CostLoad
+from bench.cost.cost import CostLoad, measure_slice
 from bench.cost.intervals import Interval, median_interval
 from bench.harness.arms import Arm, start_sluice
-from bench.harness.engine import ROOT, Engine, cpu_seconds
+from bench.harness.engine import ROOT, Engine
 
 STARTS = 4
 LIMIT = 1.03
@@ -60,10 +59,10 @@ def measure_beside(
             stack.callback(stub.stop)
             here, there = (_started(engine, stack, stub_port, checkout, seed) for checkout in (ROOT, other))
             for arm in (here, there):
-                _slice_us(engine, load, arm, warm_seconds, warm_seconds)  # the first slice of a process is slower than those behind
+                measure_slice(engine, load, arm, warm_seconds, warm_seconds)  # the first slice of a process is slower than those behind
             for turn in range(pairs * seed // STARTS - pairs * (seed - 1) // STARTS):
                 order = (here, there) if turn % 2 == 0 else (there, here)
-                us = {id(arm): _slice_us(engine, load, arm, seconds, warm_seconds) for arm in order}
+                us = {id(arm): measure_slice(engine, load, arm, seconds, warm_seconds)[0] for arm in order}
                 row.here_us.append(us[id(here)])
                 row.there_us.append(us[id(there)])
         say(f"  start {seed}/{STARTS}: {row.ratio.middle:.3f} of the other's CPU")
@@ -74,21 +73,6 @@ def _started(engine: Engine, stack: ExitStack, stub_port: int, checkout: Path, s
     arm = start_sluice(stub_port, engine.folder, seed=seed, checkout=checkout)
     stack.callback(arm.stop)
     return arm
-
-
-def _slice_us(engine: Engine, load: CostLoad, arm: Arm, seconds: float, warm_seconds: float) -> float:
-    running = engine.load(load.request, arm.port, conns=load.conns, depth=load.depth, rate=load.rate, churn=load.churn)
-    try:
-        time.sleep(warm_seconds)
-        pids = arm.pids()
-        cpu, done = cpu_seconds(pids), running.done()
-        time.sleep(seconds)
-        cpu, done = cpu_seconds(pids) - cpu, running.done() - done
-    finally:
-        running.stop()
-    if not done:
-        raise RuntimeError(f"{load.name}: no request was answered")
-    return cpu / done * 1e6
 
 
 def beside_lines(rows: Sequence[BesideRow]) -> list[str]:

@@ -126,6 +126,24 @@ def _latest(row: CostRow, name: str) -> str:
 
 
 def _one_run(engine: Engine, load: CostLoad, arm: Arm, row: CostRow, seconds: float, warm_seconds: float) -> None:
+    try:
+        us, per_second = measure_slice(engine, load, arm, seconds, warm_seconds)
+    except (RuntimeError, OSError) as error:
+        row.problems.append(f"{arm.name}: {error}")
+        return
+    row.costs[arm.name].microseconds.append(us)
+    row.costs[arm.name].per_second.append(per_second)
+
+
+def measure_slice(engine: Engine, load: CostLoad, arm: Arm, seconds: float, warm_seconds: float) -> tuple[float, float]:
+    """Send one load through one proxy for `seconds`, after `warm_seconds`.
+
+    Returns:
+        CPU microseconds per request, and requests per second.
+
+    Raises:
+        RuntimeError: no request was answered, or the load generator ended.
+    """
     pids = arm.pids()
     running = engine.load(load.request, arm.port, conns=load.conns, depth=load.depth, rate=load.rate, churn=load.churn)
     try:
@@ -133,16 +151,11 @@ def _one_run(engine: Engine, load: CostLoad, arm: Arm, row: CostRow, seconds: fl
         cpu, done, start = cpu_seconds(pids), running.done(), time.monotonic()
         time.sleep(seconds)
         cpu, done, elapsed = cpu_seconds(pids) - cpu, running.done() - done, time.monotonic() - start
-    except (RuntimeError, OSError) as error:
-        row.problems.append(f"{arm.name}: {error}")
-        return
     finally:
         running.stop()
     if not done:
-        row.problems.append(f"{arm.name}: no request was answered")
-        return
-    row.costs[arm.name].microseconds.append(cpu / done * 1e6)
-    row.costs[arm.name].per_second.append(done / elapsed)
+        raise RuntimeError("no request was answered")
+    return cpu / done * 1e6, done / elapsed
 
 
 def row_lines(rows: Sequence[CostRow]) -> list[str]:
