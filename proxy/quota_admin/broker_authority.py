@@ -52,11 +52,12 @@ class BrokerAuthority:
 
     Attributes:
         on_trust: called with each new result of the authorizer probe.
+        wait_s: longest wait for a broker's response; a client whose broker does not respond is not allowed.
     """
 
     def __init__(self, counts: AdministrationCounts, wait_s: float = WAIT_S) -> None:
         self._counts = counts
-        self._wait_s = wait_s
+        self.wait_s = wait_s
         self.on_trust: Callable[[bool], None] = lambda _is_trusted: None
 
     @property
@@ -157,7 +158,7 @@ class BrokerAuthority:
 
     async def _ask(self, connection: Connection, key: int, version: int, frame: bytes) -> bytes | None:
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(self.wait_s):
                 return await connection.ask(API_VERSIONS[key << 16 | version], frame)
         except TimeoutError:
             return None
