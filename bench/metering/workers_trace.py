@@ -133,7 +133,7 @@ class Worker:
 
     def stop(self) -> None:
         """Write all."""
-        self.usage.publish_dirty(self._clock.now_ms)
+        self.usage.publish_all(self._clock.now_ms)
         self.meter.finish(self.writer.hand_over_last)
         if not self.writer.stop(STOP_S):
             raise RuntimeError(f"worker {self.usage.worker}: the writer did not end")
@@ -171,7 +171,7 @@ def _play(its: list[Worker], clock: Clock, columns: tuple[Any, ...]) -> None:
             if now_ms >= shared_ms + SHARE_MS:
                 clock.now_ms = shared_ms = now_ms - now_ms % SHARE_MS
                 for worker in its:
-                    worker.usage.publish_dirty(shared_ms)
+                    worker.usage.publish_all(shared_ms)
                 if now_ms >= flushed_ms + FLUSH_MS:
                     flushed_ms = shared_ms
                     _flush(its)
@@ -199,7 +199,7 @@ def _tell_all(its: list[Worker], clock: Clock) -> int:
                 worker.decide(ref, 1 - turn, RECORD)
             worker.meter.flush()
         for worker in its:
-            worker.usage.publish_dirty(clock.now_ms)
+            worker.usage.publish_all(clock.now_ms)
     return told
 
 

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from bench.micro_quota import best_us, full_ring
 from bench.shared_usage.overload import START_MS, overload_of
 from bench.shared_usage.short_path import FREE, RECORDS, alone_us, shared_group
+from bench.shared_usage.timers import Timers
 from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import SHARE_MS, SharedGroup
+from proxy.shared_usage.shared_usage import SharedUsage
 from quota.groups.group import QuotaGroup
 
 
-def cycles(group: QuotaGroup, per_cycle: int, publish_dirty: Callable[[int], None] | None) -> Callable[[], int]:
-    """Return a run of so many records in each 10 ms, after which the timer publishes."""
+def cycles(group: QuotaGroup, per_cycle: int, usage: SharedUsage | None = None) -> Callable[[], int]:
+    """Return a run of so many records in each 10 ms; the timer of `usage` publishes."""
     now_ms = START_MS
+    timers = Timers(() if usage is None else (usage,))
 
     def run() -> int:
         nonlocal now_ms
@@ -25,8 +28,7 @@ def cycles(group: QuotaGroup, per_cycle: int, publish_dirty: Callable[[int], Non
             now_ms += SHARE_MS
             for _ in range(per_cycle):
                 record(200, now_ms)
-            if publish_dirty is not None:
-                publish_dirty(now_ms)
+            timers.run(now_ms)
         return RECORDS
 
     return run
@@ -84,14 +86,14 @@ def main() -> None:
         print_ns(f"pull, {workers} workers, nothing new", best_us(pulls(group, None)))
         print_ns(f"pull, {workers} workers, one of them used something", best_us(pulls(group, other)) - publish_us)
     for per_cycle in (1, 10, 100):
-        plain_us = best_us(cycles(full_ring(FREE, lazy=True), per_cycle, None))
+        plain_us = best_us(cycles(full_ring(FREE, lazy=True), per_cycle))
         usage, group = shared_group(4)
-        shared_us = best_us(cycles(group, per_cycle, usage.publish_dirty))
+        shared_us = best_us(cycles(group, per_cycle, usage))
         print_ns(f"record, {per_cycle} in 10 ms, plain group", plain_us)
         print_ns(f"record, {per_cycle} in 10 ms, shared by 4, publishing included", shared_us)
-    print_ns("record over the bound, plain group", best_us(cycles(full_ring(1.0, lazy=True), 100, None)))
+    print_ns("record over the bound, plain group", best_us(cycles(full_ring(1.0, lazy=True), 100)))
     usage, group = shared_group(4, bound=1.0)
-    print_ns("record over the bound, shared by 4", best_us(cycles(group, 100, usage.publish_dirty)))
+    print_ns("record over the bound, shared by 4", best_us(cycles(group, 100, usage)))
     for workers in (1, 2, 4, 8, 16):
         found = overload_of(workers)
         print(f"rate over bound, {workers} workers: long run {found.long_run:.3f}, worst 10 s {found.worst:.3f}")

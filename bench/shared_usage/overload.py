@@ -3,8 +3,8 @@
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from bench.shared_usage.timers import Timers
 from proxy.shared_usage.segment import Segment
-from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from quota.entity import ClientQuotaType
 from quota.groups.group import QuotaGroup
@@ -29,17 +29,13 @@ class Overload(NamedTuple):
     worst: float
 
 
-def overload(groups: list[QuotaGroup], timers: list[SharedUsage]) -> Overload:
+def overload(groups: list[QuotaGroup], timers: Timers) -> Overload:
     """Let 48 connections send 20 kB each again and again, each to the group of its worker."""
     per_second = [0.0] * OVERLOAD_S
     waiting = [(connection % 7, connection) for connection in range(CONNECTIONS)]
-    timer_ms = 0
     while waiting[0][0] < OVERLOAD_S * 1_000:
         now_ms, connection = heappop(waiting)
-        if now_ms >= timer_ms + SHARE_MS:
-            timer_ms = now_ms
-            for usage in timers:
-                usage.publish_dirty(now_ms)
+        timers.run(START_MS + now_ms)
         throttle_ms = groups[connection % len(groups)].record(REQUEST_BYTES, START_MS + now_ms)
         per_second[now_ms // 1_000] += REQUEST_BYTES
         heappush(waiting, (now_ms + max(1, throttle_ms), connection))
@@ -51,7 +47,8 @@ def overload(groups: list[QuotaGroup], timers: list[SharedUsage]) -> Overload:
 def overload_of(workers: int) -> Overload:
     """Return that of so many workers; of one with a plain group."""
     if workers == 1:
-        return overload([QuotaGroup(TAGS, OVERLOAD_BOUND)], [])
+        return overload([QuotaGroup(TAGS, OVERLOAD_BOUND)], Timers(()))
     segment = Segment.create(workers, 64, 11, 1_000)
-    timers = [SharedUsage(segment, worker) for worker in range(workers)]
-    return overload([usage.of_scope("1").maker(ClientQuotaType.PRODUCE)(TAGS, OVERLOAD_BOUND) for usage in timers], timers)
+    usages = [SharedUsage(segment, worker) for worker in range(workers)]
+    timers = Timers(usages)
+    return overload([usage.of_scope("1").maker(ClientQuotaType.PRODUCE)(TAGS, OVERLOAD_BOUND) for usage in usages], timers)

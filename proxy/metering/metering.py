@@ -180,7 +180,7 @@ class Metering:
             self._timer.cancel()
         self._take_usage(self._second_ms)
         if self._shared is not None:
-            self._shared.publish_dirty(now_ms())  # the files have no usage that other processes do not know
+            self._shared.publish_all(now_ms())  # the files have no usage that other processes do not know
         self.meter.finish(self.writer.hand_over_last)
         loop = asyncio.get_running_loop()
         done = await loop.run_in_executor(None, self.writer.stop, STOP_S)

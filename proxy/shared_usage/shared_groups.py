@@ -8,6 +8,11 @@ Why the hot path is the inherited one
     share of the remaining room. Then the slow path records the usage that others published, measures with the whole room, publishes the
     own total, and sets both limits again. Limits that are lower than necessary cost a measurement and do not change results. Code that
     opens the short path adds the group to the list of groups that may have usage to publish.
+
+When usage is published later
+    While half of the window is free, a process that uses little of it shares it each `SHARE_LITTLE_MS`. The short path then ends at one
+    part in `LITTLE_PARTS` of the process's share of the room, so usage that comes faster is published at once: all processes together
+    have never more than that part of the room unpublished.
 """
 
 from __future__ import annotations
@@ -26,6 +31,10 @@ from quota.sensor import NEVER_MS
 
 SHARE_MS: Final = 10
 """Time after which the short path ends."""
+SHARE_LITTLE_MS: Final = 100
+"""The same while the process uses little of the room."""
+LITTLE_PARTS: Final = 32
+"""Usage is little while it stays below this part of the process's share of the room."""
 
 
 class Shared(EnforcedGroup):
@@ -33,7 +42,7 @@ class Shared(EnforcedGroup):
 
     Attributes:
         _sharing: the state of sharing. `full` is the value of `_free` without the limits of sharing, `due_ms` the end of the short path,
-            and `is_noted` whether the group is on the list of groups to publish.
+            and `noted_ms` the time within which the group is published.
     """
 
     __slots__ = ()
@@ -44,17 +53,23 @@ class Shared(EnforcedGroup):
 
     def record_unchecked(self, amount: float, now_ms: int) -> None:
         """Record `amount` without checking the bound, here and in parents; it is published within `SHARE_MS`."""
-        self._free = self._sharing.full
+        sharing = self._sharing
+        self._free = sharing.full
         super().record_unchecked(amount, now_ms)
+        sharing.uses_little = False
         self._narrow()
 
     def certain_room(self, now_ms: int) -> float:
-        """Return the units that certainly fit the bound. Usage of others is recorded if it is due; their usage in flight always counts."""
-        if now_ms >= self._sharing.due_ms:
+        """Return the units that certainly fit the bound. Usage of others is at most `SHARE_MS` old; their usage in flight always counts."""
+        sharing = self._sharing
+        if now_ms >= min(sharing.due_ms, sharing.shared_ms + SHARE_MS):
             self._refresh(now_ms)
         else:
-            self._sharing.look_under_way()
-        return super().certain_room(now_ms)
+            sharing.look_under_way()
+        free, self._free = self._free, max(self._free, sharing.share)
+        room = super().certain_room(now_ms)
+        self._free = free
+        return room
 
     def update_bound(self, bound: float) -> None:
         """Let the next evaluation use `bound`."""
@@ -73,7 +88,7 @@ class Shared(EnforcedGroup):
         other._narrow()
 
     def _record_and_measure(self, amount: float, now_ms: int) -> int:
-        self._pull(now_ms)
+        self._pull(now_ms, amount)
         throttle_ms = super()._record_and_measure(amount, now_ms)
         self._sharing.publish(self, now_ms)
         self._narrow()
@@ -168,7 +183,7 @@ class Shared(EnforcedGroup):
     def publish(self, now_ms: int) -> None:
         """Publish the usage recorded here; the next record takes the slow path. While fetches wait here, also check the other workers."""
         sharing = self._sharing
-        sharing.is_noted = False
+        sharing.noted_ms = NEVER_MS
         if sharing.waiting and sharing.row is not None and isinstance(self.fetch_queue, SharedFetchQueue):
             self._refresh(now_ms)
             self._share_throttles(sharing.row, now_ms)
@@ -189,28 +204,34 @@ class Shared(EnforcedGroup):
         self._sharing.publish(self, now_ms)
         self._narrow()
 
-    def _pull(self, now_ms: int) -> None:
-        """Record the usage that others published, with the whole room."""
+    def _pull(self, now_ms: int, amount: float = 0.0) -> None:
+        """Record the usage that others published, with the whole room; `amount` is about to be recorded here."""
         sharing = self._sharing
         self._free = sharing.full
-        sharing.due_ms = now_ms + SHARE_MS
+        sharing.uses_little = self._value + amount <= sharing.little
+        sharing.shared_ms = now_ms
         sharing.pull(self, now_ms)
 
     def _narrow(self) -> None:
         """End the short path at the next sharing, and at this process's share of the room."""
         sharing = self._sharing
-        sharing.full = free = self._free
+        sharing.full = sharing.share = sharing.little = free = self._free
         value = self._value
+        is_late = sharing.uses_little and free - value >= self._limit / 2
         if free > value:
-            self._free = value + (free - value) / sharing.rows.workers
+            share = (free - value) / sharing.rows.workers
+            sharing.share, sharing.little = value + share, value + share / LITTLE_PARTS
+            self._free = sharing.little if is_late else sharing.share
+        within_ms = SHARE_LITTLE_MS if is_late else SHARE_MS
+        sharing.due_ms = sharing.shared_ms + within_ms
         self._end_ms = min(self._start_ms + self.window_ms, self._purge_ms, sharing.due_ms)
-        self._note_unpublished()
+        self._note_unpublished(within_ms)
 
-    def _note_unpublished(self) -> None:
+    def _note_unpublished(self, within_ms: int = SHARE_MS) -> None:
         sharing = self._sharing
-        if not sharing.is_noted:
-            sharing.is_noted = True
-            sharing.rows.note_unpublished(self)
+        if within_ms < sharing.noted_ms:
+            sharing.noted_ms = within_ms
+            sharing.rows.note_unpublished(self, within_ms)
 
 
 class SharedGroup(Shared):

@@ -27,7 +27,7 @@ class SharedUsage:
     """The shared usage of one worker.
 
     Attributes:
-        on_unpublished: called at the first usage to publish after `publish_dirty`, which is then due within `SHARE_MS`.
+        on_unpublished: called with a number of milliseconds after which `publish_noted` is due with the same number.
         numbers: numbers of the workers of the same supervisor.
         refused_full: number of requests for a row that found none free; the group then counts alone.
 
@@ -38,33 +38,40 @@ class SharedUsage:
         numbers: numbers of the workers of the same supervisor; empty: all numbers in the segment.
     """
 
-    __slots__ = ("_dirty", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
+    __slots__ = ("_noted", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
 
     def __init__(self, segment: Segment, worker: int, on_remote: OnRemote | None = None, numbers: Sequence[int] = ()) -> None:
         self.segment = segment
         self.numbers = list(numbers or range(segment.workers))
         self.worker = worker
         self.on_remote = on_remote
-        self.on_unpublished: Callable[[], None] = _ignore
+        self.on_unpublished: Callable[[int], None] = _ignore
         self.refused_full = 0
-        self._dirty: list[Publisher] = []
+        self._noted: dict[int, list[Publisher]] = {}
         segment.enter(worker)
 
     def of_scope(self, scope_key: str) -> GroupFactory:
         """Return the factory of a scope's groups."""
         return SharedScope(self, scope_key)
 
-    def publish_dirty(self, now_ms: int) -> None:
+    def publish_all(self, now_ms: int) -> None:
         """Publish all usage that was recorded and is not published yet."""
-        dirty, self._dirty = self._dirty, []
-        for group in dirty:
+        for within_ms in list(self._noted):
+            self.publish_noted(within_ms, now_ms)
+
+    def publish_noted(self, within_ms: int, now_ms: int) -> None:
+        """Publish the usage of the groups that were noted with this number of milliseconds."""
+        for group in self._noted.pop(within_ms, ()):
             group.publish(now_ms)
 
-    def note_unpublished(self, group: Publisher) -> None:
-        """Publish `group` in the next `publish_dirty`."""
-        self._dirty.append(group)
-        if len(self._dirty) == 1:
-            self.on_unpublished()
+    def note_unpublished(self, group: Publisher, within_ms: int) -> None:
+        """Publish `group` in the next `publish_noted` with this number of milliseconds."""
+        noted = self._noted.get(within_ms)
+        if noted is None:
+            self._noted[within_ms] = [group]
+            self.on_unpublished(within_ms)
+        else:
+            noted.append(group)
 
     def claim(self, digest: bytes, scope_key: str, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
@@ -141,10 +148,10 @@ class ScopeRows:
         named = repr((self.scope_key, self._quota_type, key)).encode("utf-8", "surrogatepass")
         return self._usage.claim(blake2b(named, digest_size=DIGEST_BYTES).digest(), self.scope_key, now_ms)
 
-    def note_unpublished(self, group: Publisher) -> None:
-        """Publish `group` within `SHARE_MS`."""
-        self._usage.note_unpublished(group)
+    def note_unpublished(self, group: Publisher, within_ms: int) -> None:
+        """Publish `group` within this number of milliseconds."""
+        self._usage.note_unpublished(group, within_ms)
 
 
-def _ignore() -> None:
+def _ignore(_within_ms: int) -> None:
     """Do nothing: the default of `on_unpublished`."""

@@ -105,8 +105,8 @@ class UsageRows(Protocol):
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
 
-    def note_unpublished(self, group: Publisher) -> None:
-        """Call `publish` of this group soon."""
+    def note_unpublished(self, group: Publisher, within_ms: int) -> None:
+        """Call `publish` of this group within `within_ms`."""
 
 
 class Remote(NamedTuple):
@@ -133,7 +133,10 @@ class Sharing:
         answer_bytes: the published size of the last response to a fetch.
         throttle_round_ms: time of this object's last throttle round.
         pulled_ms, claim_ms: time of the last read of totals, and time of the next request for a row.
-        full, due_ms, is_noted: belong to the group; see `Shared`.
+        full, due_ms, noted_ms: belong to the group; see `Shared`.
+        share, little: the value of the sample in use at which this process has used its share of the room, and little of it.
+        shared_ms: time of the last sharing, with or without a row.
+        uses_little: whether this process used little of the room before the last sharing.
     """
 
     __slots__ = (
@@ -143,8 +146,9 @@ class Sharing:
         "elsewhere",
         "front",
         "full",
-        "is_noted",
+        "little",
         "made_room",
+        "noted_ms",
         "pending",
         "published",
         "pulled_ms",
@@ -152,7 +156,10 @@ class Sharing:
         "row",
         "rows",
         "seen",
+        "share",
+        "shared_ms",
         "throttle_round_ms",
+        "uses_little",
         "waiting",
         "waiting_elsewhere",
     )
@@ -169,8 +176,10 @@ class Sharing:
         self.made_room = False
         self.answer_bytes = UNKNOWN
         self.throttle_round_ms = NO_THROTTLE_ROUND_MS
-        self.full = NO_ROOM
-        self.is_noted = False
+        self.full = self.share = self.little = NO_ROOM
+        self.uses_little = False
+        self.shared_ms = -NEVER_MS
+        self.noted_ms = NEVER_MS
 
     def pull(self, group: EnforcedGroup, now_ms: int) -> None:
         """Record in the samples of `group` the usage that others have published since the last call."""

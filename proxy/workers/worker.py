@@ -37,7 +37,6 @@ from proxy.quota_admin.client_quota_api import ClientQuotaApi
 from proxy.quota_store.in_force import NOTHING, InForce, in_force
 from proxy.quota_store.store import StoreContent
 from proxy.shared_usage.segment import QUOTAS_AT
-from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
@@ -81,7 +80,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._source = source
         self._usage = usage
-        usage.on_unpublished = self._publish_soon
+        usage.on_unpublished = self._publish_within
         self.config = config
         self._questions = questions
         self._link: Link | None = None
@@ -199,12 +198,12 @@ class Worker:
         if self._link is not None:
             self._link.send(message)
 
-    def _publish_soon(self) -> None:
+    def _publish_within(self, within_ms: int) -> None:
         """Schedule the publication of usage of groups, also when no more requests arrive."""
-        asyncio.get_running_loop().call_later(SHARE_MS / 1_000, self._publish)
+        asyncio.get_running_loop().call_later(within_ms / 1_000, self._publish, within_ms)
 
-    def _publish(self) -> None:
-        self._usage.publish_dirty(now_ms())
+    def _publish(self, within_ms: int) -> None:
+        self._usage.publish_noted(within_ms, now_ms())
 
     def _beat(self) -> None:
         self._usage.segment.beat(self._usage.worker, now_ms())

@@ -122,7 +122,7 @@ def test_a_worker_that_is_started_again_goes_on(tmp_path: Path) -> None:
     for at in range(120):
         clock.now_ms += 10
         for worker in workers:
-            worker.usage.publish_dirty(clock.now_ms)
+            worker.usage.publish_all(clock.now_ms)
         if at == 60:
             first.stop()
             workers = [MeteringWorker(tmp_path, segment, 0, clock, life=1), other]

@@ -33,7 +33,7 @@ def test_metering_notes_what_shared_usage_records(tmp_path: Path) -> None:
         for value, later_ms in ((300, 0), (200, 20)):
             at_ms = now_ms() + later_ms
             theirs.record_unchecked(value, at_ms)
-            other.publish_dirty(at_ms)
+            other.publish_all(at_ms)
             group.record(10, at_ms)
             metering.meter.passed(group, 10, at_ms, 1, 0)
         await metering.stop()

@@ -34,7 +34,11 @@ def workers() -> Workers:
 def proxy(workers: Workers) -> Iterator[ProxyFixture]:
     """The proxy of worker 0, in which client-id etl may produce and fetch 1,000 bytes per second; its timer runs."""
     with ProxyFixture(produce=BOUND, fetch=BOUND, factories=workers.usage) as proxy:
-        workers.usage.on_unpublished = lambda: proxy.loop.call_later(0.010, workers.usage.publish_dirty, proxy.now_ms + 10) and None
+
+        def start_timer(within_ms: int) -> None:
+            proxy.loop.call_later(within_ms / 1_000, lambda: workers.usage.publish_noted(within_ms, proxy.loop.now_ms))
+
+        workers.usage.on_unpublished = start_timer
         yield proxy
 
 
@@ -62,10 +66,10 @@ def test_what_is_used_here_is_known_there(workers: Workers, proxy: ProxyFixture)
 def test_a_fetch_under_way_in_another_worker_keeps_one_here(workers: Workers, proxy: ProxyFixture) -> None:
     """The other worker's fetch may bring all of the window: one that is read here waits, and goes on when that one brought little."""
     workers.fetch.pending += 10_000
-    workers.other.publish_dirty(proxy.now_ms)
+    workers.other.publish_all(proxy.now_ms)
     peer = proxy.connect()
     assert peer.sends(fetch(1, version=FETCH_VERSION, client_id="etl")) == []
     workers.fetch.pending -= 10_000
-    workers.other.publish_dirty(proxy.now_ms)
+    workers.other.publish_all(proxy.now_ms)
     proxy.wait(10_000)
     assert peer.forwarded() == [1]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.groups.fetch_queue import Place
 from proxy.shared_usage.segment import DEPARTED_MAX, Segment
-from proxy.shared_usage.shared_groups import SHARE_MS
+from proxy.shared_usage.shared_groups import LITTLE_PARTS, SHARE_LITTLE_MS, SHARE_MS
 from quota.entity import UNLIMITED, ClientQuotaType
 from tests.support.memory.shared_workers import SharedWorker, new_segment, replay
 
@@ -186,17 +186,54 @@ def test_request_time_is_shared_to_the_nanosecond(events: list[tuple[int, int, i
         assert replay(1e9, workers[worker].steps) == [step.answer for step in workers[worker].steps]
 
 
-def test_what_is_unknown_is_ten_milliseconds_old_at_most() -> None:
-    """A worker that records all the time takes in within 10 ms what another published, without a measurement in between."""
+def known_of_the_other(amount: float, until_ms: int) -> list[float]:
+    """Record `amount` each millisecond in one worker, while another uses 500 units after 1 and after 11 ms; return what the one knows."""
     segment = new_segment(2)
-    busy, other = (SharedWorker(segment, worker, 1e9, 0) for worker in (0, 1))
-    busy.record(1, 0)
-    other.record(500, 1)
+    busy, other = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     known = []
-    for now_ms in range(1, 12):
-        busy.record(1, now_ms)
+    for now_ms in range(until_ms):
+        busy.record(amount, now_ms)
         known.append(busy.remote[1])
-    assert known == [0.0] * (SHARE_MS - 1) + [500.0] * 2
+        if now_ms in (1, 11):
+            other.record(500, now_ms)
+            other.publish(now_ms)
+    return known
+
+
+def test_what_is_unknown_is_ten_milliseconds_old_at_most() -> None:
+    """A worker that uses much of the room takes in within 10 ms what another published, without a measurement in between."""
+    assert known_of_the_other(20, 22) == [0.0] * SHARE_MS + [500.0] * SHARE_MS + [1_000.0] * 2
+
+
+def test_a_worker_that_uses_little_shares_each_hundred_milliseconds() -> None:
+    """A worker that used less than a 32nd of its share of the room takes in what another published 100 ms later."""
+    assert known_of_the_other(1, 112) == [0.0] * SHARE_MS + [500.0] * SHARE_LITTLE_MS + [1_000.0] * 2
+
+
+def test_usage_in_a_burst_is_published_at_once() -> None:
+    """A worker that has used little publishes as soon as it used more than a 32nd of its share of the room, whatever the time."""
+    one, other = (SharedWorker(segment, worker, BOUND, 0) for segment in [new_segment(2)] for worker in (0, 1))
+    one.record(1, 0)
+    one.record(1, 20)
+    little = int(BOUND * 10 / 2 / LITTLE_PARTS)
+    one.record(little - 2, 21)
+    other.pull(21)
+    assert other.known == 2
+    one.record(3, 22)
+    other.pull(22)
+    assert other.known == little + 3
+
+
+def test_near_the_bound_every_worker_shares_each_ten_milliseconds() -> None:
+    """With more than half of the window in use, a worker that uses little takes in what another published within 10 ms, too."""
+    one, other = (SharedWorker(segment, worker, BOUND, 0) for segment in [new_segment(2)] for worker in (0, 1))
+    one.record(6_000, 0)
+    for now_ms in (20, 40):
+        one.record(1, now_ms)
+    other.record(1_000, 41)
+    other.publish(41)
+    one.record(1, 40 + SHARE_MS)
+    assert one.remote[1] == 1_000
 
 
 def test_the_room_is_divided() -> None:

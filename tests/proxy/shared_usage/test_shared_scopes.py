@@ -4,7 +4,7 @@ import pytest
 
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.shared_usage.segment import Segment
-from proxy.shared_usage.shared_groups import Shared
+from proxy.shared_usage.shared_groups import SHARE_LITTLE_MS, SHARE_MS, Shared
 from proxy.shared_usage.shared_usage import SharedUsage
 from quota.entity import ANONYMOUS, DEFAULT, ClientQuotaEntity, ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup, DeclaredGroups, Member
@@ -127,12 +127,12 @@ def test_a_forgotten_group_gives_its_row_up() -> None:
     segment = new_segment(2, rows_max=1)
     worker = Worker(segment, 0)
     worker.group().record(1, 0)
-    worker.usage.publish_dirty(10)
+    worker.usage.publish_all(10)
     worker.group(client_id="other").record(1, 20)
     assert worker.usage.refused_full == 1
     worker.scopes.expire(INACTIVE_MS + 10)
     worker.group(client_id="other").record(1, INACTIVE_MS + 20)
-    worker.usage.publish_dirty(INACTIVE_MS + 30)
+    worker.usage.publish_all(INACTIVE_MS + 30)
     assert worker.usage.refused_full == 1
 
 
@@ -154,15 +154,15 @@ def test_declared_groups_and_their_parents_are_shared() -> None:
 
 
 def test_a_worker_without_traffic_has_nothing_to_publish() -> None:
-    """It is told once when the first group may have something, and again after it was published."""
+    """The callback is called once for the first group that may have usage to publish, and once more after that was published."""
     worker, _ = two_workers()
-    told = []
-    worker.usage.on_unpublished = lambda: told.append(len(told))
-    assert told == []
+    called: list[int] = []
+    worker.usage.on_unpublished = called.append
+    assert called == []
     worker.group().record(1, 0)
     worker.group(client_id="app").record(1, 1)
     worker.group().record(1, 2)
-    assert told == [0]
-    worker.usage.publish_dirty(10)
+    assert called == [SHARE_MS]
+    worker.usage.publish_all(10)
     worker.group().record(1, 11)
-    assert told == [0, 1]
+    assert called == [SHARE_MS, SHARE_LITTLE_MS]

@@ -90,7 +90,7 @@ class SharedWorker:
 
     def publish(self, now_ms: int) -> None:
         """What the timer of a worker does."""
-        self.usage.publish_dirty(now_ms)
+        self.usage.publish_all(now_ms)
 
     @property
     def published(self) -> int:

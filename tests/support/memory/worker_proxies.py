@@ -4,7 +4,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from tests.support.memory.memory_connection import ManualLoop, Peer, ProxyFixture
 from tests.support.memory.shared_workers import new_segment
@@ -55,8 +54,8 @@ class WorkerProxies:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.proxies[0].__exit__(kind, error, trace)
 
-    def _timer_of(self, usage: SharedUsage) -> Callable[[], None]:
-        def start() -> None:
-            self.loop.call_later(SHARE_MS / 1_000, lambda: usage.publish_dirty(self.loop.now_ms))
+    def _timer_of(self, usage: SharedUsage) -> Callable[[int], None]:
+        def start(within_ms: int) -> None:
+            self.loop.call_later(within_ms / 1_000, lambda: usage.publish_noted(within_ms, self.loop.now_ms))
 
         return start

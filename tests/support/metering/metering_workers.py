@@ -90,7 +90,7 @@ class MeteringWorker:
                 group.record_unchecked(sign * amount, now_ms)
                 self.meter.record_unchecked(group, sign * value, now_ms, 1, 9, kind)
             case "publish":
-                self.usage.publish_dirty(now_ms)
+                self.usage.publish_all(now_ms)
             case "expire":
                 group.leave()
                 self.groups[step.group] = None
@@ -100,7 +100,7 @@ class MeteringWorker:
 
     def stop(self) -> None:
         """Publish and write all."""
-        self.usage.publish_dirty(self.clock.now_ms)
+        self.usage.publish_all(self.clock.now_ms)
         self.meter.finish(self.writer.hand_over_last)
         assert self.writer.stop(30)
 
@@ -114,7 +114,7 @@ def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str
         while clock.now_ms < end_ms:
             clock.now_ms = min(clock.now_ms + 10 - clock.now_ms % 10, end_ms)
             for worker in its if clock.now_ms % 10 == 0 else ():
-                worker.usage.publish_dirty(clock.now_ms)
+                worker.usage.publish_all(clock.now_ms)
         its[step.worker % workers].take(step)
     for worker in its:
         worker.stop()
