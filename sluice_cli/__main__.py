@@ -29,24 +29,31 @@ CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 12
 @click.group(context_settings=CONTEXT, no_args_is_help=False)
 @click.version_option(package_name="kafka-sluice", prog_name="sluice")
 def cli() -> None:
-    """Sluice: Kafka's client quotas, enforced in front of the brokers."""
+    """Sluice: a Kafka-protocol proxy that enforces client quotas in front of brokers."""
 
 
 @cli.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; flags override them.")
-@click.option("--listen", metavar="HOST:PORT", help="Address for clients. Broker n has the port PORT + 1 + n.")
-@click.option("--upstream", metavar="HOST:PORT[,...]", help="Brokers to bootstrap from.")
-@click.option("--advertise", metavar="HOST", help="The advertised host, if not that of --listen.")
-@click.option("--sidecar", is_flag=True, help="One listener in front of one broker; no address is rewritten.")
-@click.option("--quotas", metavar="FILE", help="The quota file.")
-@click.option("--enforcement", metavar="MODE", help="How quotas are enforced: delay, mute or observe.")
-@click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz, /quotas and more.")
-@click.option("--metering", metavar="DIR", help="Write metering files below this directory.")
-@click.option("--quota-admin", metavar="User:NAME", multiple=True, help="Who may read and change quotas by Kafka's APIs.")
-@click.option("--workers", metavar="N|auto", help="Number of worker processes; auto: one for each available core.")
-@click.option("--profile", is_flag=True, help="Print a profile when the run ends.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file. Options of the command line override it."
+)
+@click.option("--listen", metavar="HOST:PORT", help="Address that clients connect to. Broker n gets the port PORT + 1 + n.")
+@click.option("--upstream", metavar="HOST:PORT[,...]", help="Bootstrap addresses of the brokers.")
+@click.option("--advertise", metavar="HOST", help="Host to advertise to clients. Default: the host of --listen.")
+@click.option("--sidecar", is_flag=True, help="Run as a sidecar: one listener for one broker, without rewriting addresses.")
+@click.option("--quotas", metavar="FILE", help="Quota file.")
+@click.option("--enforcement", metavar="MODE", help="Enforcement mode: delay, mute or observe.")
+@click.option("--admin", metavar="HOST:PORT", help="Serve /metrics, /healthz, /readyz, /quotas and more at this address.")
+@click.option("--metering", metavar="DIR", help="Write metering files to this directory.")
+@click.option(
+    "--quota-admin",
+    metavar="User:NAME",
+    multiple=True,
+    help="Principal that may read and change quotas through Kafka's APIs. May be repeated.",
+)
+@click.option("--workers", metavar="N|auto", help="Number of worker processes; auto starts one for each available core.")
+@click.option("--profile", is_flag=True, help="Profile the run, and print the profile when it ends.")
 def run(config: Path | None, **flags: Any) -> None:
-    """Run the proxy. SIGHUP reloads, SIGUSR2 upgrades in place; SIGTERM drains, and a second SIGTERM ends at once."""
+    """Run the proxy. SIGHUP reloads the configuration, SIGUSR2 upgrades in place, SIGTERM drains; a second SIGTERM exits at once."""
     source = ConfigSource(config, Flags(**flags))
     level = _check(source).log.level
     from proxy.workers.run import run_sluice  # imported here, since `check-config` and --help need no event loop
@@ -59,10 +66,12 @@ def run(config: Path | None, **flags: Any) -> None:
 
 
 @cli.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The file of the Sluice that runs.")
-@click.option("--runtime-dir", type=click.Path(path_type=Path), metavar="DIR", help="Where it is met, if no file says so.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file of the running Sluice.")
+@click.option(
+    "--runtime-dir", type=click.Path(path_type=Path), metavar="DIR", help="Runtime directory of the running Sluice, without --config."
+)
 def upgrade(config: Path | None, runtime_dir: Path | None) -> None:
-    """Put the new version in the place of the one that runs: no connection is refused. SIGUSR2 to the supervisor does the same."""
+    """Replace the running Sluice with the installed version without refusing connections. Equivalent to SIGUSR2 to the supervisor."""
     from proxy.app.app import UPGRADE_REMEDY  # only here, as in `run`
     from proxy.workers.handover.ask import ask_upgrade, folder_of
     from proxy.workers.run import is_supervised
@@ -80,7 +89,7 @@ def upgrade(config: Path | None, runtime_dir: Path | None) -> None:
 @cli.command("meter", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def meter(arguments: tuple[str, ...]) -> None:
-    """Read what `--metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
+    """Analyse metering files: usage, validation of throttle decisions, simulation of other quotas, recommendations."""
     try:
         from sluice_cli import meter as commands  # imported here, since the pipeline is an extra
     except ModuleNotFoundError as error:
@@ -90,13 +99,13 @@ def meter(arguments: tuple[str, ...]) -> None:
 
     commands.with_writers(repair, forget_command).main(
         args=list(arguments), prog_name="sluice meter", standalone_mode=False
-    )  # main tells what is wrong, in one line
+    )  # main prints an error in one line
 
 
 @cli.command("quotas", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def quotas_command(arguments: tuple[str, ...]) -> None:
-    """Read and change the quotas of a cluster, at brokers or through Sluice."""
+    """Read and change client quotas of a cluster, at brokers or through Sluice."""
     from sluice_cli.quotas.command import quotas as group  # imported here, since the proxy does not need it
 
     group.main(args=list(arguments), prog_name="sluice quotas", standalone_mode=False)
@@ -105,7 +114,7 @@ def quotas_command(arguments: tuple[str, ...]) -> None:
 @cli.command("check-config")
 @click.argument("file", type=click.Path(path_type=Path), metavar="sluice.toml")
 def check_config(file: Path) -> None:
-    """Check a configuration with its quota file and callback, or a quota file, and print every problem at once."""
+    """Validate a configuration with its quota file and callback, or a quota file, and print all problems."""
     if _is_quota_file(file):
         count = len(read_quota_file(file).quotas)
         click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
@@ -117,12 +126,12 @@ def check_config(file: Path) -> None:
 
 
 @cli.command()
-@click.option("--seconds", type=click.IntRange(5, 120), default=30, show_default=True, help="How long the clients run.")
+@click.option("--seconds", type=click.IntRange(5, 120), default=30, show_default=True, help="Running time of the clients, in seconds.")
 @click.option(
-    "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="The file for the diagram."
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="Write the diagram to this file."
 )
 def demo(seconds: int, svg: Path) -> None:
-    """Show it: a small cluster, the proxy and four clients; ends by itself with verdicts and a picture."""
+    """Run a demo with a mock cluster, the proxy and four clients, then print the results and write a diagram."""
     from proxy.demo import main as run_demo
 
     sys.exit(run_demo(seconds, svg))

@@ -18,7 +18,7 @@ from pipeline.commands.whatif import whatif
 
 @click.group(no_args_is_help=False)
 def meter() -> None:
-    """Read what `sluice run --metering DIR` wrote: usage, proof of enforcement, what-if, recommendations."""
+    """Analyse the files that `sluice run --metering DIR` writes: usage, validation, simulation, recommendations."""
 
 
 for command in (validate, rollup, whatif, recommend, neighbours, stream, inspect, verify_manifests):

@@ -11,9 +11,9 @@ from pipeline.commands.execution.options import Common, common_options
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @clear_errors
-@common_options("local", because="one file is read, in this process", explain="Show each column: its type, and what it holds.")
+@common_options("local", because="one file is read, in this process", explain="Print type, null count, minimum and maximum of each column.")
 def inspect(file: Path, common: Common) -> None:
-    """Say what one metering file or manifest holds."""
+    """Print the content of a manifest, a Parquet file or an open segment: table, row count and first rows."""
     from pipeline.commands.execution.output import put_out
     from pipeline.commands.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of
 

@@ -10,14 +10,27 @@ from pipeline.commands.execution.outputs import OUTPUT
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
-@click.option("--share", type=click.FloatRange(1, 100), default=50, show_default=True, help="Percent of a broker's load that is loud.")
-@click.option("--window", "window_s", type=click.IntRange(1, 3_600), default=10, show_default=True, help="Seconds that are compared.")
-@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json here.")
+@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Metering directory to read.")
+@click.option(
+    "--share",
+    type=click.FloatRange(1, 100),
+    default=50,
+    show_default=True,
+    help="Minimum share of a broker's load, in percent, for a client to be reported as a noisy neighbour.",
+)
+@click.option(
+    "--window",
+    "window_s",
+    type=click.IntRange(1, 3_600),
+    default=10,
+    show_default=True,
+    help="Length of the compared time windows, in seconds.",
+)
+@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
-@common_options("local", "spark", explain="Show what each pair was found by.")
+@common_options("local", "spark", explain="Print the figures behind each pair.")
 def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:
-    """Name clients whose load makes others slower, or makes them wait."""
+    """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
     from pipeline.commands.execution.executor import doer
     from pipeline.commands.execution.output import put_out
     from pipeline.neighbours.load import JOB, load_of, plan_load

@@ -11,17 +11,21 @@ from pipeline.errors import IncompleteError
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
+@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Metering directory to read.")
 @click.option(
-    "--percentile", type=click.FloatRange(1, 100), default=99, show_default=True, help="Of the rates that a bound is compared with."
+    "--percentile",
+    type=click.FloatRange(1, 100),
+    default=99,
+    show_default=True,
+    help="Percentile of the measured rates that a bound is based on.",
 )
-@click.option("--headroom", type=click.FloatRange(0.1, 100), default=1.3, show_default=True, help="Times this.")
-@click.option("--out", type=OUTPUT, metavar="FILE", help="Write a quota file that the proxy takes.")
-@click.option("--report", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json here.")
+@click.option("--headroom", type=click.FloatRange(0.1, 100), default=1.3, show_default=True, help="Factor to multiply the percentile by.")
+@click.option("--out", type=OUTPUT, metavar="FILE", help="Write the proposed quotas to this quota file.")
+@click.option("--report", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
-@common_options("local", "spark", explain="Spell out how each bound was found.")
+@common_options("local", "spark", explain="Print how each bound is computed.")
 def recommend(source: Path, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
-    """Propose quotas that fit what clients did, and say what they would have done."""
+    """Propose quotas from recorded usage, and print their expected effect on the same recording."""
     from pipeline.commands.execution.executor import doer
     from pipeline.commands.execution.output import put_out
     from pipeline.files import write_whole

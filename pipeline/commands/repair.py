@@ -37,17 +37,19 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
     @click.command("repair")
     @click.argument("directory", type=click.Path(path_type=Path))
     @clear_errors
-    @common_options("local", because="repair works where the files lie", explain="Show what each file set holds, and lacks.")
+    @common_options(
+        "local", because="repair works where the files lie", explain="Print the number of recorded and lost rows of each file set."
+    )
     def command(directory: Path, common: Common) -> None:
-        """Turn what a killed proxy left into files. Nothing of a proxy that runs is touched."""
+        """Convert the open segments of killed proxies to Parquet files with a manifest. Segments of running proxies are not changed."""
         if not any((directory / name).is_dir() for name in (SEGMENTS, MANIFESTS)):
             raise BadInputError(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
-        _tell(directory, repair(directory), common)
+        _report(directory, repair(directory), common)
 
     return command
 
 
-def _tell(directory: Path, done: Repaired, common: Common) -> None:
+def _report(directory: Path, done: Repaired, common: Common) -> None:
     from pipeline.commands.execution.output import put_out
     from pipeline.manifest import read_manifest
 
@@ -81,15 +83,15 @@ def _row(path: Path, manifest: "Manifest") -> dict[str, Any]:
 
 def _lines(summary: dict[str, Any], *, explain: bool) -> Iterator[str]:
     for row in summary["made_whole"]:
-        yield f"made whole: {row['manifest']}"
+        yield f"repaired: {row['manifest']}"
         if explain:
             taken = row["last_seq"] - row["first_seq"] + 1
-            yield f"    {counted(taken, 'decision')}, of which {row['dropped_decisions']:,} had been taken and not written"
-            yield f"    of usage at most {counted(row['dropped_usage_rows'], 'row')} of its last second lost"
+            yield f"    {counted(taken, 'decision')}, of which {row['dropped_decisions']:,} were not written"
+            yield f"    at most {counted(row['dropped_usage_rows'], 'usage row')} of its last second lost"
     for proxy_id in summary["running"]:
-        yield f"{proxy_id} still runs: its segments are left alone"
+        yield f"{proxy_id} still runs; its segments are not changed"
     yield (
-        f"{counted(len(summary['made_whole']), 'file set')} made whole, {counted(summary['empty_segments'], 'empty segment')} and "
+        f"{counted(len(summary['made_whole']), 'file set')} repaired, {counted(summary['empty_segments'], 'empty segment')} and "
         f"{counted(summary['temporary_files'], 'temporary file')} removed, {counted(len(summary['problems']), 'problem')}"
     )
 
@@ -100,7 +102,7 @@ def _page(summary: dict[str, Any]) -> str:
 
     problems = summary["problems"]
     figures = [
-        Figure(f"{len(summary['made_whole']):,}", "file sets made whole"),
+        Figure(f"{len(summary['made_whole']):,}", "repaired file sets"),
         Figure(f"{summary['empty_segments']:,}", "empty segments removed"),
         Figure(f"{summary['temporary_files']:,}", "temporary files removed"),
         Figure(f"{len(problems):,}", "problems", "bad" if problems else "good"),
@@ -108,8 +110,10 @@ def _page(summary: dict[str, Any]) -> str:
     rows = [tuple(row.values()) for row in summary["made_whole"]]
     header = ("manifest", "first decision", "last", "decisions not written", "usage rows lost, at most")
     tables: list[Table] = [
-        ("Made whole", header, rows),
+        ("Repaired file sets", header, rows),
         ("Problems", ("what",), [(problem,) for problem in problems]),
-        ("Left alone, since it still runs", ("proxy",), [(name,) for name in summary["running"]]),
+        ("Proxies that still run; their segments are not changed", ("proxy",), [(name,) for name in summary["running"]]),
     ]
-    return draw_plain("What a killed proxy left", "Open segments become files.", figures, tables)
+    return draw_plain(
+        "Repair of metering files", "Open segments of killed proxies are converted to Parquet files with a manifest.", figures, tables
+    )

@@ -22,18 +22,25 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 
 
 @click.command()
-@click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; also hdfs://..., s3a://...")
-@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Where the tables and report.html go.")
-@click.option("--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Of minute, hour and day, with commas.")
+@click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read, or an hdfs:// or s3a:// URL.")
+@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Write tables and report.html to this directory.")
 @click.option(
-    "--tenants", type=click.Path(path_type=Path), metavar="FILE", help="CSV: user,client_id,tenant; the first line that fits wins."
+    "--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Comma-separated list of minute, hour and day."
 )
-@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="TOML: what usage costs.")
-@click.option("--from", "begin", metavar="TIME", help="The first hour: 2026-11-21 or 2026-11-21T07, UTC.")
-@click.option("--to", "end", metavar="TIME", help="The last hour, included.")
-@click.option("--close-through", metavar="DATE", help="Days up to this one never change again; what comes late becomes adjustments.")
+@click.option(
+    "--tenants",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="CSV file with lines of user,client_id,tenant; the first line that matches applies.",
+)
+@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with prices of usage, for chargeback.")
+@click.option("--from", "begin", metavar="TIME", help="First hour, in UTC: 2026-11-21 or 2026-11-21T07.")
+@click.option("--to", "end", metavar="TIME", help="Last hour, inclusive, in the same format.")
+@click.option(
+    "--close-through", metavar="DATE", help="Close all days up to this date. Late data of a closed day is written as adjustments."
+)
 @clear_errors
-@common_options("spark", because="a roll-up is built by Spark alone", explain="Show by hour what coverage is made of.")
+@common_options("spark", because="a roll-up is built by Spark alone", explain="Print how the coverage of each hour is computed.")
 def rollup(
     source: str,
     out: Path,
@@ -45,7 +52,7 @@ def rollup(
     close_through: str | None,
     common: Common,
 ) -> None:
-    """Add up who used what and what the sensors decided, hour by hour and day by day."""
+    """Aggregate usage by client and throttle decisions by quota group into tables per minute, hour or day. Runs on Spark."""
     from pipeline.rollup.prices import read_prices, strangers
     from pipeline.rollup.tenants import read_tenants
     from pipeline.spark.session import session

@@ -11,14 +11,14 @@ from pipeline.commands.execution.outputs import OUTPUT
 
 
 @click.command()
-@click.option("--from", "source", required=True, metavar="DIR|URL", help="A metering directory, or kafka://HOST:PORT/TOPIC.")
-@click.option("--checkpoint", type=OUTPUT, required=True, metavar="DIR", help="Where Spark notes how far it has read.")
-@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Where the tables go.")
-@click.option("--once", is_flag=True, help="End when all that is there has been read.")
+@click.option("--from", "source", required=True, metavar="DIR|URL", help="Metering directory, or kafka://HOST:PORT/TOPIC.")
+@click.option("--checkpoint", type=OUTPUT, required=True, metavar="DIR", help="Checkpoint directory of Spark Structured Streaming.")
+@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Write the tables to this directory.")
+@click.option("--once", is_flag=True, help="Process the available file sets, then exit.")
 @clear_errors
-@common_options("spark", because="a stream is Spark's", explain="Show the samples that prove each divergence.")
+@common_options("spark", because="a stream is Spark's", explain="Print the samples that prove each divergence.")
 def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Common) -> None:
-    """Judge and land file sets as they come, each exactly once."""
+    """Validate file sets as they arrive, and append them to tables exactly once. Runs on Spark."""
     from pipeline.stream.settings import StreamSettings, check_settings
 
     settings = StreamSettings(source, checkpoint, out, once)

@@ -19,26 +19,32 @@ DIRECTORY: Final = click.Path(path_type=Path)
 
 
 @click.command()
-@click.option("--in", "source", required=True, metavar="DIR", help="The metering directory; with Spark also hdfs://..., s3a://...")
+@click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read; with Spark also an hdfs:// or s3a:// URL.")
 @click.option(
     "--out",
     type=OUTPUT,
     metavar="DIR",
-    help="Write verdict.json and report.html here too, after every file was compared with its manifest.",
+    help="Verify each file against its manifest, then also write verdict.json and report.html to this directory.",
 )
-@click.option("--quotas", type=DIRECTORY, metavar="FILE", help="The quotas.toml that was in force: are groups and bounds its?")
+@click.option(
+    "--quotas", type=DIRECTORY, metavar="FILE", help="Also check recorded groups and bounds against this quota file, which was in effect."
+)
 @click.option(
     "--mode",
     type=click.Choice(["kafka", "paced"]),
     default="kafka",
     show_default=True,
-    help="Rates over minutes: up to Kafka's own ceiling, or 1.02 times the bound.",
+    help="Limit for rates over a minute or more: the maximum of Kafka's algorithm, or 1.02 times the bound.",
 )
-@click.option("--cross-check", is_flag=True, help="Work every wait out once more, in SQL (needs --engine spark, and nothing missing).")
-@click.option("--against-broker", is_flag=True, help="Where brokers keep the quotas: their throttle times beside Sluice's, by group.")
-@click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Groups to show.")
+@click.option("--cross-check", is_flag=True, help="Also recompute each throttle time in SQL. Needs --engine spark and complete data.")
+@click.option(
+    "--against-broker",
+    is_flag=True,
+    help="Also compare throttle times of brokers, which enforce the same quotas, with those of Sluice, by group.",
+)
+@click.option("--max-violations", type=click.IntRange(0), default=50, show_default=True, help="Maximum number of groups to print.")
 @clear_errors
-@common_options("local", "spark", explain="Show the samples that prove each divergence.")
+@common_options("local", "spark", explain="Print the samples that prove each divergence.")
 def validate(
     source: str,
     out: Path | None,
@@ -50,7 +56,7 @@ def validate(
     cross_check: bool,
     against_broker: bool,
 ) -> None:
-    """Work every decision out again, bit for bit, and name the first divergence of each group."""
+    """Recompute each recorded throttle decision exactly, and print the first divergence of each quota group."""
     if "://" in source and (common.engine != SPARK or quotas is not None or against_broker):
         remedy = "add --engine spark, and copy the files where --quotas or --against-broker is wanted"
         raise BadInputError(f"--in {source}: only Spark reads other file systems; {remedy}")

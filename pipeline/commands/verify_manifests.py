@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @click.command("verify-manifests")
 @click.argument("directory", type=click.Path(path_type=Path))
 @clear_errors
-@common_options("local", because="files are compared where they lie", explain="Show what was compared, file set by file set.")
+@common_options("local", because="files are compared where they lie", explain="Print the checked files and bytes of each file set.")
 def verify_manifests(directory: Path, common: Common) -> None:
-    """Compare every file with what its manifest says (presence, length, SHA-256), and every manifest with the one before it."""
+    """Verify presence, length and SHA-256 of each file against its manifest, and each manifest against its predecessor."""
     from pipeline.chain import broken_links
     from pipeline.commands.execution.output import put_out
     from pipeline.manifest import by_run, find_manifests, problems_in

@@ -10,7 +10,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The metering directory.")
+@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Metering directory to read.")
 @click.option(
     "--quotas",
     "files",
@@ -18,14 +18,20 @@ from pipeline.commands.execution.outputs import OUTPUT
     required=True,
     multiple=True,
     metavar="FILE",
-    help="A quota file; several compare",
+    help="Quota file to simulate. Repeat the option to compare several files.",
 )
-@click.option("--mode", type=click.Choice(["open", "regroup", "closed"]), default="open", show_default=True, help="How clients behave.")
-@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json here.")
+@click.option(
+    "--mode",
+    type=click.Choice(["open", "regroup", "closed"]),
+    default="open",
+    show_default=True,
+    help="open: recorded times and groups; regroup: recorded times, groups of the file; closed: times shifted by the new waits.",
+)
+@click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
-@common_options("local", "spark", explain="Show which quota gives each group its bound, and what goes into the group.")
+@common_options("local", "spark", explain="Print the quota that gives each group its bound, and the recorded groups in it.")
 def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, common: Common) -> None:
-    """Say what other quotas would have done with the decisions that are recorded."""
+    """Simulate other quotas on recorded decisions, and print how throttling would have changed."""
     import msgspec
 
     from pipeline.commands.execution.executor import doer

@@ -16,10 +16,10 @@ DIRECTORY: Final = click.Path(path_type=Path)
 
 @click.command("forget")
 @click.argument("directory", type=DIRECTORY)
-@click.option("--user", required=True, metavar="U", help="The name of the principal, without its type.")
-@click.option("--key-file", type=DIRECTORY, metavar="FILE", help="File with the key of keyed names, if names are keyed.")
+@click.option("--user", required=True, metavar="U", help="Name of the principal, without its type.")
+@click.option("--key-file", type=DIRECTORY, metavar="FILE", help="File with the key, where names are written keyed.")
 def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
-    """Remove a user's name from dimension tables and switches. Facts stay, without a name."""
+    """Remove a user's name from dimension tables and switches of finished file sets. Recorded facts are kept without the name."""
     from proxy.metering.facts.names import Names, read_key
     from proxy.metering.forget import ForgetError, forget_user
     from proxy.metering.segment import left_over

@@ -23,9 +23,9 @@ ERRORS_SHOWN: Final = 20
 @with_cluster
 @click.argument("file", type=FILE, metavar="quotas.toml")
 def diff(where: Where, file: Path) -> None:
-    """Print what differs between a quota file and the cluster; exit code 1 if anything does.
+    """Compare a quota file with the quotas of the cluster; exit with code 1 if they differ.
 
-    + is only in the file, - only in the cluster, ~ in both, with another value.
+    Lines begin with + (only in the file), - (only in the cluster) or ~ (different values).
     """
     wanted = _wanted(file)
     with reach(where) as way:
@@ -40,13 +40,16 @@ def diff(where: Where, file: Path) -> None:
 @click.command()
 @with_cluster
 @click.argument("file", type=FILE, metavar="quotas.toml")
-@click.option("--prune", is_flag=True, help="Delete quotas that are not in the file. Without it none is ever deleted.")
+@click.option("--prune", is_flag=True, help="Delete quotas that are not in the file. By default no quota is deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--metering", type=click.Path(path_type=Path), metavar="DIR", help="First print the effect on the last day in these metering files."
+    "--metering",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Metering directory: print the effect on its last day before the confirmation.",
 )
 def apply(where: Where, file: Path, prune: bool, yes: bool, metering: Path | None) -> None:
-    """Make the cluster's quotas equal to a file: validate them all, print their effect on the last day, ask for confirmation, change."""
+    """Apply a quota file to the cluster: validate all changes, print them, ask for confirmation, and make them."""
     wanted = _wanted(file)
     with reach(where) as way:
         there = way.describe()

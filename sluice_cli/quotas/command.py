@@ -22,18 +22,18 @@ from sluice_cli.quotas.values import Named, check_key, keys_of, read_settings
 
 @click.group(no_args_is_help=False)
 def quotas() -> None:
-    """Read and change the quotas of a cluster, at brokers or through Sluice (APIs 48 and 49)."""
+    """Read and change client quotas of a cluster, at brokers or through Sluice (APIs 48 and 49)."""
 
 
 def _for_entity(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options for the cluster and the entity."""
 
-    @click.option("--user", metavar="NAME")
-    @click.option("--user-default", is_flag=True, help="The default user: all users without a quota of their own.")
-    @click.option("--client-id", metavar="NAME")
-    @click.option("--client-id-default", is_flag=True)
-    @click.option("--ip", metavar="ADDRESS")
-    @click.option("--ip-default", is_flag=True)
+    @click.option("--user", metavar="NAME", help="Name of a user.")
+    @click.option("--user-default", is_flag=True, help="The default user entity: applies to users without a more specific quota.")
+    @click.option("--client-id", metavar="NAME", help="Client id.")
+    @click.option("--client-id-default", is_flag=True, help="The default client-id entity.")
+    @click.option("--ip", metavar="ADDRESS", help="IP address.")
+    @click.option("--ip-default", is_flag=True, help="The default IP entity.")
     @functools.wraps(command)
     def wrapped(where: Where, **options: Any) -> None:
         command(where, Named(*(options.pop(field) for field in Named._fields)), **options)
@@ -46,7 +46,7 @@ def _for_entity(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--validate-only", is_flag=True, help="Validate the change without making it.")
 @click.argument("settings", nargs=-1, metavar="KEY=VALUE...")
 def set_quotas(where: Where, named: Named, settings: tuple[str, ...], validate_only: bool) -> None:
-    """Set quotas of an entity: producer_byte_rate=1MiB consumer_byte_rate=2MB request_percentage=50 ..."""
+    """Set quotas of an entity, for example producer_byte_rate=1MiB consumer_byte_rate=2MB request_percentage=50."""
     entity = named.entity()
     ops = read_settings(settings, entity)
     with reach(where) as way:
@@ -58,7 +58,7 @@ def set_quotas(where: Where, named: Named, settings: tuple[str, ...], validate_o
 @click.option("--validate-only", is_flag=True, help="Validate the change without making it.")
 @click.argument("keys", nargs=-1, metavar="[KEY...]")
 def delete(where: Where, named: Named, keys: tuple[str, ...], validate_only: bool) -> None:
-    """Delete quotas of an entity: those named, or all."""
+    """Delete the named quotas of an entity, or all of them."""
     entity = named.entity()
     for key in keys:
         check_key(key, entity)
@@ -87,7 +87,7 @@ def describe(where: Where, named: Named) -> None:
 @click.option("--address", metavar="IP", help="With --admin: the client's IP address, for declared groups.")
 @_for_entity
 def explain(where: Where, named: Named, listener: str | None, address: str | None) -> None:
-    """Print which quota applies to a client, and which levels were checked before; with --admin also its usage, and who shares it."""
+    """Print the quota that applies to a client, and the levels of precedence. --admin adds current usage and who shares the quota."""
     entity = named.entity()
     with reach(where) as way:
         found = way.describe()

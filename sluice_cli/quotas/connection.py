@@ -34,12 +34,14 @@ class Where(NamedTuple):
 def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a command that connects to brokers, or to Sluice as a broker; its first argument is a `Where`."""
 
-    @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="A broker, or Sluice.")
-    @click.option("--command-config", type=FILE, metavar="FILE", help="A file of Kafka's client properties, for TLS and login.")
-    @click.option("--tls-ca", type=FILE, help="Use TLS, and trust these authorities (PEM file).")
+    @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Bootstrap addresses of brokers or of Sluice.")
+    @click.option("--command-config", type=FILE, metavar="FILE", help="Properties file of a Kafka client, for TLS and SASL settings.")
+    @click.option("--tls-ca", type=FILE, help="Use TLS, and trust the certificate authorities in this PEM file.")
     @click.option("--admin", metavar="URL", help="URL of Sluice's admin port, such as http://127.0.0.1:9644.")
-    @click.option("--admin-token", type=FILE, metavar="FILE", help="File with a token for the admin port.")
-    @click.option("--admin-ca", type=FILE, metavar="FILE", help="Authorities to trust for https at the admin port (PEM file).")
+    @click.option("--admin-token", type=FILE, metavar="FILE", help="File with the bearer token for the admin port.")
+    @click.option(
+        "--admin-ca", type=FILE, metavar="FILE", help="PEM file with certificate authorities to trust for https at the admin port."
+    )
     @functools.wraps(command)
     def wrapped(**options: Any) -> None:
         where = Where(*(options.pop(field) for field in Where._fields))
@@ -99,5 +101,5 @@ def _trusting(authorities: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=authorities)
     except (OSError, ssl.SSLError) as error:
-        reason = "it holds no certificates in PEM" if isinstance(error, ssl.SSLError) else error.strerror
+        reason = "it contains no PEM certificates" if isinstance(error, ssl.SSLError) else error.strerror
         raise click.UsageError(f"{authorities} cannot be used: {reason}") from None

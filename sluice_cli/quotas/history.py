@@ -25,17 +25,25 @@ from sluice_cli.quotas.reach import reach
 
 PAGE_LINES: Final = 10_000
 CHANGED, SWITCHED = "changed", "switched"
-_AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="Read this audit log file, instead of --admin.")
+_AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="Read this audit log file instead of the admin port.")
 
 
 @click.command()
 @with_cluster
 @_AUDIT
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Number of lines, from the last one back.")
-@click.option("--json", "as_json", is_flag=True, help="Print the lines as in the file.")
-@click.option("--verify", "check", is_flag=True, help="Check that no line was changed or removed; exit code 1 if one was.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000_000),
+    default=20,
+    show_default=True,
+    help="Maximum number of lines to print, counted from the last one.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")
+@click.option(
+    "--verify", "check", is_flag=True, help="Verify the hash chain of the audit log; exit with code 1 if a line was changed or removed."
+)
 def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: bool) -> None:
-    """Print the changes of quotas, with their time, author and origin, from --admin or --audit."""
+    """Print changes of quotas and switches with time, author and origin, from --admin or --audit."""
     if check:
         _verify(where, audit)
         return
@@ -46,10 +54,12 @@ def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: 
 @click.command()
 @with_cluster
 @_AUDIT
-@click.option("--to", "seq", type=click.IntRange(0), required=True, metavar="NUMBER", help="Number of the last line that stays in effect.")
+@click.option(
+    "--to", "seq", type=click.IntRange(0), required=True, metavar="NUMBER", help="Number of the last audit line that stays in effect."
+)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
-    """Restore quotas and switches to their state after a line of the history. This is a change too, and adds to the history."""
+    """Restore quotas and switches to their state after a line of the audit log. The rollback itself is logged as a change."""
     quotas, switches = _before_changes(where, audit, seq)
     with reach(where) as way:
         there = way.describe()

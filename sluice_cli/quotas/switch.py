@@ -15,7 +15,7 @@ NONE = "default"
 @click.argument("target", required=False)
 @click.argument("mode", required=False, metavar="[enforce|observe|off|default]")
 def switch(where: Where, target: str | None, mode: str | None) -> None:
-    """Print the switches, or set one: all, listener:NAME, entity:user=NAME,client-id=NAME, entity:ip=ADDRESS. Needs --admin."""
+    """Print the switches, or set one. Targets: all, listener:NAME, entity:user=NAME,client-id=NAME, entity:ip=ADDRESS. Needs --admin."""
     port = admin_port(where)
     if target is None:
         page = port.get("/admin/switches")

@@ -94,13 +94,15 @@ def _check_form(form: str, *, explain: bool) -> None:
 def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], Any], ...]:
     """Return the options. Options that have only one possible value are hidden from the help text."""
     has_spark = SPARK in engines
-    where = "In this process, or with Spark." if len(engines) > 1 else None
+    where = "Run in this process, or on Spark." if len(engines) > 1 else None
     usual = f"{engines[0]}; spark with --master" if len(engines) > 1 else engines[0]
-    log = click.option("-v", "--verbose", is_flag=True, help="Let Spark's own log through, warnings and errors, on stderr.")
+    log = click.option("-v", "--verbose", is_flag=True, help="Write warnings and errors of Spark to stderr.")
     return (
         click.option("--engine", type=click.Choice([LOCAL, SPARK]), hidden=len(engines) == 1, help=where, show_default=usual),
-        click.option("--master", hidden=not has_spark, help="Where Spark runs; all cores here unless spark-submit says otherwise."),
+        click.option(
+            "--master", hidden=not has_spark, help="URL of the Spark master. Default: all local cores, or the master of spark-submit."
+        ),
         *((log,) if has_spark else ()),
-        click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True),
-        click.option("--explain", is_flag=True, help=f"{explain} Adds to the table; JSON has it in any case."),
+        click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="Format of the output."),
+        click.option("--explain", is_flag=True, help=f"{explain} Applies to the table; JSON always includes them."),
     )

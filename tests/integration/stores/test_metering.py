@@ -168,7 +168,7 @@ def test_the_next_start_makes_whole_what_a_kill_left(mock_cluster: MockCluster, 
         until(lambda: sluice.metric("kafka_sluice_metering_usage_rows_total") > 0, "nothing was written")
         sluice.kill()
         sluice.start()
-        until(lambda: len(manifest_files(operator.metering)) == 1, "nothing was made whole")
+        until(lambda: len(manifest_files(operator.metering)) == 1, "nothing was repaired")
         assert sluice.stop() == 0
     verdict = validate(operator.metering)
     assert verdict.kinds() == {}

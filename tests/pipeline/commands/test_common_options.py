@@ -144,6 +144,6 @@ def test_what_has_no_place_for_an_explanation_refuses_it(scene: Path, command: s
 
 
 def test_repair_tells_what_it_did(scene: Path) -> None:
-    """As plain data: what was made whole, and counts."""
+    """As plain data: the repaired file sets, and counts."""
     reported: dict[str, Any] = json.loads(typed("repair", scene, "--format", "json").stdout)
     assert reported == {"made_whole": [], "running": [], "empty_segments": 0, "temporary_files": 0, "problems": []}

@@ -1,4 +1,4 @@
-"""What happens to files afterwards: made whole, limited, and rid of a name."""
+"""What happens to files afterwards: repair, limits, and removal of a name."""
 
 import json
 import stat
@@ -133,7 +133,7 @@ def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
     half.write_bytes(b"PAR1")
     done = CliRunner().invoke(repair_command, [str(tmp_path)])
     assert done.exit_code == 0, done.output
-    assert "1 file set made whole, 0 empty segments and 1 temporary file removed" in done.output
+    assert "1 file set repaired, 0 empty segments and 1 temporary file removed" in done.output
     assert validate(tmp_path).decisions == 3_000
     again = CliRunner().invoke(repair_command, [str(tmp_path)])
     assert again.output.startswith("0 file sets")
@@ -141,7 +141,7 @@ def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b'{"run":3}\n', b'{"run":{"proxy_id":"sluice-1"}}\n', None], ids=str)
 def test_repair_leaves_what_is_no_segment_of_ours(tmp_path: Path, line: bytes | None) -> None:
-    """Something else under such a name, a directory even, stops nothing: the others are made whole."""
+    """Something else under such a name, a directory even, stops nothing: the others are repaired."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     proxy.play(500, 1)
