@@ -29,14 +29,14 @@ class Doer(Protocol):
         """Return the result of each part, in the order of `parts`."""
 
 
-def do_here(job: Job[W, R], parts: Sequence[W], tell: Callable[[int], None] = lambda _done: None) -> list[R]:
+def do_here(job: Job[W, R], parts: Sequence[W], report: Callable[[int], None] = lambda _done: None) -> list[R]:
     """Execute all parts in this process, and return their results in order.
 
     Args:
-        tell: called before each part with the number of finished parts.
+        report: called before each part with the number of finished parts.
     """
     done = []
     for number, part in enumerate(parts):
-        tell(number)
+        report(number)
         done.append(job.do(part))
     return done

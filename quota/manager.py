@@ -118,7 +118,7 @@ class QuotaGroups(Generic[Group]):
     def update_quota(self, entity: ClientQuotaEntity, bound: float | None) -> None:
         """Set an entity's quota in units per second, or remove it with None; takes effect on the next record."""
         self._limits = self._limits.changed({entity: bound})
-        self._tell(entity, bound)
+        self._deliver(entity, bound)
         self._refresh({entity})
         self._changed()
 
@@ -128,7 +128,7 @@ class QuotaGroups(Generic[Group]):
         changes = self._limits.since(before)
         if not changes:
             return
-        self._tell_all(changes)
+        self._deliver_all(changes)
         self._refresh(changes)
         self._changed()
 
@@ -157,7 +157,7 @@ class QuotaGroups(Generic[Group]):
     def replace_callback(self, callback: ClientQuotaCallback | None) -> None:
         """Use another callback from the next request on; it receives every quota first. Groups with equal tags continue."""
         self._install(callback)
-        self._tell_all(self._limits)
+        self._deliver_all(self._limits)
         self.refresh_bounds()
 
     # Declared groups
@@ -391,16 +391,16 @@ class QuotaGroups(Generic[Group]):
             self._levels |= DECLARED_LEVEL
         self._changed()
 
-    def _tell_all(self, changes: Collection[ClientQuotaEntity]) -> None:
+    def _deliver_all(self, changes: Collection[ClientQuotaEntity]) -> None:
         """Report the quotas in force to the callback; a custom one receives each change."""
         if isinstance(self._base, DefaultQuotaCallback) and not self.custom_callback:
             self._base.replace_quotas(self._limits)
             self._levels |= self._limits.levels
             return
         for entity in changes:
-            self._tell(entity, self._limits.bounds.get(entity))
+            self._deliver(entity, self._limits.bounds.get(entity))
 
-    def _tell(self, entity: ClientQuotaEntity, bound: float | None) -> None:
+    def _deliver(self, entity: ClientQuotaEntity, bound: float | None) -> None:
         level = level_of(entity)
         if not level:
             raise QuotaError("an entity needs a user, a client-id, or both")

@@ -92,7 +92,7 @@ class Worker:
         self.meter = Meter(self.writer.hand_over, partial(_describe, windows), 0, self._all_groups)
         enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
         state = {"from_seq": 0, "ts_ms": clock.now_ms, "mode": "delay", "scope": "broker", "delay_max_ms": 5_000, **windows}
-        self.meter.tell({"state": {**state, **enabled, "level": "packed"}})
+        self.meter.add_fact({"state": {**state, **enabled, "level": "packed"}})
         self.usage.on_remote = self.meter.remote
         self.writer.start()
 

@@ -80,14 +80,14 @@ def rollup(
             from pipeline.spark.rollup.rollup import roll_up
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
-    _tell(out, result, common)
+    _report(out, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
     if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
         sys.exit(INCOMPLETE)
 
 
-def _tell(out: Path, result: "RollupResult", common: Common) -> None:
+def _report(out: Path, result: "RollupResult", common: Common) -> None:
     from pipeline.commands.execution.output import put_out
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of

@@ -74,7 +74,7 @@ def validate(
     here = source.removeprefix("file://")
     if not verdict.holds and not every_byte and "://" not in here:
         _check_undamaged(Path(here), verdict)
-    _tell(verdict, out, common, max_violations)
+    _report(verdict, out, common, max_violations)
     if not verdict.holds:
         sys.exit(VIOLATIONS)
     if verdict.incomplete:
@@ -111,7 +111,7 @@ def _check_undamaged(source: Path, verdict: "Verdict") -> None:
     check_undamaged(source, blamed)
 
 
-def _tell(verdict: "Verdict", out: Path | None, common: Common, max_violations: int) -> None:
+def _report(verdict: "Verdict", out: Path | None, common: Common, max_violations: int) -> None:
     from pipeline.commands.execution.output import csv_of
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict

@@ -32,12 +32,12 @@ def _explained(pair: Pair) -> Iterator[str]:
     """Yield the figures behind one pair."""
     yield ""
     yield f"{pair.victim}, with {pair.neighbour} on broker {pair.node} from {utc_time(pair.first_ms)} on:"
-    for said, windows, requests, ms, throttled in (
+    for label, windows, requests, ms, throttled in (
         ("while it was loud", pair.windows, pair.requests, pair.ms_per_request, pair.throttled_percent),
         ("otherwise", pair.others, pair.requests_otherwise, pair.ms_per_request_otherwise, pair.throttled_percent_otherwise),
     ):
         time = "" if pair.slower is None else f", {ms:.3g} ms of the broker's threads for each"
-        yield f"    {said:<17} {counted(requests, 'request')} in {counted(windows, 'window')}{time}, {throttled:.0f} % of them throttled"
+        yield f"    {label:<17} {counted(requests, 'request')} in {counted(windows, 'window')}{time}, {throttled:.0f} % of them throttled"
     if not pair.may_share:
         yield "    they have neither user nor client-id in common, so the one's load cannot have thrown the other out of a shared quota"
 

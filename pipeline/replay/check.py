@@ -67,8 +67,8 @@ def _check_steps(rows: Rows, sensor: Sensor, judged: Flags, findings: Findings) 
     for wrong, kind, what in ((outside, Kind.SEGMENT, "time within the sample"), (back, Kind.ORDER, "order of events")):
         at = np.zeros(len(rows.n), np.bool_)
         at[rows.row_of[wrong]] = True
-        said = (what, f"0 to {sensor.window_ms - 1} ms, ascending", "otherwise")
-        _note(rows, at & judged, kind, functools.partial(_the_same, said), findings)
+        figures = (what, f"0 to {sensor.window_ms - 1} ms, ascending", "otherwise")
+        _note(rows, at & judged, kind, functools.partial(_the_same, figures), findings)
     wrong_end = (rows.final_event_ms != rows.last_event_ms) | (rows.last_seq - rows.first_seq < rows.count - 1)
     _note(
         rows,
@@ -131,16 +131,16 @@ def check_decisions(rows: Rows, decided: Decisions, sensor: Sensor, judged: Flag
     figures = differing_figures(rows, decided, judged)
     if not rows.waits_fit() or any(wrong.any() for wrong, _ in masks):  # else rows agree with their lists, and lists with the replay
         figures = itertools.chain(figures, differing_waits(rows, decided, judged, event_judged))
-    for what, due, said in figures:
-        _note(rows, (due != said) & judged, Kind.MATH, functools.partial(_figure, what, due, said), findings)
+    for what, due, recorded in figures:
+        _note(rows, (due != recorded) & judged, Kind.MATH, functools.partial(_figure, what, due, recorded), findings)
 
 
-def _the_same(said: tuple[str, str, str], _row: int) -> tuple[str, str, str]:
-    return said
+def _the_same(figures: tuple[str, str, str], _row: int) -> tuple[str, str, str]:
+    return figures
 
 
-def _figure(what: str, expected: NDArray[Any], said: NDArray[Any], row: int) -> tuple[str, str, str]:
-    return what, str(expected[row]), str(said[row])
+def _figure(what: str, expected: NDArray[Any], recorded: NDArray[Any], row: int) -> tuple[str, str, str]:
+    return what, str(expected[row]), str(recorded[row])
 
 
 def _note(rows: Rows, wrong: Flags, kind: Kind, describe: Describe, findings: Findings) -> None:
@@ -186,7 +186,7 @@ def _note_events(rows: Rows, decided: Decisions, wrong: Flags, kind: Kind, findi
     _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
     for index, number in zip(firsts, counts, strict=True):
         event = int(at[index])
-        said = int(rows.throttle_ms[event])
+        recorded = int(rows.throttle_ms[event])
         findings.add(
             Finding(
                 kind,
@@ -194,7 +194,7 @@ def _note_events(rows: Rows, decided: Decisions, wrong: Flags, kind: Kind, findi
                 int(rows.first_seq[rows.row_of[event]]),
                 int(rows.ts_ms[event]),
                 f"{decided.throttle_ms[event]} ms",
-                "no violation" if said == NOT_LISTED else f"{said} ms",
+                "no violation" if recorded == NOT_LISTED else f"{recorded} ms",
                 _wait_of(rows, decided, event),
                 _evidence(rows, decided, event),
             ),

@@ -50,8 +50,8 @@ def remote_events(samples: pa.Table, rows: Rows) -> RemoteEvents:
     row = np.repeat(np.arange(len(order)), counts)
     inside = (places >= 0) & (places < rows.count[row])
     at = rows.event_at[row[inside]] + places[inside]
-    said = (source.to_numpy(zero_copy_only=False)[inside], total.to_numpy().astype(np.int64)[inside])
-    return RemoteEvents(at, *said, int(np.count_nonzero(~inside)))
+    columns = (source.to_numpy(zero_copy_only=False)[inside], total.to_numpy().astype(np.int64)[inside])
+    return RemoteEvents(at, *columns, int(np.count_nonzero(~inside)))
 
 
 def own_events(file_set: FileSet, samples: pa.Table, rows: Rows) -> Flags:

@@ -22,9 +22,9 @@ def differing_figures(rows: Rows, decided: Decisions, judged: Flags) -> Iterator
         ("oldest sample of the row", decided.oldest_start_ms.take(at), rows.oldest_start_ms),
         ("highest rate of the row", _highest_rates(rows, decided, at), rows.max_observed),
     )
-    for what, expected, said in figures:
-        if ((expected != said) & judged).any():
-            yield what, expected, said
+    for what, expected, recorded in figures:
+        if ((expected != recorded) & judged).any():
+            yield what, expected, recorded
 
 
 def _highest_rates(rows: Rows, decided: Decisions, at: Ints) -> Floats:
@@ -46,10 +46,10 @@ def differing_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged:
         event_judged: whether each event's row is judged.
     """
     few = np.flatnonzero(((rows.throttle_ms != NOT_LISTED) | decided.violated) & event_judged)  # other events add nothing to the sums
-    said_ms, expected_ms = rows.throttle_ms.take(few), decided.throttle_ms.take(few)
-    listed, violated = said_ms != NOT_LISTED, decided.violated.take(few)
+    recorded_ms, expected_ms = rows.throttle_ms.take(few), decided.throttle_ms.take(few)
+    listed, violated = recorded_ms != NOT_LISTED, decided.violated.take(few)
     counted = violated & (expected_ms > 0)
-    recorded = said_ms if listed.all() else np.where(listed, said_ms, 0)
+    recorded = recorded_ms if listed.all() else np.where(listed, recorded_ms, 0)
     applied = np.maximum(rows.applied_ms.take(few), 0)  # NOT_LISTED is negative
     violated = np.where(decided.in_margin.take(few) & (expected_ms == 0), listed, violated)
     by_row = _ByRow(rows, few, judged)
@@ -61,9 +61,9 @@ def differing_waits(rows: Rows, decided: Decisions, judged: Flags, event_judged:
         ("longest wait of the row", by_row.highest(recorded), rows.declared["throttle_ms_max"]),
         ("applied wait of the row", by_row.total(applied), rows.declared["applied_ms_sum"]),
     )
-    for what, expected, said in figures:
-        if by_row.differ(expected, said):
-            yield what, by_row.spread(expected), said
+    for what, expected, declared in figures:
+        if by_row.differ(expected, declared):
+            yield what, by_row.spread(expected), declared
 
 
 class _ByRow:
@@ -97,10 +97,10 @@ class _ByRow:
             return highest
         return np.where(self._numbers == self._counts.take(self._rows), highest, np.maximum(highest, 0))
 
-    def differ(self, expected: Ints, said: Ints) -> bool:
+    def differ(self, expected: Ints, declared: Ints) -> bool:
         """Whether the recorded value of any judged row differs, including rows without such events. It usually avoids `spread`."""
-        judged = said.take(self._rows)
-        elsewhere = np.count_nonzero(said) - np.count_nonzero(judged) - np.count_nonzero(said.take(self._not_judged))
+        judged = declared.take(self._rows)
+        elsewhere = np.count_nonzero(declared) - np.count_nonzero(judged) - np.count_nonzero(declared.take(self._not_judged))
         return elsewhere != 0 or not np.array_equal(expected, judged)
 
     def spread(self, of_rows: Ints) -> Ints:

@@ -28,7 +28,7 @@ class Section:
     """A heading, a sentence that explains the content, and the content."""
 
     title: str
-    says: str
+    description: str
     body: Sequence[str]
 
 
@@ -61,8 +61,8 @@ def _figure(figure: Figure) -> str:
 
 
 def _section(section: Section) -> str:
-    says = f'<p class="soft">{escape(section.says)}</p>\n' if section.says else ""
-    return f"<section>\n<h2>{escape(section.title)}</h2>\n{says}{''.join(section.body)}</section>\n"
+    description = f'<p class="soft">{escape(section.description)}</p>\n' if section.description else ""
+    return f"<section>\n<h2>{escape(section.title)}</h2>\n{description}{''.join(section.body)}</section>\n"
 
 
 def draw_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

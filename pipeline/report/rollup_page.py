@@ -40,17 +40,17 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
     page = Page("Who used what, and who waited", _about(used, begin_ms, end_ms), _figures(used, by_client, result))
     if used:
         page.sections += [
-            Section("Utilisation", _HEAT_SAYS, [_heat(series, throttle_windows, begin_ms, end_ms)]),
-            Section("Rate against bound", _RATE_SAYS, _rates(series, throttle_windows, begin_ms, end_ms)),
-            Section("Goodput against offered load", _PRESSURE_SAYS, [_pressure(series, throttle_windows)]),
+            Section("Utilisation", _HEAT_TEXT, [_heat(series, throttle_windows, begin_ms, end_ms)]),
+            Section("Rate against bound", _RATE_TEXT, _rates(series, throttle_windows, begin_ms, end_ms)),
+            Section("Goodput against offered load", _PRESSURE_TEXT, [_pressure(series, throttle_windows)]),
             _waits_section(directory, used),
         ]
     charges = charges_by_tenant(directory)
     if charges:
-        page.sections.append(Section("What it costs", _CHARGE_SAYS, [_charge_table(charges)]))
+        page.sections.append(Section("What it costs", _CHARGE_TEXT, [_charge_table(charges)]))
     escapes = read_table(directory, "escapes")
     if escapes:
-        page.sections.append(Section("Signs of getting round a quota", _ESCAPE_SAYS, [_escape_table(escapes)]))
+        page.sections.append(Section("Signs of getting round a quota", _ESCAPE_TEXT, [_escape_table(escapes)]))
     which = (
         f"The {CLIENTS_MAX} largest of {len(by_client):,} clients." if len(by_client) > CLIENTS_MAX else "The largest client comes first."
     )
@@ -60,12 +60,12 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
     return draw_page(page)
 
 
-_HEAT_SAYS: Final = (
+_HEAT_TEXT: Final = (
     "How much of its bound each group used on average. A sensor looks back over ten seconds and more, so a full cell is not yet a wait;"
     " the thin bar below a cell says for which part of the time a client had to wait (grey: would have, had the quota not only been"
     " observed)."
 )
-_RATE_SAYS: Final = (
+_RATE_TEXT: Final = (
     "Pale: what went through, second by second. Blue: the rate that the sensor saw, over its whole window. Dashed: the bound."
     " Shaded: a client had to wait; in grey: would have, had the quota not only been observed."
     " Single seconds may pass far above the bound, as they do at a Kafka broker: credit for ten quiet seconds"
@@ -73,7 +73,7 @@ _RATE_SAYS: Final = (
 )
 
 
-_PRESSURE_SAYS: Final = (
+_PRESSURE_TEXT: Final = (
     "Blue: what went through. Pale: what clients would have sent had they not waited, an estimate from their waits. Dashed: the bound."
     " The time to drain is how long it took until no client of the group had to wait."
 )
@@ -158,13 +158,13 @@ def _rates(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows], beg
     for key, rows in list(series.items())[:CHARTS_MAX]:
         waited, would = _spans(throttle_windows.get(key, ()))
         unlisted = not (waited or would) and any(row["throttled"] for row in rows)
-        said = "waits are not listed" if unlisted else _stretches_said(waited, would)
+        text = "waits are not listed" if unlisted else _throttle_windows_text(waited, would)
         charts.append(
             draw_rates(
                 RateSeries(
                     _name(rows[0]),
                     rows[0]["quota_type"],
-                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {said}",
+                    f"{rows[0]['quota_type']}, broker {rows[0]['node'] or '-'}: {text}",
                     [row["second_ms"] for row in rows],
                     [_rate(row) for row in rows],
                     [row["observed_max"] or 0.0 for row in rows],
@@ -188,10 +188,10 @@ def _spans(throttle_windows: Rows) -> tuple[list[tuple[int, int]], list[tuple[in
     return waited, would
 
 
-def _stretches_said(waited: Sequence[tuple[int, int]], would: Sequence[tuple[int, int]]) -> str:
+def _throttle_windows_text(waited: Sequence[tuple[int, int]], would: Sequence[tuple[int, int]]) -> str:
     longest, would_longest = (human_ms(max((end - begin for begin, end in of), default=0)) for of in (waited, would))
-    said = [f"{len(waited):,} stretches of waiting, the longest {longest} until it had drained"] if waited else ["no client waited"]
-    return "; ".join([*said, *([f"would have in {len(would):,} stretches, the longest {would_longest}"] if would else [])])
+    text = [f"{len(waited):,} stretches of waiting, the longest {longest} until it had drained"] if waited else ["no client waited"]
+    return "; ".join([*text, *([f"would have in {len(would):,} stretches, the longest {would_longest}"] if would else [])])
 
 
 def _rate(row: Mapping[str, Any]) -> float:
@@ -207,10 +207,10 @@ def _waits_section(directory: Path, used: Rows) -> Section:
     waited, would = _histograms(directory)
     if not (waited or would) and any(row["throttled"] for row in used):
         return Section("How long waits were", "Metered at level sample, which counts waits and does not list them.", [])
-    says = "Every decision with a wait above 0, all groups together."
+    description = "Every decision with a wait above 0, all groups together."
     if would:
-        says += " Blue: waits. Grey: those that would have been, had the quotas not only been observed."
-    return Section("How long waits were", says, [draw_waits(waited, would or None)])
+        description += " Blue: waits. Grey: those that would have been, had the quotas not only been observed."
+    return Section("How long waits were", description, [draw_waits(waited, would or None)])
 
 
 def _histograms(directory: Path) -> tuple[dict[int, int], dict[int, int]]:
@@ -222,7 +222,7 @@ def _histograms(directory: Path) -> tuple[dict[int, int], dict[int, int]]:
     return waited, would
 
 
-_CHARGE_SAYS: Final = "By the prices of each day, over all days that were charged; what came late to closed days is in it."
+_CHARGE_TEXT: Final = "By the prices of each day, over all days that were charged; what came late to closed days is in it."
 
 
 def _charge_table(charges: Rows) -> str:
@@ -233,7 +233,7 @@ def _charge_table(charges: Rows) -> str:
     return draw_table(header, rows)
 
 
-_ESCAPE_SAYS: Final = (
+_ESCAPE_TEXT: Final = (
     "Signs, not proof. reconnects: new connections come right after waits. rotates: a throttled client-id falls silent and another begins."
 )
 

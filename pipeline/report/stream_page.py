@@ -26,8 +26,8 @@ def draw_stream(source: str, result: StreamResult) -> str:
         Section("Rows", "", [draw_table(("table", "rows"), ((name, f"{rows:,}") for name, rows in sorted(result.rows.items())))])
     )
     if result.findings:
-        says = "Of all that was landed so far: the first of each group and file set."
-        page.sections.append(Section("Divergences", says, [draw_divergence(one) for one in result.findings]))
+        description = "Of all that was landed so far: the first of each group and file set."
+        page.sections.append(Section("Divergences", description, [draw_divergence(one) for one in result.findings]))
     missing = [*result.lost.incomplete, *result.lost.removed]
     if missing:
         page.sections.append(Section("What is missing", "", [f"<p>{escape(line)}</p>\n" for line in missing]))

@@ -94,8 +94,8 @@ def draw_divergence(divergence: Divergence) -> str:
     head = f"{finding.kind} {divergence.key[0]} {divergence.key[1]}: {divergence.place}"
     evidence = "".join(f"<li>{escape(line)}</li>" for line in finding.evidence)
     proof = f"<details><summary>the samples that prove it</summary><ul>{evidence}</ul></details>" if evidence else ""
-    said = f"{finding.what}: expected {finding.expected}, recorded {finding.recorded}"
-    return f"<p><b>{escape(head)}</b></p>\n<p>{escape(said)}</p>\n{proof}\n"
+    text = f"{finding.what}: expected {finding.expected}, recorded {finding.recorded}"
+    return f"<p><b>{escape(head)}</b></p>\n<p>{escape(text)}</p>\n{proof}\n"
 
 
 def _manifests(verdict: Verdict) -> str:

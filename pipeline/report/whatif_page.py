@@ -42,14 +42,14 @@ def draw_whatif(
         shown = sorted(own, key=lambda change: -max(change.throttled_today, change.throttled))[:GROUPS_MAX]
         before, after = buckets[name]
         page.sections += [
-            Section(name, _SAYS, [draw_shifts([_shift(change) for change in shown])]),
+            Section(name, _DESCRIPTION, [draw_shifts([_shift(change) for change in shown])]),
             Section(f"{name}: how long waits are", "Grey: as recorded. Blue: under these quotas.", [draw_waits(after, before)]),
             Section(f"{name}: group by group", "", [_table(own)]),
         ]
     return draw_page(page)
 
 
-_SAYS: Final = (
+_DESCRIPTION: Final = (
     "Grey dot: the share of decisions that had to wait, as recorded. Coloured dot: under these quotas; green is less, red is more."
 )
 

@@ -27,7 +27,7 @@ class Sku:
     column: str
     size: int
     unit: str
-    says: str
+    description: str
 
 
 SKUS: Final = (

@@ -54,8 +54,8 @@ def error_of(text: str) -> PipelineError:
 
 def gist_of(text: str) -> str:
     """Return the line of an exception's text that states the failure."""
-    said: list[str] = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
-    last = said[-1 if _IN_PYTHON in text else 0]  # Python states the failure last, Java first
+    message: list[str] = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
+    last = message[-1 if _IN_PYTHON in text else 0]  # Python states the failure last, Java first
     return last.removeprefix(": ").strip()
 
 
@@ -64,11 +64,11 @@ def is_of_spark_itself(text: str) -> bool:
     return _MEMORY.search(text) is not None or _SHUT_DOWN.search(text) is not None
 
 
-def _ran_out(said: str) -> IncompleteError:
+def _ran_out(message: str) -> IncompleteError:
     heap = os.environ.get(HEAP, "what spark-submit gave")
     less = "or do less at once (rollup: --from and --to)"
     return IncompleteError(
-        f"Spark ran out of memory ({said}) with a heap of {heap}: set {HEAP} higher, on a cluster spark.executor.memory too, {less}"
+        f"Spark ran out of memory ({message}) with a heap of {heap}: set {HEAP} higher, on a cluster spark.executor.memory too, {less}"
     )
 
 
@@ -137,5 +137,5 @@ def death_of(code: int) -> IncompleteError:
             f"the JVM of Spark was killed (signal 9), as a machine does that has no memory left: set {HEAP} lower than {heap}, or run it"
             " where there is more memory"
         )
-    said = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return IncompleteError(f"the JVM of Spark ended before its work was done ({said}); -v shows what it said")
+    message = f"signal {-code}" if code < 0 else f"exit code {code}"
+    return IncompleteError(f"the JVM of Spark ended before its work was done ({message}); -v shows what it said")

@@ -167,7 +167,7 @@ SERIES: Final = _table(
 )
 """Values per second of the groups that waited longest in an hour; the source of the charts."""
 
-STRETCHES: Final = _table(
+THROTTLE_WINDOWS: Final = _table(
     *GROUP,
     ("begin_ms", LONG),
     ("end_ms", LONG),

@@ -26,8 +26,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
         yield f"{quota_type:<11} {counted(count['decisions'], 'decision')}, {counted(count['units'], 'unit')}, {throttled}"
     if verdict.observed.decisions:
         yield f"observed    {verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all; none did"
-    for name, said in other_looks(verdict):
-        yield f"{name:<11} {said}"
+    for name, text in other_looks(verdict):
+        yield f"{name:<11} {text}"
     if verdict.against_broker is not None:
         yield from _against_broker(verdict)
     for line in verdict.incomplete:
@@ -47,9 +47,9 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
 
 def _against_broker(verdict: Verdict) -> Iterator[str]:
     compared = verdict.against_broker or []
-    said = f"{verdict.groups_apart:,} of them apart" if verdict.groups_apart else "none of them apart"
+    text = f"{verdict.groups_apart:,} of them apart" if verdict.groups_apart else "none of them apart"
     answers = counted(sum(one.answers for one in compared), "answer")
-    yield f"brokers     {answers} of {counted(len(compared), 'group')} that they or Sluice throttled, {said}"
+    yield f"brokers     {answers} of {counted(len(compared), 'group')} that they or Sluice throttled, {text}"
     if compared:
         yield from (f"  {line}" for line in table_lines(HEADER, map(cells, compared)))
 

@@ -92,8 +92,8 @@ class Verdict:
     def objections(self) -> list[str]:
         """Differences that checks other than the replay found, one line for each check."""
         in_sql = 0 if self.cross_check is None else self.cross_check.differences
-        said = [f"{in_sql:,} waits differ in SQL"] if in_sql else []
-        return said + ([f"the brokers throttle {counted(self.groups_apart, 'group')} otherwise"] if self.groups_apart else [])
+        lines = [f"{in_sql:,} waits differ in SQL"] if in_sql else []
+        return lines + ([f"the brokers throttle {counted(self.groups_apart, 'group')} otherwise"] if self.groups_apart else [])
 
     @property
     def groups_apart(self) -> int:

@@ -39,12 +39,12 @@ def judge_shared(runs: Mapping[RunKey, Sequence[FileSet]]) -> tuple[dict[RunKey,
     if not by_segment:
         return None
     findings: dict[RunKey, Findings] = {}
-    said = SharedUsage()
+    result = SharedUsage()
     lags = Lags()
     for its in by_segment.values():
-        _judge_segment(its, findings, said, lags)
-    said.compared, said.lag_ms_p99, said.lag_ms_max = lags.number, lags.within(99), lags.within(100)
-    return findings, said
+        _judge_segment(its, findings, result, lags)
+    result.compared, result.lag_ms_p99, result.lag_ms_max = lags.number, lags.within(99), lags.within(100)
+    return findings, result
 
 
 def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
@@ -65,26 +65,26 @@ def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> No
 
 
 def _judge_segment(
-    its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], said: SharedUsage, lags: Lags
+    its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], result: SharedUsage, lags: Lags
 ) -> None:
     workers = {run.worker for run, _ in its}
     wanted = {number for run, _ in its for number in run.beside}
-    said.workers += len(workers)
-    said.missing += [f"worker {number} of those that share usage is in no file set" for number in sorted(wanted - workers)]
+    result.workers += len(workers)
+    result.missing += [f"worker {number} of those that share usage is in no file set" for number in sorted(wanted - workers)]
     manifests = [one.manifest for _, file_sets in its for one in file_sets]
     history_ms = max((one.num_samples + 1) * one.window_ms for one in manifests)
     shares = 1 + sum(one.last_seq - one.first_seq for one in manifests) // EVENTS_AT_ONCE
     for number in range(shares):
-        for lives in _alike(its, Share(number, shares), findings, said):
+        for lives in _alike(its, Share(number, shares), findings, result):
             _judge_group(lives, findings, history_ms, lags)
             ratio = highest_ratio(lives)
             if ratio is not None:
-                said.highest_ratio = max(said.highest_ratio or 0.0, ratio)
-            said.groups += 1
+                result.highest_ratio = max(result.highest_ratio or 0.0, ratio)
+            result.groups += 1
 
 
 def _alike(
-    its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], share: Share, findings: dict[RunKey, Findings], said: SharedUsage
+    its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], share: Share, findings: dict[RunKey, Findings], result: SharedUsage
 ) -> Iterable[list[Life]]:
     """Judge each life of some groups by itself. Yield the lives with the same name together."""
     by_name: dict[Identity, list[Life]] = {}
@@ -92,17 +92,17 @@ def _alike(
         found = findings.setdefault(run.key, Findings())
         for life in lives_of(run, file_sets, share):
             check_chain(life, found)
-            _count(life, said)
+            _count(life, result)
             if life.identity is not None:
                 by_name.setdefault(life.identity, []).append(life)
     return by_name.values()
 
 
-def _count(life: Life, said: SharedUsage) -> None:
+def _count(life: Life, result: SharedUsage) -> None:
     remote = ~life.is_own
-    said.remote_records += int(remote.sum())
-    said.remote_units += int(life.value[remote].sum())
-    said.skipped_units += sum(skip.amount for skip in life.skips)
+    result.remote_records += int(remote.sum())
+    result.remote_units += int(life.value[remote].sum())
+    result.skipped_units += sum(skip.amount for skip in life.skips)
 
 
 def _next_ms(life: Life, lives: Sequence[Life]) -> float:

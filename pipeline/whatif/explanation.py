@@ -53,9 +53,9 @@ def _lines(group: Group, outcome: Outcome, quotas: QuotaFile, members: Sequence[
     more = f" and {len(names) - MEMBERS_SHOWN} more" if len(names) > MEMBERS_SHOWN else ""
     yield f"    recorded as   {'; '.join(names[:MEMBERS_SHOWN])}{more}: {counted(outcome.decisions, 'decision')}"
     yield f"    bound         {_bound(group, outcome, quotas)}"
-    for said, waits in (("waits today", outcome.recorded), ("waits then", outcome.waits)):
+    for label, waits in (("waits today", outcome.recorded), ("waits then", outcome.waits)):
         longest = f", half of them up to {human_ms(waits.percentile_ms(50))}, the longest {human_ms(waits.max_ms)}" if waits.number else ""
-        yield f"    {said:<13} {waits.number:,}, together {human_ms(waits.total_ms)}{longest}"
+        yield f"    {label:<13} {waits.number:,}, together {human_ms(waits.total_ms)}{longest}"
 
 
 def _bound(group: Group, outcome: Outcome, quotas: QuotaFile) -> str:

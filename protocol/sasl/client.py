@@ -102,9 +102,9 @@ class ScramClient:
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, _decoded(match[2]), iterations)
         client_key = self._hmac(salted, b"Client Key")
         final = b"c=biws,r=" + match[1]
-        said = b",".join((self._first, token, final))
-        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), said)
-        self._signature = self._hmac(self._hmac(salted, b"Server Key"), said)
+        auth_message = b",".join((self._first, token, final))
+        signature = self._hmac(hashlib.new(self._hash, client_key).digest(), auth_message)
+        self._signature = self._hmac(self._hmac(salted, b"Server Key"), auth_message)
         proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
         return final + b",p=" + base64.b64encode(proof)
 

@@ -11,7 +11,7 @@ class Progress(enum.Enum):
 
     GOES_ON = "goes on"  # the client has to send more
     SUCCEEDED = "succeeded"
-    UNTOLD = "untold"  # one of the two; the next message shows which
+    UNDETERMINED = "undetermined"  # one of the two; the next message shows which
 
 
 class TokenObserver:

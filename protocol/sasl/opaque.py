@@ -14,7 +14,7 @@ class OpaqueObserver(TokenObserver):
 
     def answered(self, token: Buffer) -> Progress:
         """Only the client's next message shows the result."""
-        return Progress.UNTOLD
+        return Progress.UNDETERMINED
 
     def _claimed(self, token: Buffer) -> str | None:
         return None

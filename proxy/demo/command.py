@@ -48,16 +48,16 @@ def _play(seconds: int, svg: Path) -> int:
         raise DemoError(f"there is no folder {svg.parent} for the picture")
     screen = Screen()
     for line in words.introduction(BROKERS, seconds):
-        screen.say(line)
+        screen.print_line(line)
     with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
         clients, watcher = _perform(screen, seconds, Path(folder))
         judgements = [_judge(client, watcher, seconds) for client in clients]
         _report(screen, judgements)
         proof = prove(Path(folder) / METERING)
         screen.proof(proof)
-        screen.say(words.rule())
+        screen.print_line(words.rule())
     svg.write_text(draw([_panel(*one, watcher, seconds) for one in zip(clients, judgements, strict=True)], seconds))
-    screen.say(f"Picture: {svg}")
+    screen.print_line(f"Picture: {svg}")
     return 0 if proof.is_good and all(judgement.is_good for judgement in judgements) else 1
 
 
@@ -128,7 +128,7 @@ def _row(client: ClientChild, watcher: Watcher, elapsed_s: int) -> Row:
 
 
 def _report(screen: Screen, judgements: Sequence[Judgement]) -> None:
-    screen.say()
+    screen.print_line()
     for judgement in judgements:
         screen.verdict(judgement)
 

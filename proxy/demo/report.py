@@ -43,7 +43,7 @@ class PipeStage:
 
     def wait_for_go(self) -> int:
         """Report "ready", and wait for the line with the start time."""
-        self._say(READY)
+        self._print_line(READY)
         if not sys.stdin.readline():
             sys.exit(1)  # the demo has ended
         return now_ms()
@@ -51,9 +51,9 @@ class PipeStage:
     def passed(self, size: int) -> None:
         """Write a line with the time and the new total."""
         self._total += size
-        self._say(f"{now_ms()} {self._total}")
+        self._print_line(f"{now_ms()} {self._total}")
 
     @staticmethod
-    def _say(line: str) -> None:
+    def _print_line(line: str) -> None:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

@@ -39,7 +39,7 @@ class Screen:
         self._drawn = 0
         self._peaks: dict[str, float] = {}
 
-    def say(self, text: str = "") -> None:
+    def print_line(self, text: str = "") -> None:
         """Write a line."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
@@ -49,7 +49,7 @@ class Screen:
         if self.is_terminal:
             self._draw(rows, elapsed_s, seconds)
         elif elapsed_s % QUIET_LINE_SECONDS == 0 and elapsed_s:
-            self.say(f"  {elapsed_s:3d} s  " + "   ".join(f"{row.role.name} {_rate(row.role, row.rate)}" for row in rows))
+            self.print_line(f"  {elapsed_s:3d} s  " + "   ".join(f"{row.role.name} {_rate(row.role, row.rate)}" for row in rows))
 
     def _draw(self, rows: Sequence[Row], elapsed_s: int, seconds: int) -> None:
         for row in rows:
@@ -75,11 +75,13 @@ class Screen:
     def verdict(self, judgement: Judgement) -> None:
         """Write the result of one client."""
         word = self._word(is_good=judgement.is_good)
-        self.say(f"  {judgement.role.name:<8} {judged(judgement)}  {word}{'' if judgement.is_good else ': ' + '; '.join(judgement.faults)}")
+        self.print_line(
+            f"  {judgement.role.name:<8} {judged(judgement)}  {word}{'' if judgement.is_good else ': ' + '; '.join(judgement.faults)}"
+        )
 
     def proof(self, proof: Proof) -> None:
         """Write the result of the pipeline's validation of the run."""
-        self.say(f"  {proof.line}  {self._word(is_good=proof.is_good)}")
+        self.print_line(f"  {proof.line}  {self._word(is_good=proof.is_good)}")
 
     def _word(self, *, is_good: bool) -> str:
         word, colour = ("ok", _GREEN) if is_good else ("FAILED", _RED)

@@ -256,7 +256,7 @@ class Meter:
         if self._at + REMOTE_WORDS >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
-            self._tell(group, 0 if kind == SKIPPED else amount)
+            self._describe_bound(group, 0 if kind == SKIPPED else amount)
         if now_ms != self._now_ms:
             self._next_ms(now_ms)
         at, words = self._at, self._words
@@ -271,7 +271,7 @@ class Meter:
         if self._at + words >= BATCH_WORDS or self._beside > REPEATED_MAX:
             self.flush()
         if group.metered_bound is not group.bound:
-            self._tell(group, value)
+            self._describe_bound(group, value)
         if now_ms != self._now_ms:
             self._next_ms(now_ms)
         at, word = self._at, group.meter_word or group.meter_ref << VALUE_BITS | PASSED
@@ -284,7 +284,7 @@ class Meter:
         if self._at + len(values) > BATCH_WORDS:
             self.flush()
         if group.metered_bound is not group.bound:
-            self._tell(group, sum(values))
+            self._describe_bound(group, sum(values))
         for value in values:
             self._note(group, value, 0, 0, now_ms, conn_id, api_index, RECORD)
 
@@ -295,7 +295,7 @@ class Meter:
         if self._at == BATCH_WORDS:
             self.flush()
         if group.metered_bound is not group.bound:
-            self._tell(group, value)
+            self._describe_bound(group, value)
         at = self._records_at
         RAW.pack_into(self._records, at, now_ms, value, group.meter_ref, throttle_ms, applied_ms, conn_id, api_index, kind)
         self._records_at = at + RECORD_BYTES
@@ -325,11 +325,11 @@ class Meter:
         group_ref = group.meter_ref if group is not None and group.meter_ref >= 0 else None
         self._comparisons.add((now_ms + self._offset_ms, quota_type, group_ref, client_ref, broker_ms, sluice_ms))
 
-    def tell(self, fact: Fact) -> None:
+    def add_fact(self, fact: Fact) -> None:
         """Add a fact that applies from the next decision on."""
         self._facts.append(fact)
 
-    def tell_anew(self) -> None:
+    def repeat_bounds(self) -> None:
         """Describe the bound of every group again before its next decision, because quotas changed or decisions were lost."""
         for group in self._described():
             if group.metered_bound is not None:
@@ -337,10 +337,10 @@ class Meter:
                 if isinstance(group, EnforcedGroup):
                     group.meter_word = 0
 
-    def name_anew(self) -> None:
+    def repeat_groups(self) -> None:
         """Describe every group again, because a broker's node id became known."""
         self._renamed = {group.meter_ref for group in self._described() if group.metered_bound is not None}
-        self.tell_anew()
+        self.repeat_bounds()
 
     def flush(self) -> None:
         """Hand over the current batch."""
@@ -378,9 +378,9 @@ class Meter:
             last["n"] += count
         else:
             self._facts.append({"gap": {"from_seq": self._first_seq, "n": count, "reason": "queue_full"}})
-        self.tell_anew()
+        self.repeat_bounds()
 
-    def _tell(self, group: Metered, value: int) -> None:
+    def _describe_bound(self, group: Metered, value: int) -> None:
         about, bound = self._describe(group)
         previous = group.metered_bound
         if group.meter_ref < 0:

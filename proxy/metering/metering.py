@@ -89,12 +89,12 @@ class Metering:
         self._config = config
         self._table_source = _source_of(config)
         self._table_by: str | None = None
-        self.writer = MeteringWriter(self._writer_settings(config, settings.dir, shared), self.wall_ms, _tell_problem, counts=counts)
+        self.writer = MeteringWriter(self._writer_settings(config, settings.dir, shared), self.wall_ms, _log_problem, counts=counts)
         self._topic: TopicSink | None = None
         if settings.topic is not None:
             check_topic_client()
             reach = functools.partial(kafka_client_settings, config.upstream)
-            self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, reach, counts, _tell_topic_problem)
+            self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, reach, counts, _log_topic_problem)
             self.writer.converter.on_converted = self._topic.notify
         self._buffer = _buffer(pending_path(settings.dir, self.run_id))
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source, lambda: self._table_by)
@@ -109,7 +109,7 @@ class Metering:
         self._shared = shared
         if shared is not None:
             shared.on_remote = self.meter.remote
-        scopes.on_labelled = self.meter.name_anew
+        scopes.on_labelled = self.meter.repeat_groups
         admission.quotas.observe(ConnectionDecisions(self.meter, lambda: admission.only_observes))
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None
@@ -163,7 +163,7 @@ class Metering:
         }
         if state != self._recorded_state:
             self._recorded_state = state
-            self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
+            self.meter.add_fact({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 
     def quotas_changed(self, who: str | None = None) -> None:
         """Record that another table of quotas applies from here on.
@@ -172,7 +172,7 @@ class Metering:
             who: the principal that requested the change; None: at startup, or from another source.
         """
         self._table_source, self._table_by = _source_of(self._config), who
-        self.meter.tell_anew()
+        self.meter.repeat_bounds()
 
     async def stop(self) -> None:
         """Write everything that was recorded; the next start repairs what is not written in time."""
@@ -210,7 +210,7 @@ class Metering:
     def _take_usage(self, second_ms: int) -> None:
         """Record the usage of the second that ended, and of earlier ones that were not recorded."""
         for fact in usage_facts(self.meter.usage, self._names, second_ms, self._scopes.node_id):
-            self.meter.tell(fact)
+            self.meter.add_fact(fact)
 
 
 def _sensor_of(config: Config) -> dict[str, int]:
@@ -267,14 +267,14 @@ def _lock(directory: Path, proxy_id: str) -> int:
     raise StartError(f"metering.dir: another process meters into {directory} as {proxy_id}; set another metering.proxy_id or directory")
 
 
-def _tell_problem(problem: str | None) -> None:
+def _log_problem(problem: str | None) -> None:
     if problem is None:
         log.info("metering_written_again")
     else:
         log.warning("metering_not_written", limit_key="metering_not_written", problem=problem)
 
 
-def _tell_topic_problem(problem: str | None) -> None:
+def _log_topic_problem(problem: str | None) -> None:
     if problem is None:
         log.info("metering_published_again")
     else:

@@ -29,7 +29,7 @@ _END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 """The end of an Arrow stream."""
 FIRST_SEQ: Final = b"first_seq"
 _OFFSETS: Final = Struct("<ii")
-_SAID_AGAIN: Final = frozenset({"run", "state", "group", "bound", "client"})
+_REPEATED_KINDS: Final = frozenset({"run", "state", "group", "bound", "client"})
 """Kinds of facts that each segment repeats as needed, so the loss of a segment loses none of them."""
 
 
@@ -141,7 +141,7 @@ class SegmentWriter:
             file.keep()
         self.bytes = sum(file.bytes for file in files)
         self.decisions += 0 if batch is None else batch.count
-        self.is_worth_keeping |= self.decisions > 0 or any(_SAID_AGAIN.isdisjoint(fact) for fact in facts)
+        self.is_worth_keeping |= self.decisions > 0 or any(_REPEATED_KINDS.isdisjoint(fact) for fact in facts)
 
     def sync(self) -> None:
         """Flush everything written so far to the disk."""

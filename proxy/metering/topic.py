@@ -125,10 +125,10 @@ class TopicSink:
         except (KafkaError, OSError, CredentialsError) as error:
             await self._let_go()
             problem = f"{type(error).__name__}: {error}"
-        self._tell(problem)
+        self._report(problem)
         return problem is None
 
-    def _tell(self, problem: str | None) -> None:
+    def _report(self, problem: str | None) -> None:
         self._counts.publish_failures += problem is not None
         if self._failing != (problem is not None):
             self._failing = problem is not None

@@ -73,7 +73,7 @@ class BufferBudget:
             self.accepting = held_bytes < REFUSE_SHARE * self.bytes_max
         else:
             self.accepting = held_bytes < ACCEPT_SHARE * self.bytes_max
-        self._tell(held_bytes)
+        self._report_pressure(held_bytes)
 
     def _keep_paused(self, backlog: _Backlog, held_bytes: int) -> None:
         """Resume the sides without a backlog, and all sides when the sum is small."""
@@ -105,15 +105,15 @@ class BufferBudget:
                 self._counters.memory_pauses += 1
                 channel.pause(MEMORY)
 
-    def _tell(self, held_bytes: int) -> None:
+    def _report_pressure(self, held_bytes: int) -> None:
         before = self._counters.memory_pressure
         eased = held_bytes < (RESUME_SHARE if before else PAUSE_SHARE) * self.bytes_max
         now = REFUSING if not self.accepting else NO_PRESSURE if eased else PAUSING
         if now == before:
             return
         self._counters.memory_pressure = now
-        say = log.warning if now > before else log.info
-        say("memory_pressure", pressure=now, buffered_bytes=held_bytes, bytes_max=self.bytes_max, paused=len(self._paused))
+        log_change = log.warning if now > before else log.info
+        log_change("memory_pressure", pressure=now, buffered_bytes=held_bytes, bytes_max=self.bytes_max, paused=len(self._paused))
 
 
 def _is_empty(channel: Channel) -> bool:

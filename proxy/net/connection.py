@@ -211,7 +211,7 @@ class Connection:
         if self._has_work():
             self._owner.long_work.add(self)
         if self._question is not None:
-            self._tell()
+            self._resolve_question()
         administered = self.session.requests.pending.administered
         if administered is not None and not administered.begun:
             administered.begun = True
@@ -445,7 +445,7 @@ class Connection:
         self.session.answer_administered(frame, now, now_ns())
         self.wake(now)
 
-    def _tell(self) -> None:
+    def _resolve_question(self) -> None:
         """Resolve the future of `ask` with the broker's response, or with an error when there will be none."""
         question, answered = self._question, self._answered
         if question is None or answered is None or answered.done():
@@ -544,7 +544,7 @@ class Connection:
         if self.closing:
             return
         self.closing = True
-        self._tell()
+        self._resolve_question()
         self._owner.timers.schedule(self, 0)
         self._leave_session()
         self._close_client()

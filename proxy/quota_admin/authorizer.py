@@ -32,10 +32,10 @@ class Rules(NamedTuple):
     deny_self: bool = True
 
     @classmethod
-    def of(cls, said: QuotaAdmin) -> Self:
+    def of(cls, settings: QuotaAdmin) -> Self:
         """Return the rules of `[quota_admin]`."""
-        named = (frozenset(said.principals), frozenset(said.super_principals), frozenset(said.describe_principals))
-        return cls(said.authority, *named, describe_self=said.describe_self, deny_self=said.deny_self)
+        named = (frozenset(settings.principals), frozenset(settings.super_principals), frozenset(settings.describe_principals))
+        return cls(settings.authority, *named, describe_self=settings.describe_self, deny_self=settings.deny_self)
 
 
 class Authorizer:

@@ -59,7 +59,7 @@ class AuthorizerProbe:
             found = read_alter_answer(VERSION, await self._ask(request))
         except (OSError, LoginFailedError, ProtocolError) as error:
             self.state = "refused" if isinstance(error, LoginFailedError) else self.state
-            self._say(str(error) or type(error).__name__)
+            self._log_problem(str(error) or type(error).__name__)
             return False
         self.state = "works"
         codes = [one.error_code for one in found]
@@ -70,10 +70,10 @@ class AuthorizerProbe:
                 log.info("quota_authority_proven")
             self._problem = None
         else:
-            self._say(f"an account without rights may change quotas at the brokers (error codes {codes}); {REMEDY}")
+            self._log_problem(f"an account without rights may change quotas at the brokers (error codes {codes}); {REMEDY}")
         return True
 
-    def _say(self, problem: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
             log.error("quota_authority_unproven", problem=problem, trusted=self._authority.is_trusted)

@@ -172,8 +172,8 @@ def _twice(alterations: Sequence[Alteration]) -> set[EntityKey]:
 
 def _has(connection: Connection, key: int) -> bool:
     """Whether the broker has an API; True while its versions are unknown, since a broker without the API refuses the request."""
-    said_versions = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
-    return not said_versions or connection.session.broker_max(key) >= 0
+    reports_versions = connection.session.broker_max(ApiKey.API_VERSIONS) >= 0
+    return not reports_versions or connection.session.broker_max(key) >= 0
 
 
 def _authorized_operations(key: int, version: int, frame: bytes) -> int:

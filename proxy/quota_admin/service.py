@@ -88,7 +88,7 @@ class Administration:
         self._now_ms = now_ms
         self.altering: str | None = None
         self._denied_ms: int | None = None
-        self._denials_untold = 0
+        self._denials_unlogged = 0
         self._observed = Observed()
         self._one_at_a_time = asyncio.Lock()
         self._in_order = asyncio.Lock()  # keeps audit lines in the order in which the changes were applied
@@ -324,9 +324,9 @@ class Administration:
         log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
         now_ms = self._now_ms()
         if self._denied_ms is not None and now_ms - self._denied_ms < DENIALS_APART_MS:
-            self._denials_untold += 1
+            self._denials_unlogged += 1
             return
-        untold, self._denials_untold, self._denied_ms = self._denials_untold, 0, now_ms
+        untold, self._denials_unlogged, self._denied_ms = self._denials_unlogged, 0, now_ms
         self._keep(asyncio.ensure_future(self._append({"event": "denied", **who(asker), "what": what, "untold": untold})))
 
     def _count(self, way: str, changes: int) -> None:

@@ -146,7 +146,7 @@ class RemoteStore:
 
     # --- from the thread
 
-    def tell(self, worker: Worker, state: StoreState) -> None:
+    def report(self, worker: Worker, state: StoreState) -> None:
         """Report a new state of the store to the event loop; may be called on any thread."""
         self.call(self._arrived, worker, state)
 
@@ -160,7 +160,7 @@ class RemoteStore:
     def _arrived(self, worker: Worker, state: StoreState) -> None:
         if worker is not self.worker:
             return
-        self._tell_problems(state)
+        self._log_problems(state)
         if state.error is not None:
             return
         self._last_success_s, self._last_success_ms = self._wall_time_s(), self._now_ms()
@@ -173,7 +173,7 @@ class RemoteStore:
                 self._snapshot.keep(state.content)
         self._started.set()
 
-    def _tell_problems(self, state: StoreState) -> None:
+    def _log_problems(self, state: StoreState) -> None:
         if state.error != self._error and state.error is not None:
             log.warning("quotas_rejected", source=self.place, problem=state.error, kept_entries=len(self.content.quotas))
         for problem in state.problems:

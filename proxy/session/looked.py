@@ -12,7 +12,7 @@ AT_ONCE_BYTES: Final = 4 * 1024
 """Most bytes of frames that are parsed in one call, in at most a millisecond; the rest is parsed in steps."""
 LEAVING_BYTES: Final = 256 * 1024
 """Most bytes of a long answer that are sent in one step."""
-UNTOLD: Final = -2
+NOT_SEARCHED: Final = -2
 """`Looked.throttle_at` of a response whose throttle time is found without walking over it."""
 
 LongAnswer = Generator["bytes | memoryview | None", int, None]
@@ -30,7 +30,7 @@ class Looked(NamedTuple):
 
     frame: bytes | memoryview
     throttle_ms: int = 0
-    throttle_at: int | None = UNTOLD
+    throttle_at: int | None = NOT_SEARCHED
 
 
 def in_pieces(buffers: Iterable[Buffer]) -> LongAnswer:

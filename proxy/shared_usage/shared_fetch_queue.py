@@ -27,9 +27,9 @@ class SharedFetchQueue(FetchQueue):
     def __len__(self) -> int:
         return len(self._waiting) + self._sharing.waiting_elsewhere
 
-    def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
-        """Add a fetch that was read at `read_ms`; `tell` is called when the fetch should be checked again."""
-        place = super().join(read_ms, tell, now_ms)
+    def join(self, read_ms: int, notify: Callable[[], None], now_ms: int) -> Place:
+        """Add a fetch that was read at `read_ms`; `notify` is called when the fetch should be checked again."""
+        place = super().join(read_ms, notify, now_ms)
         self._publish()
         self._keep_looking()
         return place
@@ -50,7 +50,7 @@ class SharedFetchQueue(FetchQueue):
         """Notify the first fetch here if it has become the first of all workers, or if it is and others have less usage in flight."""
         is_front = self._sharing.is_front(now_ms)
         if is_front and (self._sharing.made_room or not self._was_front):
-            self.tell_first()
+            self.notify_first()
         self._was_front = is_front
         self._sharing.made_room = False
         self._keep_looking()

@@ -94,11 +94,11 @@ class Shared(EnforcedGroup):
         self._narrow()
         return throttle_ms
 
-    def _foretold(self, extra: float, now_ms: int) -> Verdict:
+    def _predicted(self, extra: float, now_ms: int) -> Verdict:
         self._refresh(now_ms)
         if self._start_ms <= now_ms < self._end_ms and self._value + extra <= self._sharing.full:
             return Verdict(now_ms, extra, 0.0, self.bound, self.window_ms, 0)
-        return super()._foretold(extra, now_ms)
+        return super()._predicted(extra, now_ms)
 
     # Usage in flight and throttle rounds. A change is published with the totals
 

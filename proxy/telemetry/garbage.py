@@ -16,7 +16,7 @@ from proxy.base.clock import now_ns
 from proxy.telemetry.counters import Counters
 
 THRESHOLDS: Final = (50_000, 20, 50)
-TELL_S: Final = 1.0
+REPORT_INTERVAL_S: Final = 1.0
 LONG_NS: Final = 20_000_000
 
 
@@ -34,7 +34,7 @@ class GarbageWatch:
         self._on_long = on_long
         self._clock_ns = clock_ns
         self._began_ns = 0
-        self._untold: list[tuple[int, float]] = []
+        self._unreported: list[tuple[int, float]] = []
 
     def start(self) -> None:
         """Freeze the existing objects, make collections rare, and measure each."""
@@ -51,13 +51,13 @@ class GarbageWatch:
     async def watch(self) -> None:
         """Report long collections once a second, until cancelled."""
         while True:
-            await asyncio.sleep(TELL_S)
-            self.tell()
+            await asyncio.sleep(REPORT_INTERVAL_S)
+            self.report()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report the long collections since the last call, outside the collector."""
-        untold, self._untold = self._untold, []
-        for generation, took_ms in untold:
+        unreported, self._unreported = self._unreported, []
+        for generation, took_ms in unreported:
             self._on_long(generation, took_ms)
 
     def note(self, phase: str, info: dict[str, int]) -> None:
@@ -69,4 +69,4 @@ class GarbageWatch:
         self._counters.gc_ns += took_ns
         if took_ns >= LONG_NS:
             self._counters.gc_long += 1
-            self._untold.append((info["generation"], took_ns / 1e6))
+            self._unreported.append((info["generation"], took_ns / 1e6))

@@ -42,36 +42,36 @@ class Stack(str):
 
 def debug(event: str, /, *, limit_key: str = "", **fields: object) -> None:
     """Log an event for developers."""
-    _say(logging.DEBUG, event, limit_key, fields)
+    _write(logging.DEBUG, event, limit_key, fields)
 
 
 def info(event: str, /, *, limit_key: str = "", **fields: object) -> None:
     """Log an event."""
-    _say(logging.INFO, event, limit_key, fields)
+    _write(logging.INFO, event, limit_key, fields)
 
 
 def info_of(event: str, /, *, limit_key: str, fields: Callable[[], dict[str, object]]) -> None:
     """Log a frequent event: `fields` is called only for a line within the limit."""
-    if LOGGER.isEnabledFor(logging.INFO) and _may_say(limit_key):
-        _say(logging.INFO, event, limit_key, fields())
+    if LOGGER.isEnabledFor(logging.INFO) and _within_limit(limit_key):
+        _write(logging.INFO, event, limit_key, fields())
 
 
 def warning(event: str, /, *, limit_key: str = "", **fields: object) -> None:
     """Log an event that an operator should check."""
-    _say(logging.WARNING, event, limit_key, fields)
+    _write(logging.WARNING, event, limit_key, fields)
 
 
 def error(event: str, /, *, limit_key: str = "", exception: BaseException | None = None, **fields: object) -> None:
     """Log an error of Sluice; `exception` adds its traceback."""
-    _say(logging.ERROR, event, limit_key, fields, exception)
+    _write(logging.ERROR, event, limit_key, fields, exception)
 
 
-def _say(level: int, event: str, limit_key: str, fields: dict[str, object], exception: BaseException | None = None) -> None:
+def _write(level: int, event: str, limit_key: str, fields: dict[str, object], exception: BaseException | None = None) -> None:
     if LOGGER.isEnabledFor(level):
         LOGGER.log(level, event, extra={"fields": fields, "limit_key": limit_key or event}, exc_info=exception)
 
 
-def _may_say(limit_key: str) -> bool:
+def _within_limit(limit_key: str) -> bool:
     """Whether a line of a key is within the limit; if not, it counts as left out."""
     second = int(wall_time_s())
     for handler in _handlers:  # noqa: SIM110 - one handler as a rule; each connection that ends comes here

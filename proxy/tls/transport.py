@@ -233,7 +233,7 @@ class TlsTransport(asyncio.Protocol):
         """The peer has closed its side."""
         self._eof = True
         if self._above is not None:
-            self._tell_eof()
+            self._report_eof()
         elif self._shaken is not None and not self._shaken.done() and not self._unfed:
             self._fail(ConnectionResetError("closed during the handshake"))
         return True
@@ -300,7 +300,7 @@ class TlsTransport(asyncio.Protocol):
         if outgoing.pending:  # a response to a message of TLS itself
             self._flush()
         if self._eof:
-            self._tell_eof()
+            self._report_eof()
 
     def _fill_buffers(self, count: int) -> None:
         """Copy decrypted bytes into the buffers of a protocol that reads secrets; no other copy remains."""
@@ -333,7 +333,7 @@ class TlsTransport(asyncio.Protocol):
         self.abort()
         above.connection_lost(ConnectionResetError(f"TLS: {error.reason or error}"))
 
-    def _tell_eof(self) -> None:
+    def _report_eof(self) -> None:
         """Report the end of data to the protocol above, when it has received everything."""
         if self._eof_reported or self._paused or self._unfed or self._above is None:
             return
@@ -413,7 +413,7 @@ class TlsTransport(asyncio.Protocol):
         self._decrypt(b"")
         self._take_in()
         if self._eof:
-            self._tell_eof()
+            self._report_eof()
 
     def is_closing(self) -> bool:
         """Whether the transport is closing."""

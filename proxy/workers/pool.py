@@ -160,9 +160,9 @@ class WorkerPool:
             raise
         self.workers[number] = worker
         self._started_ms[number] = now_ms()
-        self._tell_all(worker)
+        self._send_state(worker)
 
-    def _tell_all(self, worker: WorkerProcess) -> None:
+    def _send_state(self, worker: WorkerProcess) -> None:
         """Send a new worker the shared state, and a reload that is in progress."""
         path = self._source.path
         text, flags = self._config_text, self._source.flags
@@ -199,8 +199,8 @@ class WorkerPool:
         if not self._serves:
             self._failed = self._failed or [f"worker {number} ended with exit code {worker.poll()} before it was ready"]
             return
-        say = log.error if worker.poll() else log.info  # exit code 0: the worker was requested to end
-        say("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
+        write_log = log.error if worker.poll() else log.info  # exit code 0: the worker was requested to end
+        write_log("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
         self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS)
 
     def _restart_later(self, number: int, wait_ms: int) -> None:

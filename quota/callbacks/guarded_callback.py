@@ -109,7 +109,7 @@ class GuardedCallback(ClientQuotaCallback):
 
     def close(self) -> None:
         """Close the user's callback."""
-        self._tell("close")
+        self._notify("close")
 
     # Per request
 
@@ -197,7 +197,7 @@ class GuardedCallback(ClientQuotaCallback):
             self.call_ns_total += took_ns
             self.slow_calls += took_ns > SLOW_NS
 
-    def _tell(self, method: str, *arguments: Any) -> bool:
+    def _notify(self, method: str, *arguments: Any) -> bool:
         try:
             self._ask(method, ignore, *arguments)
         except Fault:
@@ -235,7 +235,9 @@ class GuardedCallback(ClientQuotaCallback):
 
     def _deliver(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, value: float | None) -> bool:
         # Missed updates are kept by entity, not by time: only the last value of each is needed.
-        taken = self._tell("remove_quota", quota_type, entity) if value is None else self._tell("update_quota", quota_type, entity, value)
+        taken = (
+            self._notify("remove_quota", quota_type, entity) if value is None else self._notify("update_quota", quota_type, entity, value)
+        )
         if taken:
             self._missed.pop((quota_type, entity), None)
         else:

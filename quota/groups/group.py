@@ -151,16 +151,16 @@ class QuotaGroup(SampleRing):
         """Return what `record(extra, now_ms)` would return, without changing state; the cap and the 32 bits apply as there."""
         if self._start_ms <= now_ms < self._end_ms and self._value + extra <= self._free:
             return 0
-        return self._foretold(extra, now_ms).throttle_ms
+        return self._predicted(extra, now_ms).throttle_ms
 
-    def foretell(self, extra: float, now_ms: int) -> int:
+    def predict_throttle(self, extra: float, now_ms: int) -> int:
         """Return what `would_throttle_ms` does, and add a delay above 0 to the verdicts, since the caller lets such a request wait."""
-        verdict = self._foretold(extra, now_ms)
+        verdict = self._predicted(extra, now_ms)
         if verdict.throttle_ms > 0:
             self._note(verdict)
         return verdict.throttle_ms
 
-    def _foretold(self, extra: float, now_ms: int) -> Verdict:
+    def _predicted(self, extra: float, now_ms: int) -> Verdict:
         trial = SampleRing(self.num_samples, self.window_ms)
         self._copy_samples_to(trial)
         trial._add(extra, now_ms)

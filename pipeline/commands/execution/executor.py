@@ -34,8 +34,8 @@ def doer(common: Common) -> Iterator[Doer]:
 
 
 def _here(job: Job[W, R], parts: Sequence[W]) -> list[R]:
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         if len(parts) >= PROGRESS_FROM and done % max(1, len(parts) // 10) == 0:
             click.echo(f"sluice: {done} of {len(parts)} tasks done", err=True)
 
-    return do_here(job, parts, tell)
+    return do_here(job, parts, report)

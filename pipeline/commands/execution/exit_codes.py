@@ -43,5 +43,5 @@ def clear_errors(function: Callable[..., None]) -> Callable[..., None]:
 
 def _line_of(error: OSError) -> str:
     """Return the operating system's message and the file."""
-    said = " ".join((error.strerror or str(error)).split()) + _REMEDIES.get(error.errno or 0, "")
-    return f"{error.filename}: {said}" if error.filename else said
+    message = " ".join((error.strerror or str(error)).split()) + _REMEDIES.get(error.errno or 0, "")
+    return f"{error.filename}: {message}" if error.filename else message

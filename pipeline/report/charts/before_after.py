@@ -49,12 +49,12 @@ def _row(shift: Shift, y: float, top: float) -> list[str]:
         if shift.after_percent > shift.before_percent
         else "better"
     )
-    says = escape(f"{shift.name}: {shift.before_percent:.1f} % of decisions wait today, {shift.after_percent:.1f} % then")
+    tooltip = escape(f"{shift.name}: {shift.before_percent:.1f} % of decisions wait today, {shift.after_percent:.1f} % then")
     return [
         text(LEFT - 14, y + 4, shift.name if len(shift.name) <= 33 else shift.name[:32] + "…", anchor="end", kind="value"),
         line(before, y, after, y, "stem"),
-        f'<circle cx="{before:.1f}" cy="{y:.1f}" r="5" class="before"><title>{says}</title></circle>',
-        f'<circle cx="{after:.1f}" cy="{y:.1f}" r="6.5" class="{mood}"><title>{says}</title></circle>',
+        f'<circle cx="{before:.1f}" cy="{y:.1f}" r="5" class="before"><title>{tooltip}</title></circle>',
+        f'<circle cx="{after:.1f}" cy="{y:.1f}" r="6.5" class="{mood}"><title>{tooltip}</title></circle>',
         text(_PLACES[0][0], y + 4, shift.bound, kind="value"),
         text(_PLACES[1][0], y + 4, shift.waits, kind="value"),
     ]

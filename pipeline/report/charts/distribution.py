@@ -59,7 +59,7 @@ def _grid(top: float) -> list[str]:
 def _bar(x: float, width: float, number: int, top: float, kind: str, bucket: int) -> str:
     height = number / top * (BASE - TOP)
     return (
-        rect(x, BASE - height, width, height, kind, says=f"{number:,} waits of {human_ms(bucket // 2)} to {human_ms(bucket)}")
+        rect(x, BASE - height, width, height, kind, tooltip=f"{number:,} waits of {human_ms(bucket // 2)} to {human_ms(bucket)}")
         if number
         else ""
     )

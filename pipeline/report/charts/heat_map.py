@@ -35,25 +35,25 @@ def draw_heat(rows: Sequence[HeatRow], begin_ms: int, column_ms: int, columns: i
         parts.append(text(LEFT - 10, top + 15, short(row.name, NAME_MAX), anchor="end", kind="value"))
         for column, (percent, *waits) in enumerate(zip(row.percent, row.waited_ms, row.would_ms, strict=True)):
             shares = [min(1.0, ms / column_ms) for ms in waits]
-            says = f"{row.name}: {percent or 0.0:.0f} % of the bound" + _waits_said(*waits)
-            parts.append(_cell(LEFT + column * width, top, width, percent, shares, says))
+            tooltip = f"{row.name}: {percent or 0.0:.0f} % of the bound" + _waits_text(*waits)
+            parts.append(_cell(LEFT + column * width, top, width, percent, shares, tooltip))
     base = 6 + len(rows) * ROW
     parts += axis.labels(base + 16)
     parts += _legend(base + 30)
     return drawing(base + 52, "Utilisation of each quota over time", parts)
 
 
-def _waits_said(waited_ms: int, would_ms: int) -> str:
+def _waits_text(waited_ms: int, would_ms: int) -> str:
     waited = f", waits of {human_ms(waited_ms)}" if waited_ms else ""
     return waited + (f", would have waited {human_ms(would_ms)}" if would_ms else "")
 
 
-def _cell(x: float, y: float, width: float, percent: float | None, shares: Sequence[float], says: str) -> str:
+def _cell(x: float, y: float, width: float, percent: float | None, shares: Sequence[float], tooltip: str) -> str:
     gap = 1.5 if width > 8 else 0.4
     box = (x + gap / 2, y, width - gap, ROW - 6)
     if percent is None:
         return rect(*box, "", more=' fill="var(--heat0)" opacity=".45"')
-    parts = [rect(*box, "", says=says, more=f' fill="{_colour(percent)}"')]
+    parts = [rect(*box, "", tooltip=tooltip, more=f' fill="{_colour(percent)}"')]
     for share, ink in reversed(list(zip(shares, ("amber-ink", "grey"), strict=True))):  # applied waits are drawn above the others
         if share > 0.005:
             parts.append(rect(box[0], y + ROW - 5, box[2] * share, 3, "", more=f' fill="var(--{ink})"'))

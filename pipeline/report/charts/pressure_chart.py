@@ -33,8 +33,8 @@ def _row(name: str, quota_type: str, pressure: Pressure, y: float) -> list[str]:
     drains = " · ".join(human_ms(pressure.drain_ms(percent)) for percent in (50, 95, 100))
     parts = [
         text(LEFT - 14, y + 17, short(name, 33), anchor="end", kind="value"),
-        rect(LEFT, y + 4, offered - LEFT, 18, "area", says=f"{name}: about {rates[1]} offered"),
-        rect(LEFT, y + 4, goodput - LEFT, 18, "bar", says=f"{name}: {rates[0]} went through"),
+        rect(LEFT, y + 4, offered - LEFT, 18, "area", tooltip=f"{name}: about {rates[1]} offered"),
+        rect(LEFT, y + 4, goodput - LEFT, 18, "bar", tooltip=f"{name}: {rates[0]} went through"),
         text(_PLACES[0][0], y + 17, f"{rates[0]} of {rates[1]}", kind="value"),
         text(_PLACES[1][0], y + 17, drains if pressure.drains_ms else _without_waits(pressure), kind="value"),
     ]

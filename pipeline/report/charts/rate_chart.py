@@ -66,10 +66,10 @@ def draw_rates(series: RateSeries, begin_ms: int, end_ms: int) -> str:
     ]
     if bounds:
         parts.append(text(RIGHT, 34, f"bound {human_rate(series.quota_type, bounds[-1])}", anchor="end", kind="bad"))
-    return drawing(HEIGHT, f"{series.name}: rate against bound; {waits_said(series)}", [part for part in parts if part])
+    return drawing(HEIGHT, f"{series.name}: rate against bound; {waits_text(series)}", [part for part in parts if part])
 
 
-def waits_said(series: RateSeries) -> str:
+def waits_text(series: RateSeries) -> str:
     """Return the share of time in which clients waited, or would have waited, as text."""
     waited_ms, would_ms = (sum(end - begin for begin, end in of) for of in (series.throttle_windows, series.would))
     waited = f"clients waited during {human_ms(waited_ms)}" if waited_ms or not would_ms else "no client had to wait"
@@ -85,9 +85,9 @@ def _grid(axis: TimeAxis, top: float, quota_type: str) -> list[str]:
     return [*parts, *axis.labels(BASE + 17)]
 
 
-def _throttle_window(axis: TimeAxis, begin: float, end: float, kind: str, says: str) -> str:
+def _throttle_window(axis: TimeAxis, begin: float, end: float, kind: str, tooltip: str) -> str:
     at, until = max(axis.x(begin), LEFT), min(axis.x(end), RIGHT)
-    return rect(at, TOP, until - at, BASE - TOP, kind, says=f"{says}, {human_ms(end - begin)}") if until > at else ""
+    return rect(at, TOP, until - at, BASE - TOP, kind, tooltip=f"{tooltip}, {human_ms(end - begin)}") if until > at else ""
 
 
 def _joined(throttle_windows: Sequence[tuple[int, int]], pixel_ms: float) -> list[tuple[int, int]]:

@@ -33,7 +33,7 @@ def draw_shares(title: str, names: Sequence[str], begin_ms: int, window_ms: int,
         floor = float(BASE)
         for number, band in enumerate(bands):
             height = band[at] / top * (BASE - TOP)
-            says = f"{names[number]}: {100 * band[at] / (sum(its[at] for its in bands) or 1):.0f} %"
+            tooltip = f"{names[number]}: {100 * band[at] / (sum(its[at] for its in bands) or 1):.0f} %"
             if height > 0.05:
                 parts.append(
                     rect(
@@ -42,7 +42,7 @@ def draw_shares(title: str, names: Sequence[str], begin_ms: int, window_ms: int,
                         width - (0.6 if width > 4 else 0),
                         height,
                         "",
-                        says=says,
+                        tooltip=tooltip,
                         more=_fill(number, names),
                     )
                 )

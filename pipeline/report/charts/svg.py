@@ -29,9 +29,9 @@ def short(words: str, most: int) -> str:
     return words if len(words) <= most else f"{words[: most - most // 2 - 1]}…{words[-(most // 2) :]}"
 
 
-def rect(x: float, y: float, width: float, height: float, kind: str, *, says: str = "", more: str = "") -> str:
-    """Return a rectangle; `says` is its tooltip."""
-    tip = f"<title>{escape(says)}</title>" if says else ""
+def rect(x: float, y: float, width: float, height: float, kind: str, *, tooltip: str = "", more: str = "") -> str:
+    """Return a rectangle, with a tooltip unless `tooltip` is empty."""
+    tip = f"<title>{escape(tooltip)}</title>" if tooltip else ""
     return f'<rect x="{x:.2f}" y="{y:.2f}" width="{max(width, 0):.2f}" height="{max(height, 0):.2f}"{_kind(kind)}{more}>{tip}</rect>'
 
 

@@ -50,7 +50,7 @@ def add_adjustments(
     plan: Plan,
     ledger: Ledger,
     result: RollupResult,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Publish the adjustments for late file sets of closed days, and enter them into the ledger.
 
@@ -60,7 +60,7 @@ def add_adjustments(
         BadInputError, IncompleteError: as for any other file set.
     """
     late = plan.late
-    tell(f"reading {counted(len(late), 'late file set')} of closed days")
+    report(f"reading {counted(len(late), 'late file set')} of closed days")
     silver = Silver(spark, source, late, settings.tenants)
     silver.check()
     result.usage_quarantined += sum(silver.usage_problems.values())

@@ -75,7 +75,7 @@ def chargeback_of(charges: DataFrame, inputs: DataFrame) -> DataFrame:
 def focus_of(charges: DataFrame) -> DataFrame:
     """Return line items in the columns of FOCUS. An adjustment has the charge class Correction."""
     month = F.date_trunc("month", "start")
-    says = F.create_map(*(F.lit(text) for sku in SKUS for text in (sku.name, sku.says)))
+    description = F.create_map(*(F.lit(text) for sku in SKUS for text in (sku.name, sku.description)))
     fixed = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard", "ServiceCategory": "Integration"}
     fixed |= {"ServiceName": "Apache Kafka", "ResourceType": "Kafka client"}
     fixed |= dict.fromkeys(("ProviderName", "PublisherName", "InvoiceIssuerName", "BillingAccountId", "BillingAccountName"), PROVIDER)
@@ -85,7 +85,7 @@ def focus_of(charges: DataFrame) -> DataFrame:
         "ChargePeriodStart": F.col("start"),
         "ChargePeriodEnd": F.col("start") + F.expr("interval 1 day"),
         "ChargeClass": F.when(F.col("correction").isNotNull(), F.lit("Correction")),
-        "ChargeDescription": F.concat_ws(" ", F.lit("Kafka:"), says[F.col("sku")], F.lit("of"), "principal", "client_id"),
+        "ChargeDescription": F.concat_ws(" ", F.lit("Kafka:"), description[F.col("sku")], F.lit("of"), "principal", "client_id"),
         "BillingCurrency": F.col("currency"),
         **{name: F.col("quantity") for name in ("ConsumedQuantity", "PricingQuantity")},
         **{name: F.col("unit") for name in ("ConsumedUnit", "PricingUnit")},

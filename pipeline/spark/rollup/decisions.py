@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from pipeline.spark.rollup.silver import hour_ms, in_hour
 from pipeline.spark.rollup.usage import hour_of, start_of, with_coverage
-from pipeline.spark.schemas import DECISIONS, GROUP, HISTOGRAM, SERIES, STRETCHES
+from pipeline.spark.schemas import DECISIONS, GROUP, HISTOGRAM, SERIES, THROTTLE_WINDOWS
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX
@@ -155,7 +155,7 @@ def histogram_of(waits: DataFrame) -> DataFrame:
 
 
 def throttle_windows_of(waits: DataFrame) -> DataFrame:
-    """Return STRETCHES: overlapping or adjacent waits of a group as one throttle window, in the hour in which it begins.
+    """Return THROTTLE_WINDOWS: overlapping or adjacent waits of a group as one throttle window, in the hour in which it begins.
 
     Throttles that were decided and not applied form separate windows. A wait that extends into the next hour forms another window there,
     since an hour is built from its own files only.
@@ -184,7 +184,7 @@ def throttle_windows_of(waits: DataFrame) -> DataFrame:
             F.sum(F.when(is_begin, F.col("wait_ms")).otherwise(0)).alias("throttle_ms"),
             F.max("waiting").alias("waiting_max"),
         )
-        .to(STRETCHES)
+        .to(THROTTLE_WINDOWS)
     )
 
 

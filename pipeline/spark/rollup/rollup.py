@@ -36,10 +36,10 @@ HOURLY: Final = (
 """All tables of open days. Every run publishes all of them for its hours and days: a table that it does not build loses their rows."""
 _HOUR: Final = pa.schema({"date": pa.string(), "hour": pa.string()})
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
-def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _line: None) -> RollupResult:
+def roll_up(spark: SparkSession, settings: RollupSettings, report: ReportProgress = lambda _line: None) -> RollupResult:
     """Update the tables; nothing is built when there are no new files.
 
     Raises:
@@ -49,10 +49,10 @@ def roll_up(spark: SparkSession, settings: RollupSettings, tell: Tell = lambda _
     ledger, plan = plan_of_source(spark, settings)
     result = RollupResult(len(plan.hours), len(plan.days), len(plan.late), broken=plan.broken)
     if plan.hours:
-        _build_open(spark, settings, plan, result, tell)
+        _build_open(spark, settings, plan, result, report)
         _enter(ledger, plan, result, settings.fingerprint)
     if plan.late:
-        add_adjustments(spark, settings, place_of(settings), plan, ledger, result, tell)
+        add_adjustments(spark, settings, place_of(settings), plan, ledger, result, report)
     if plan.is_empty:
         close_books(settings)
     else:
@@ -92,8 +92,8 @@ def place_of(settings: RollupSettings) -> str:
     return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
 
 
-def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, tell: Tell) -> None:
-    tell(f"reading {counted(len(plan.inputs), 'file set')}")
+def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, report: ReportProgress) -> None:
+    report(f"reading {counted(len(plan.inputs), 'file set')}")
     silver = Silver(spark, place_of(settings), plan.inputs, settings.tenants)
     silver.check()
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
@@ -101,7 +101,7 @@ def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, resul
     result.accounts_by_day = coverage_by_day(coverage)
     result.accounts = {hour_key(hour): share for hour, share in sorted(coverage.items())}
     with staging(settings.out):
-        tables = _Tables(spark, settings.out, plan, tell)
+        tables = _Tables(spark, settings.out, plan, report)
         _write_all(silver, settings, coverage_frame(spark, coverage), tables)
         if settings.prices is not None:
             _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, result.accounts_by_day), tables)
@@ -148,13 +148,13 @@ def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: Da
 class _Tables:
     """Tables of one run in the staging directory of `out`; `rows` has the number of rows of each."""
 
-    def __init__(self, spark: SparkSession, out: Path, plan: Plan, tell: Tell) -> None:
-        self._spark, self._out, self._plan, self._tell = spark, out, plan, tell
+    def __init__(self, spark: SparkSession, out: Path, plan: Plan, report: ReportProgress) -> None:
+        self._spark, self._out, self._plan, self._report = spark, out, plan, report
         self.rows: dict[str, int] = {}
 
     def put(self, table: str, frame: DataFrame) -> None:
         """Write the partitions of the plan, one sorted file for each. The same input gives the same rows in the same order."""
-        self._tell(f"building {table}")
+        self._report(f"building {table}")
         is_daily = table in DAILY
         names = ["date"] if is_daily else ["date", "hour"]
         rows = frame.drop("hour") if is_daily else self._of_the_plan(frame)

@@ -31,7 +31,7 @@ FILES_A_BATCH: Final = 64
 INTERVAL: Final = "10 seconds"
 LANDED: Final = "landed"
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 class Stream:
@@ -42,10 +42,10 @@ class Stream:
         IncompleteError: something was lost, left out as late, or differs from its manifest. Nothing of that batch counts.
     """
 
-    def __init__(self, spark: Any, settings: StreamSettings, tell: Tell = lambda _line: None) -> None:
+    def __init__(self, spark: Any, settings: StreamSettings, report: ReportProgress = lambda _line: None) -> None:
         self._spark = spark
         self._settings = settings
-        self._tell = tell
+        self._report = report
         self._is_topic = settings.is_topic
         self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
         self._error: PipelineError | None = None
@@ -122,16 +122,16 @@ class Stream:
         written = write_batch(self._spark, self._directory, list(fresh.values()), self._settings.out, batch_id)
         put_marker(self._settings.out, batch_id, {path: file_sha256(self._directory / path) for path in fresh}, written)
         self.result.add(written)
-        self._tell(f"batch {batch_id}: {counted(written.file_sets, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
+        self._report(f"batch {batch_id}: {counted(written.file_sets, 'file set')}, {counted(sum(written.rows.values()), 'row')}")
         if not self._settings.once:
-            self._tell_losses()
+            self._report_losses()
 
-    def _tell_losses(self) -> None:
+    def _report_losses(self) -> None:
         """Report losses as soon as they are known. A late file set removes its line when it arrives."""
         lines = landed_so_far(self._directory, self._settings.out).incomplete
         for line in lines:
             if line not in self._reported:
-                self._tell(f"missing so far: {line}")
+                self._report(f"missing so far: {line}")
         self._reported = set(lines)
 
 

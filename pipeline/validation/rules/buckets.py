@@ -92,13 +92,13 @@ def _check_steps(steps: Steps, worked: Worked, known: Flags, findings: Findings)
     let_through = known & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
     turned_away = known & ~below & (steps.kind == REFUSED)
     right = known & ~let_through & ~turned_away
-    said, due = steps.throttle_ms, worked.throttle_ms
-    differs = right & (said != due)
-    missed, spurious = differs & (said == 0) & (due > 0), differs & (said > 0) & (due == 0)
+    recorded, due = steps.throttle_ms, worked.throttle_ms
+    differs = right & (recorded != due)
+    missed, spurious = differs & (recorded == 0) & (due > 0), differs & (recorded > 0) & (due == 0)
     _note(steps, worked, let_through, Kind.MISSED, "refused", "let through", findings)
     _note(steps, worked, turned_away, Kind.SPURIOUS, "let through", "refused", findings)
     for wrong, kind in ((missed, Kind.MISSED), (spurious, Kind.SPURIOUS), (differs & ~missed & ~spurious, Kind.MATH)):
-        _note(steps, worked, wrong, kind, due, said, findings, "wait, ms")
+        _note(steps, worked, wrong, kind, due, recorded, findings, "wait, ms")
     _note(steps, worked, known & (steps.after != worked.after), Kind.MATH, worked.after, steps.after, findings, "balance left")
 
 
@@ -170,11 +170,11 @@ def _note(
     _, firsts, counts = np.unique(steps.group_ref[where], return_index=True, return_counts=True)
     for index, number in zip(firsts, counts, strict=True):
         at = int(where[index])
-        due, said = (side if isinstance(side, str) else repr(side[at].item()) for side in (expected, recorded))
+        due, found = (side if isinstance(side, str) else repr(side[at].item()) for side in (expected, recorded))
         name = f"{what} of a bucket, {KIND_NAMES.get(int(steps.kind[at]), '?')} {steps.permits[at]}"
         evidence = () if worked is None else _evidence(steps, worked, at)
         ref, seq, ts_ms = int(steps.group_ref[at]), int(steps.seq[at]), int(steps.ts_ms[at])
-        findings.add(Finding(kind, ref, seq, ts_ms, due, said, name, evidence), int(number))
+        findings.add(Finding(kind, ref, seq, ts_ms, due, found, name, evidence), int(number))
 
 
 def _evidence(steps: Steps, worked: Worked, at: int) -> tuple[str, ...]:

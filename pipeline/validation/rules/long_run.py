@@ -120,13 +120,13 @@ class Circumstances:
         return self._file_set.read("dim_group", columns=columns)
 
     @property
-    def tell(self) -> bool:
+    def may_judge(self) -> bool:
         """Whether groups can be judged: connections were counted or do not matter, and every client was enforced at all times."""
         return bool(self._connections or self._paced) and self._is_enforced_throughout
 
     def of(self, refs: Ints) -> dict[int, tuple[int, int]]:
         """Return, by group, the time in ms from which its rate is checked, and its connections; empty when groups cannot be judged."""
-        if not len(refs) or not self.tell:
+        if not len(refs) or not self.may_judge:
             return {}
         wanted = pc.is_in(self._groups.column("group_ref"), value_set=pa.array(refs, pa.int32()))
         groups = {row["group_ref"]: row for row in self._groups.filter(wanted).to_pylist()}
@@ -135,7 +135,7 @@ class Circumstances:
 
 def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
     """Return the throttle window of each group that was throttled in the rows, by group number."""
-    if not circumstances.tell:
+    if not circumstances.may_judge:
         return {}
     throttled = rows.group_ref[np.flatnonzero(judged & (rows.declared["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
     if not len(throttled):
@@ -289,6 +289,8 @@ def _finding(ref: int, parts: Sequence[tuple[int, ThrottleWindow]], run: LongRun
         f"{part.from_ms} to {part.to_ms} ms: {part.units:.0f} units, bound {part.bound!r}, at most {part.connections} connections"
         for _, part in parts
     )
-    said = f"{PACED_CEILING} and a window of credit, paced, whatever is in flight" if paced else f"with {run.k:.3g} s of quota in flight"
-    what = f"rate over bound in {run.seconds:.0f} s, {said}"
+    condition = (
+        f"{PACED_CEILING} and a window of credit, paced, whatever is in flight" if paced else f"with {run.k:.3g} s of quota in flight"
+    )
+    what = f"rate over bound in {run.seconds:.0f} s, {condition}"
     return Finding(Kind.RATE, ref, first.first_seq, first.from_ms, f"at most {run.allowed:.3f}", f"{run.ratio:.3f}", what, evidence)

@@ -40,8 +40,8 @@ def check_sequence(
         _add(findings, manifest, int(twice[0]), "a number that begins, or ends, one row", "there twice", len(twice))
     if len(firsts) and (firsts.min(), lasts.max()) != (manifest.first_seq, manifest.last_seq):
         outside = np.count_nonzero((firsts < manifest.first_seq) | (lasts > manifest.last_seq))
-        said = (f"{manifest.first_seq} to {manifest.last_seq}", f"{firsts.min()} to {lasts.max()}")
-        _add(findings, manifest, int(min(firsts.min(), manifest.first_seq)), *said, max(int(outside), 1))
+        ranges = (f"{manifest.first_seq} to {manifest.last_seq}", f"{firsts.min()} to {lasts.max()}")
+        _add(findings, manifest, int(min(firsts.min(), manifest.first_seq)), *ranges, max(int(outside), 1))
     if found != expected:
         _add(findings, manifest, manifest.first_seq, f"{expected} decisions, gaps included", str(found), abs(expected - found))
     if int(lost.sum()) != manifest.dropped_decisions:
@@ -54,10 +54,10 @@ def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, finding
     if len(samples):
         times += [np.array([_first_ms(samples, manifest), int(_ints(samples, "last_event_ms").max())])]
     at_ms = np.concatenate(times)
-    said = (manifest.first_ts_ms, manifest.last_ts_ms)
-    if len(at_ms) and (found := (int(at_ms.min()), int(at_ms.max()))) != said:
+    declared = (manifest.first_ts_ms, manifest.last_ts_ms)
+    if len(at_ms) and (found := (int(at_ms.min()), int(at_ms.max()))) != declared:
         what = "times of the first and the last decision, ms, by the manifest"
-        findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, str(said), str(found), what))
+        findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, str(declared), str(found), what))
 
 
 def _first_ms(samples: pa.Table, manifest: Manifest) -> int:
@@ -107,8 +107,8 @@ class NumberOrder:
             back = np.flatnonzero((times[1:] < times[:-1]) & rows.judged[order[1:]])
             if len(back):
                 row = int(order[back[0] + 1])
-                said = (f"{times[back[0]]} ms or later", f"{ts_ms[row]} ms", "time of the decision")
-                findings.add(Finding(Kind.ORDER, int(rows.group_ref[row]), int(number[row]), int(ts_ms[row]), *said), len(back))
+                figures = (f"{times[back[0]]} ms or later", f"{ts_ms[row]} ms", "time of the decision")
+                findings.add(Finding(Kind.ORDER, int(rows.group_ref[row]), int(number[row]), int(ts_ms[row]), *figures), len(back))
         return 0
 
 

@@ -82,19 +82,19 @@ def check_count(traced: Traced, recorded: int, file_set: FileSet, findings: Find
     """Check that there is one row for each event of samples, and that no sequence number occurs twice."""
     manifest, seq = file_set.manifest, traced.column["seq"]
     missing, twice = abs(recorded - len(traced)), len(seq) - len(np.unique(seq))
-    for number, expected, said in ((missing, f"{recorded} rows", str(len(traced))), (twice, "each number once", "there twice")):
+    for number, expected, found in ((missing, f"{recorded} rows", str(len(traced))), (twice, "each number once", "there twice")):
         if number:
-            finding = Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, said, "events of the file")
+            finding = Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, found, "events of the file")
             findings.add(finding, number)
 
 
-def _compare(said: dict[str, NDArray[Any]], rows: Rows, decided: Decisions, events: Ints, judged: Flags, findings: Findings) -> None:
+def _compare(traced: dict[str, NDArray[Any]], rows: Rows, decided: Decisions, events: Ints, judged: Flags, findings: Findings) -> None:
     row = rows.row_of[events]
     is_first = events == rows.event_at[row]
     is_last = events == rows.event_at[row] + rows.count[row] - 1
     throttle_ms = np.where(rows.throttle_ms[events] == NOT_LISTED, 0, rows.throttle_ms[events])
     is_listed = rows.throttle_ms[events] != NOT_LISTED  # the applied time of an unlisted event may come from another quota
-    number = np.where(is_first, rows.first_seq[row], np.where(is_last, rows.last_seq[row], said["seq"]))
+    number = np.where(is_first, rows.first_seq[row], np.where(is_last, rows.last_seq[row], traced["seq"]))
     known = judged[row]
     everywhere = np.ones(len(events), np.bool_)
     figures: tuple[tuple[str, Kind, NDArray[Any], Flags], ...] = (
@@ -110,15 +110,15 @@ def _compare(said: dict[str, NDArray[Any]], rows: Rows, decided: Decisions, even
         ("observed", Kind.MATH, decided.observed[events], known),
     )
     for name, kind, expected, where in figures:
-        _note(rows, row, said, (said[name] != expected) & where, kind, expected, name, findings)
-    checked = (said["kind"] == RECORD) != rows.checked[events]
-    _note(rows, row, said, checked, Kind.MATH, rows.checked[events], "kind", findings)
+        _note(rows, row, traced, (traced[name] != expected) & where, kind, expected, name, findings)
+    checked = (traced["kind"] == RECORD) != rows.checked[events]
+    _note(rows, row, traced, checked, Kind.MATH, rows.checked[events], "kind", findings)
 
 
 def _note(
     rows: Rows,
     row: Ints,
-    said: dict[str, NDArray[Any]],
+    traced: dict[str, NDArray[Any]],
     wrong: Flags,
     kind: Kind,
     expected: NDArray[Any],
@@ -130,5 +130,5 @@ def _note(
     for index, number in zip(firsts, counts, strict=True):
         event = int(where[index])
         due = "checked" if name == "kind" and expected[event] else "not checked" if name == "kind" else repr(expected[event].item())
-        place = (int(rows.group_ref[row[event]]), int(said["seq"][event]), int(said["ts_ms"][event]))
-        findings.add(Finding(kind, *place, due, repr(said[name][event].item()), f"{name} of the row in events"), int(number))
+        place = (int(rows.group_ref[row[event]]), int(traced["seq"][event]), int(traced["ts_ms"][event]))
+        findings.add(Finding(kind, *place, due, repr(traced[name][event].item()), f"{name} of the row in events"), int(number))

@@ -22,9 +22,9 @@ def prove(metering: Path) -> Proof:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VALIDATE_SECONDS)  # noqa: S603 - our own
     except subprocess.TimeoutExpired:
         return Proof(f"metering no verdict within {VALIDATE_SECONDS} s", is_good=False)
-    said = {words[0]: " ".join(words[1:]) for line in done.stdout.splitlines() if len(words := line.split()) > 1}
-    if done.returncode or "verdict" not in said:
+    results = {words[0]: " ".join(words[1:]) for line in done.stdout.splitlines() if len(words := line.split()) > 1}
+    if done.returncode or "verdict" not in results:
         problem = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no word"]
-        return Proof(f"metering {said.get('verdict', problem[0])}", is_good=False)
-    count, _, groups = said["decisions"].partition(" ")
-    return Proof(f"metering {count} decisions {groups}; coverage {said['coverage']}; {said['verdict']}", is_good=True)
+        return Proof(f"metering {results.get('verdict', problem[0])}", is_good=False)
+    count, _, groups = results["decisions"].partition(" ")
+    return Proof(f"metering {count} decisions {groups}; coverage {results['coverage']}; {results['verdict']}", is_good=True)

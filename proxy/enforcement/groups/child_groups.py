@@ -65,14 +65,14 @@ class ChildGroup(EnforcedGroup):
         own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
         return max(own_ms, self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms))
 
-    def foretell(self, extra: float, now_ms: int) -> int:
+    def predict_throttle(self, extra: float, now_ms: int) -> int:
         """Return the result of `would_throttle_ms`, and store the verdict in the group with the longest delay."""
         own_ms = QuotaGroup.would_throttle_ms(self, extra, now_ms)
         if self.parent.would_throttle_ms(extra + self._pending_elsewhere, now_ms) > own_ms:
             self._limiting = self.parent
-            return self.parent.foretell(extra + self._pending_elsewhere, now_ms)
+            return self.parent.predict_throttle(extra + self._pending_elsewhere, now_ms)
         self._limiting = None
-        return QuotaGroup.foretell(self, extra, now_ms)
+        return QuotaGroup.predict_throttle(self, extra, now_ms)
 
     def certain_room(self, now_ms: int) -> float:
         """Return the smallest room of the chain."""

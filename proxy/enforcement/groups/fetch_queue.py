@@ -32,10 +32,10 @@ class FetchQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def join(self, read_ms: int, tell: Callable[[], None], now_ms: int) -> Place:
-        """Add a fetch that was read at `read_ms`; `tell` is called when the fetch should be checked again."""
+    def join(self, read_ms: int, notify: Callable[[], None], now_ms: int) -> Place:
+        """Add a fetch that was read at `read_ms`; `notify` is called when the fetch should be checked again."""
         self._numbers += 1
-        place = (read_ms, self._numbers, tell)
+        place = (read_ms, self._numbers, notify)
         insort(self._waiting, place)
         self._roll_max_depth(now_ms)
         self._max_depth = max(self._max_depth, len(self))
@@ -46,13 +46,13 @@ class FetchQueue:
         at = bisect_left(self._waiting, place)
         del self._waiting[at]
         if at == 0:
-            self.tell_first()
+            self.notify_first()
 
     def is_first(self, place: Place, now_ms: int) -> bool:
         """Whether a place is the first one."""
         return self._waiting[0] is place
 
-    def tell_first(self) -> None:
+    def notify_first(self) -> None:
         """Notify the first one, because there may be room."""
         if self._waiting:
             self._waiting[0][2]()

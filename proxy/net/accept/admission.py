@@ -259,13 +259,13 @@ class Admission:
             self.refuse(listener, sock, peer, CloseReason.IP_CONNECTION_RATE_UNHELD)
             return
         self._held.hold(sock, until_ms)
-        _tell(listener, peer, CloseReason.IP_CONNECTION_RATE)
+        _log_refusal(listener, peer, CloseReason.IP_CONNECTION_RATE)
 
     def refuse(self, listener: str, sock: socket.socket, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
         """Close a socket for which nothing else is allocated yet."""
         sock.close()
         bump(self.counters.closes, reason.value)
-        _tell(listener, peer, reason, limit)
+        _log_refusal(listener, peer, reason, limit)
 
     def close(self, reason: CloseReason) -> None:
         """Stop accepting."""
@@ -274,7 +274,7 @@ class Admission:
         self._held.close()
 
 
-def _tell(listener: str, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
+def _log_refusal(listener: str, peer: Peer, reason: CloseReason, limit: int | None = None) -> None:
     def fields() -> dict[str, object]:
         common: dict[str, object] = {"reason": reason.value, "peer": f"{peer[0]}:{peer[1]}", "listener": listener}
         return common if limit is None else {**common, "limit": limit}

@@ -274,8 +274,8 @@ class ClientListeners:
 def note_end(counters: Counters, arrival: Arrival, reason: CloseReason, detail: str) -> None:
     """Count and log the end of a connection that never had a session; a health check is not logged."""
     bump(counters.closes, reason.value)
-    say = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
-    say(
+    write_log = log.debug if reason is CloseReason.HEALTH_CHECK else log.info
+    write_log(
         "connection_closed",
         limit_key=reason.value,
         reason=reason.value,

@@ -119,7 +119,7 @@ async def _looked_up(host: str) -> str:
     loop = asyncio.get_running_loop()
     found: asyncio.Future[str] = loop.create_future()
 
-    def tell(address: str, error: OSError | None) -> None:
+    def resolve(address: str, error: OSError | None) -> None:
         if found.done():
             return
         if error is None:
@@ -127,16 +127,16 @@ async def _looked_up(host: str) -> str:
         else:
             found.set_exception(error)
 
-    def ask() -> None:
+    def look_up() -> None:
         address, failure = "", None
         try:
             address = _first_address(host)
         except OSError as error:
             failure = error
         with contextlib.suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(tell, address, failure)
+            loop.call_soon_threadsafe(resolve, address, failure)
 
-    threading.Thread(target=ask, name="sluice-resolver", daemon=True).start()
+    threading.Thread(target=look_up, name="sluice-resolver", daemon=True).start()
     return await found
 
 

@@ -23,7 +23,7 @@ from quota.names import KeptName, kept_name
 if TYPE_CHECKING:
     from proxy.observe.state import QuotaManager
 
-CLIENTS_TOLD_MAX: Final = 1_000
+CLIENTS_NAMED_MAX: Final = 1_000
 """Sharers of a group that one process names to another; the others are counted."""
 CONNECTIONS_LOOKED_AT_MAX: Final = 10_000
 SLICE: Final = 200
@@ -95,7 +95,7 @@ async def client_answer(state: DataState, question: ClientQuestion) -> ClientAns
         standing.groups.group,
         {quota_type.value: list(chain) for quota_type, chain in standing.groups.chains.items()},
         state.callback().class_name,
-        [one.told(state.now_ms()) for one in live],
+        [one.shared_group(state.now_ms()) for one in live],
     )
 
 
@@ -141,9 +141,9 @@ class _Live:
             who = (str(principal), kept_name(client_id))
             self._clients[who] = self._clients.get(who, 0) + 1
 
-    def told(self, now_ms: int) -> SharedGroup:
+    def shared_group(self, now_ms: int) -> SharedGroup:
         """Return it as a row."""
-        named = [(kept_name(who), client_id, count) for (who, client_id), count in islice(self._clients.items(), CLIENTS_TOLD_MAX)]
+        named = [(kept_name(who), client_id, count) for (who, client_id), count in islice(self._clients.items(), CLIENTS_NAMED_MAX)]
         return SharedGroup(row_of(self.view, now_ms), self._connections, len(self._clients), named)
 
 

@@ -35,13 +35,13 @@ class MergedManager:
         self.exempt_total: float | None = None
         self.rows: list[GroupRow] = []
         self._exempt_rate = 0.0
-        self._untold = 0
-        self._untold_rate = 0.0
+        self._unreported = 0
+        self._unreported_rate = 0.0
 
     @property
     def group_count(self) -> int:
         """Number of groups; one that several workers leave out is counted for each of them."""
-        return len(self.rows) + self._untold
+        return len(self.rows) + self._unreported
 
     def exempt_rate(self, _now_ms: int) -> float:
         """Return the exempt request time, in percent."""
@@ -53,7 +53,7 @@ class MergedManager:
 
     def rest_rate(self) -> float:
         """Return the usage of the others."""
-        return self._untold_rate
+        return self._unreported_rate
 
     def add_totals(self, groups_overflowed: int, exempt_total: float | None) -> None:
         """Add the totals of a manager since its start."""
@@ -61,11 +61,11 @@ class MergedManager:
         if exempt_total is not None:
             self.exempt_total = (self.exempt_total or 0.0) + exempt_total
 
-    def add_now(self, exempt_rate: float, untold: int, untold_rate: float) -> None:
+    def add_now(self, exempt_rate: float, unreported: int, unreported_rate: float) -> None:
         """Add the current values of a manager."""
         self._exempt_rate += exempt_rate
-        self._untold += untold
-        self._untold_rate += untold_rate
+        self._unreported += unreported
+        self._unreported_rate += unreported_rate
 
 
 class MergedReports:
@@ -139,7 +139,7 @@ class MergedReports:
             for row in report.managers:
                 manager = at(row.broker, row.quota_type)
                 manager.add_totals(row.groups_overflowed, row.exempt_total)
-                manager.add_now(row.exempt_rate, row.untold, row.untold_rate)
+                manager.add_now(row.exempt_rate, row.unreported, row.unreported_rate)
             for chunk in report.groups:
                 for group in unpack(chunk, list[GroupRow]):
                     parts.setdefault(group.place, []).append(group)

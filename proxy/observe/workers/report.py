@@ -24,7 +24,7 @@ from proxy.telemetry.counters import Counters, Usage
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import CallbackStatus, Traffic
 
-GROUPS_TOLD_MAX: Final = 2_000
+GROUPS_REPORTED_MAX: Final = 2_000
 """The page shows some 330 groups: with this many, every group that is among the busiest of all workers together is reported."""
 CHUNK: Final = 200
 """Number of clients or groups that are encoded in one call, in which no other thread runs."""
@@ -52,8 +52,8 @@ class ManagerRow(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         exempt_total, exempt_rate: exempt request time; None when the type has none.
-        untold: number of groups that are not in the report.
-        untold_rate: their usage, in units per second.
+        unreported: number of groups that are not in the report.
+        unreported_rate: their usage, in units per second.
     """
 
     broker: str
@@ -61,8 +61,8 @@ class ManagerRow(msgspec.Struct, frozen=True, array_like=True):
     groups_overflowed: int
     exempt_total: float | None
     exempt_rate: float
-    untold: int
-    untold_rate: float
+    unreported: int
+    unreported_rate: float
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
@@ -99,9 +99,9 @@ class ReportParts:
 
     def report(self) -> Report:
         """Return the report, chunk by chunk, so that the event loop's thread can run."""
-        told = _most_urgent(self._managers, self._now_ms)
+        reported = _most_urgent(self._managers, self._now_ms)
         by_manager: dict[int, set[int]] = {}
-        for view in told:
+        for view in reported:
             by_manager.setdefault(id(view.manager), set()).add(id(view.group))
         return Report(
             self._incarnation,
@@ -110,7 +110,7 @@ class ReportParts:
             self._callback,
             [_manager_row(view, by_manager.get(id(view.manager), set()), self._now_ms) for view in self._managers],
             _chunks(map(_usage_row, self._usages)),
-            _chunks(_bare_row(view, self._now_ms) for view in told),
+            _chunks(_bare_row(view, self._now_ms) for view in reported),
             _process(self._lag),
         )
 
@@ -118,13 +118,13 @@ class ReportParts:
 def _most_urgent(managers: Sequence[ManagerView], now_ms: int) -> list[GroupView]:
     """Return the groups as the page selects them: those being throttled first, then those with a bound, then by traffic."""
     views = islice((view for manager in managers for view in manager.views()), GROUPS_MAX)
-    if sum(manager.group_count for manager in managers) <= GROUPS_TOLD_MAX:
+    if sum(manager.group_count for manager in managers) <= GROUPS_REPORTED_MAX:
         return list(views)
-    return heapq.nlargest(GROUPS_TOLD_MAX, views, key=lambda view: view.urgency(now_ms))
+    return heapq.nlargest(GROUPS_REPORTED_MAX, views, key=lambda view: view.urgency(now_ms))
 
 
-def _manager_row(view: ManagerView, told: set[int], now_ms: int) -> ManagerRow:
-    rest = [group for group in view.groups if id(group) not in told] if len(told) < view.group_count else []
+def _manager_row(view: ManagerView, reported: set[int], now_ms: int) -> ManagerRow:
+    rest = [group for group in view.groups if id(group) not in reported] if len(reported) < view.group_count else []
     is_timed = view.exempt_total is not None  # only request time is shown as a sum over all groups
     rest_rate = sum(group.rate(now_ms) for group in rest[:GROUPS_MAX]) if is_timed else 0.0
     return ManagerRow(

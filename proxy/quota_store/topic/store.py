@@ -34,4 +34,4 @@ class TopicStore(RemoteStore):
         snapshot: Snapshot | None = None,
     ) -> None:
         super().__init__(f"topic:{topic}", on_content, now_ms=now_ms, wall_time_s=wall_time_s, snapshot=snapshot)
-        self.worker = TopicWorker(settings, topic, self.place, self.tell, create=create, replication_factor=replication_factor)
+        self.worker = TopicWorker(settings, topic, self.place, self.report, create=create, replication_factor=replication_factor)

@@ -34,7 +34,7 @@ class TopicWorker:
         settings: returns the settings of connections to the brokers.
         topic: name of the topic.
         place: name of the store in messages.
-        tell: called with each new state, on the thread.
+        on_state: called with each new state, on the thread.
         create, replication_factor: as of `TopicStore`.
     """
 
@@ -43,7 +43,7 @@ class TopicWorker:
         settings: Settings,
         topic: str,
         place: str,
-        tell: Callable[[Worker, StoreState], None],
+        on_state: Callable[[Worker, StoreState], None],
         *,
         create: bool,
         replication_factor: int | None,
@@ -51,7 +51,7 @@ class TopicWorker:
         self._settings = settings
         self._topic = topic
         self._place = place
-        self._tell = tell
+        self._on_state = on_state
         self._create = create
         self._replication_factor = replication_factor
         self._state = TopicState()
@@ -221,7 +221,7 @@ class TopicWorker:
     def _report(self, origin: Origin, error: str | None = None) -> None:
         if error is None and self._truncated:
             error = self._truncation()
-        self._tell(self, StoreState(self._state.content(), origin, error, self._state.rejected, self._state.problems))
+        self._on_state(self, StoreState(self._state.content(), origin, error, self._state.rejected, self._state.problems))
 
     # --- changes
 

@@ -82,21 +82,21 @@ class AccessHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo h
         assert self._access.login is not None
         login = DigestLogin(*self._access.login)
         try:
-            challenge = _said(connection, b"", 1, timeout)
-            login.check(_said(connection, login.answer(challenge), 2, timeout))
+            challenge = _exchange(connection, b"", 1, timeout)
+            login.check(_exchange(connection, login.answer(challenge), 2, timeout))
         except (LoginError, ConnectionDropped) as error:
             self.problem = f"SASL: {_words(error)}; check quotas.auth_file, and the users that ZooKeeper knows"
             raise ConnectionDropped("no login") from error
         self.problem = None
 
 
-def _said(connection: Any, words: bytes, xid: int, timeout: float) -> bytes:
+def _exchange(connection: Any, words: bytes, xid: int, timeout: float) -> bytes:
     connection._submit(SASL(words), timeout, xid)
     header, answer, offset = connection._read_header(timeout)
     if header.xid != xid or header.err:
         raise LoginError("ZooKeeper refuses the login")
-    said: bytes | None = SASL.deserialize(answer, offset)[0]
-    return said or b""
+    token: bytes | None = SASL.deserialize(answer, offset)[0]
+    return token or b""
 
 
 def _words(error: Exception) -> str:

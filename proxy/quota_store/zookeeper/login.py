@@ -39,10 +39,10 @@ class DigestLogin:
         Raises:
             LoginError: `challenge` is invalid.
         """
-        said = _directives(challenge)
-        nonce, realm = said.get("nonce"), said.get("realm", b"")
-        qops = [word.strip() for word in said.get("qop", b"auth").split(b",")]
-        if nonce is None or said.get("algorithm") != b"md5-sess" or b"auth" not in qops:
+        directives = _directives(challenge)
+        nonce, realm = directives.get("nonce"), directives.get("realm", b"")
+        qops = [word.strip() for word in directives.get("qop", b"auth").split(b",")]
+        if nonce is None or directives.get("algorithm") != b"md5-sess" or b"auth" not in qops:
             raise LoginError("ZooKeeper requires a login other than DIGEST-MD5")
         mine, uri = self._nonce().encode(), f"zookeeper/{REALM_HOST}".encode()
         secret = _md5(_hashed(self._user) + b":" + realm + b":" + _hashed(self._password)) + b":" + nonce + b":" + mine

@@ -66,4 +66,4 @@ class ZookeeperStore(RemoteStore):
 
     def _new_worker(self, before: ZookeeperWorker | None) -> ZookeeperWorker:
         good = None if before is None else before.tree
-        return ZookeeperWorker(self._make_client, self.place, self.tell, good, self._now_ms, creates=self._creates)
+        return ZookeeperWorker(self._make_client, self.place, self.report, good, self._now_ms, creates=self._creates)

@@ -35,7 +35,7 @@ class ZookeeperWorker:
     Args:
         make_client: creates a client from a function to call when the connection is made or lost.
         place: name of the store in messages.
-        tell: called with the state after each job, on the thread.
+        on_state: called with the state after each job, on the thread.
         good: nodes of the previous worker, with their last valid values; None: there was no worker.
         now_ms: monotonic clock.
         creates: whether to create missing parent nodes of Kafka's quotas.
@@ -45,7 +45,7 @@ class ZookeeperWorker:
         self,
         make_client: Callable[[Callable[[bool], None]], ZookeeperClient],
         place: str,
-        tell: Callable[[Worker, StoreState], None],
+        on_state: Callable[[Worker, StoreState], None],
         good: ZnodeTree | None,
         now_ms: Callable[[], int],
         *,
@@ -54,7 +54,7 @@ class ZookeeperWorker:
         self.tree = ZnodeTree(good)
         self.progress_ms = now_ms()
         self._place = place
-        self._tell = tell
+        self._on_state = on_state
         self._now_ms = now_ms
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._client = make_client(self._connection_changed)
@@ -181,7 +181,7 @@ class ZookeeperWorker:
         content = self.tree.content()
         if content != self._content:
             self._content = content
-        self._tell(self, StoreState(self._content, origin, error, self.tree.rejected, self.tree.problems))
+        self._on_state(self, StoreState(self._content, origin, error, self.tree.rejected, self.tree.problems))
 
     # --- changes
 

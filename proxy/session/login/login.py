@@ -144,7 +144,7 @@ class Login:
     def end_bare(self) -> None:
         """The next bytes are a request: the exchange ended with the token before it."""
         self.news = True
-        self._end(Progress.UNTOLD, 0, 0)
+        self._end(Progress.UNDETERMINED, 0, 0)
 
     def sent_bare(self, token: Buffer) -> None:
         """Handle an unframed token that is forwarded."""
@@ -223,9 +223,9 @@ class Login:
         self._observer = None
         self.under_way = False
         self._count("failure")
-        self._tell_failed()
+        self._report_failed()
 
-    def _tell_failed(self) -> None:
+    def _report_failed(self) -> None:
         if self._rules.on_login_failed is not None:
             self._rules.on_login_failed(self._peer)
 
@@ -234,7 +234,7 @@ class Login:
         if self.bare and self.under_way and self._who is None:
             self.under_way = self.bare = False
             self._count("failure")
-            self._tell_failed()
+            self._report_failed()
 
     def _end(self, progress: Progress, lifetime_ms: int, sent_ms: int) -> None:
         observer, mechanism, rules = self._observer, self._mechanism, self._rules

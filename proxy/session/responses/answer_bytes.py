@@ -11,7 +11,7 @@ from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.fetch import tail_is_bare
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
-from proxy.session.looked import AT_ONCE_BYTES, UNTOLD, Looked
+from proxy.session.looked import AT_ONCE_BYTES, NOT_SEARCHED, Looked
 from proxy.session.request_context import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, RequestContext
 
 SIZE = Struct(">i")
@@ -47,7 +47,7 @@ def bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_byt
 
 def throttle_place(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
     """Return the offset of the throttle time in the available bytes of a response."""
-    return throttle_at(api, frame) if looked is None or looked.throttle_at == UNTOLD else looked.throttle_at
+    return throttle_at(api, frame) if looked is None or looked.throttle_at == NOT_SEARCHED else looked.throttle_at
 
 
 def announced(api: ApiVersion, piece: bytes | memoryview, announce_ms: int) -> bytes | memoryview:

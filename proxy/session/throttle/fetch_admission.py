@@ -114,7 +114,7 @@ class FetchAdmission:
             self._line = line
             self._place = line.join(read_ms, self._queue_changed, now_ms)
             self._expect(group, bytes_max)
-            self.throttle_ms = group.foretell(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
+            self.throttle_ms = group.predict_throttle(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
         else:
             self.throttle_ms = 0
         if not has_throttle_round and not line.is_first(self._place, now_ms):
@@ -171,7 +171,7 @@ class FetchAdmission:
                 group.pending -= expected_bytes
                 group.fetch_answer_bytes = size_bytes
                 if group.fetch_queue and size_bytes < expected_bytes:
-                    group.fetch_queue.tell_first()
+                    group.fetch_queue.notify_first()
 
     def leave_queue(self) -> None:
         """Leave the queue, because the fetch is forwarded, or waits for another reason; the next one becomes the first."""
@@ -190,7 +190,7 @@ class FetchAdmission:
             if group is not None:
                 group.pending -= expected_bytes
                 if group.fetch_queue:
-                    group.fetch_queue.tell_first()
+                    group.fetch_queue.notify_first()
 
     def _queue_changed(self) -> None:
         """Check again, because there may be room now."""

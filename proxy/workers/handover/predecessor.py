@@ -70,13 +70,13 @@ class Predecessor:
         """Report that this process accepts, and shut down the old socket, so that workers release their duplicates of ports."""
         with contextlib.suppress(OSError):
             self._meeting.shutdown(socket.SHUT_RDWR)
-        await self._say(Taken())
+        await self._send_last(Taken())
 
     async def failed(self, lines: list[str]) -> None:
         """Report that this process cannot start, one line for each problem."""
-        await self._say(Failed(lines))
+        await self._send_last(Failed(lines))
 
-    async def _say(self, message: Taken | Failed) -> None:
+    async def _send_last(self, message: Taken | Failed) -> None:
         try:
             await self._channel.send(message)
         except ChannelClosed as error:

@@ -29,7 +29,7 @@ def test_what_is_made_is_documented() -> None:
         "usage_day": schemas.USAGE,
         "decisions_hour": schemas.DECISIONS,
         "rate_series": schemas.SERIES,
-        "throttle_stretches": schemas.STRETCHES,
+        "throttle_stretches": schemas.THROTTLE_WINDOWS,
         "throttle_histogram": schemas.HISTOGRAM,
         "escapes": schemas.ESCAPES,
         "quarantine": schemas.QUARANTINE,

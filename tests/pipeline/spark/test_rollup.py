@@ -354,10 +354,10 @@ def test_file_sets_without_a_decision_are_distinguished(tmp_path: Path) -> None:
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     client = {"client_ref": 0, "principal_type": "User", "principal": "a", "client_id": "c", "name_form": "plain"}
-    proxy.meter.tell({"client": client})
+    proxy.meter.add_fact({"client": client})
     for number in range(3):
         row = (0, 1, "1", "default", "produce", 5, 500, 100, 400, 0, 0, 0, 0, 0, 1)
-        proxy.meter.tell({"usage": {"second_ms": WALL_MS + 1_000 * number, "rows": [row]}})
+        proxy.meter.add_fact({"usage": {"second_ms": WALL_MS + 1_000 * number, "rows": [row]}})
         proxy.meter.flush()
         proxy.writer.rotate()
     assert proxy.writer.stop(10.0)

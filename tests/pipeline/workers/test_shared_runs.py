@@ -440,7 +440,7 @@ def test_every_command_reads_both_versions(tmp_path: Path, command: str) -> None
     alone.writer.start()
     alone.play(500, 1)
     for fact in ONE_USAGE:
-        alone.meter.tell(fact)
+        alone.meter.add_fact(fact)
     alone.meter.flush()
     assert alone.writer.stop(30)
     assert {manifest.schema for manifest in find_manifests(source)} == {1, 2}

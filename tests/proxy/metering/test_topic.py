@@ -64,7 +64,7 @@ def file_sets(directory: Path, count: int) -> None:
         proxy.play(500, number)
         alice.requests += 1
         for fact in usage_facts(proxy.meter.usage, Names(), proxy.now_ms + WALL_MS, lambda _address: 1):
-            proxy.meter.tell(fact)
+            proxy.meter.add_fact(fact)
         proxy.meter.flush()
         proxy.writer.rotate()
     assert proxy.writer.stop(60)

@@ -137,8 +137,8 @@ def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
         if part % 3 == 0:
             proxy.play(500, part)
         client = {"client_ref": 0, "principal_type": "User", "name_form": "plain", "principal": "alice", "client_id": "etl"}
-        proxy.meter.tell({"client": client})
-        proxy.meter.tell({"usage": {"second_ms": WALL_MS, "rows": [(0, 1, "1", "main", "produce", *[1] * 10)]}})
+        proxy.meter.add_fact({"client": client})
+        proxy.meter.add_fact({"usage": {"second_ms": WALL_MS, "rows": [(0, 1, "1", "main", "produce", *[1] * 10)]}})
         proxy.meter.flush()
         proxy.writer.rotate()
     assert proxy.writer.stop(60)

@@ -17,7 +17,7 @@ from proxy.observe.admin_http import AdminHttp
 from proxy.observe.explain import SHARERS_MAX, NobodyAnswersError, explain
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX
 from proxy.observe.page_source import OneProcess, PageSource
-from proxy.observe.rows.client_groups import CLIENTS_TOLD_MAX
+from proxy.observe.rows.client_groups import CLIENTS_NAMED_MAX
 from proxy.observe.rows.group_rows import Cursor
 from proxy.observe.workers.many_workers import PULSE_SHARED_MS
 from proxy.shared_usage.shared_groups import SHARE_MS
@@ -195,11 +195,11 @@ async def test_explain_adds_the_sharers_of_all_workers() -> None:
 
 async def test_explain_of_one_worker_is_that_of_one_process() -> None:
     """The same page, also where there are more sharers than a worker names."""
-    state = limited("etl", *(f"user-{at}" for at in range(CLIENTS_TOLD_MAX + 5)))
+    state = limited("etl", *(f"user-{at}" for at in range(CLIENTS_NAMED_MAX + 5)))
     page = await explain(FakeWorkers([state], state).pages, {}, "bob", "etl", None)
     assert page == await explain(OneProcess(state), {}, "bob", "etl", None)
     shared = page["quotas"][0]["groups"][0]["shared_by"]
-    assert (shared["clients"], len(shared["named"])) == (CLIENTS_TOLD_MAX + 5, SHARERS_MAX)
+    assert (shared["clients"], len(shared["named"])) == (CLIENTS_NAMED_MAX + 5, SHARERS_MAX)
 
 
 async def test_explain_needs_a_worker() -> None:

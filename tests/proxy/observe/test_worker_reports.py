@@ -15,7 +15,7 @@ from proxy.observe.snapshot import Snapshot
 from proxy.observe.workers.counts import HOW, counters_of, counts_of, rows_for, sum_of
 from proxy.observe.workers.merged_usages import MergedUsages
 from proxy.observe.workers.packing import pack, unpack
-from proxy.observe.workers.report import GROUPS_TOLD_MAX, Report, ReportParts
+from proxy.observe.workers.report import GROUPS_REPORTED_MAX, Report, ReportParts
 from proxy.telemetry.counters import OTHER, UNKNOWN_KEY, Counters
 from proxy.telemetry.latency import APIS_MAX
 from proxy.telemetry.loop_lag import LoopLag
@@ -217,14 +217,14 @@ def test_health_of_callbacks_is_added() -> None:
 def test_a_report_has_a_bound() -> None:
     """However many groups there are, so many are told: the most urgent. The others are counted, and their request time is summed."""
     state = fresh_state()
-    for at in range(GROUPS_TOLD_MAX + 500):
+    for at in range(GROUPS_REPORTED_MAX + 500):
         state.produce.add(client_id=f"idle-{at}")
         record_time(state.request, ANONYMOUS, f"timed-{at}", 1_000_000, state.time_ms)
     state.produce.add(client_id="victim", bound=10.0).record(10**6, state.time_ms)
     report = ReportParts(state, LoopLag(), 1).report()
     rows = [row for chunk in report.groups for row in unpack(chunk, list[Any])]
-    assert len(rows) == GROUPS_TOLD_MAX
-    assert sum(manager.untold for manager in report.managers) == GROUPS_TOLD_MAX + 2 * 500 + 1
+    assert len(rows) == GROUPS_REPORTED_MAX
+    assert sum(manager.unreported for manager in report.managers) == GROUPS_REPORTED_MAX + 2 * 500 + 1
     found, expected = scrape(FakeWorkers([state], fresh_state()).pages), scrape(OneProcess(state))
     assert value(found, "kafka_quota_rate", quota_entity="client-id=victim") == 10**6 / 10
     for name in ("kafka_quota_groups", "kafka_quota_broker_threads_utilization_ratio"):

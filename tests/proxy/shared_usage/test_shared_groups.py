@@ -15,7 +15,7 @@ BOUND = 1_000.0
 BOUNDS = st.sampled_from([0.0, 1.0, 100.0, BOUND, 5_000.0, 1e9, UNLIMITED])
 STEPS_MS = st.one_of(st.integers(0, 25), st.integers(0, 1_500), st.sampled_from([10, 999, 1_000, 5_000, 10_999, 11_000, 12_001, 60_000]))
 BACKWARDS_MS = st.one_of(STEPS_MS, STEPS_MS, st.integers(-1_500, 0))
-COUNTS = ["record"] * 6 + ["unrecord", "foretell", "publish", "pull", "bound"]
+COUNTS = ["record"] * 6 + ["unrecord", "predict_throttle", "publish", "pull", "bound"]
 FETCHES = ["forward", "forward", "answered", "wait", "wait", "go"]
 KINDS = st.sampled_from([*COUNTS, *FETCHES, "leave", "leave", "take", "kill", "end"])
 EVENTS = st.lists(st.tuples(BACKWARDS_MS, KINDS, st.integers(0, 3), st.integers(0, 4_000)), max_size=60)
@@ -85,7 +85,7 @@ class Fleet:
             case "unrecord":
                 worker.record_unchecked(-amount, now_ms)
                 self.recorded[worker.worker] -= amount
-            case "foretell":
+            case "predict_throttle":
                 worker.would_throttle_ms(amount, now_ms)
             case "bound":
                 worker.update_bound(amount)

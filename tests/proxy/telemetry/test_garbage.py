@@ -44,8 +44,8 @@ def test_long_looks_are_reported_once_and_later(watched: Watched) -> None:
     watched.look(20 * MS, generation=1)
     assert (watched.counters.gc_ns, watched.counters.gc_long) == (39 * MS, 1)
     assert watched.reported == []
-    watched.watch.tell()
-    watched.watch.tell()
+    watched.watch.report()
+    watched.watch.report()
     assert watched.reported == [(1, 20.0)]
 
 

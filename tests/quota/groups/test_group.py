@@ -45,8 +45,8 @@ def test_a_foretold_delay_is_kept_with_its_numbers() -> None:
     waiting, recording = QuotaGroup({}, 1_000.0), QuotaGroup({}, 1_000.0)
     for group in (waiting, recording):
         group.record(9_000, 0)
-    assert waiting.foretell(500, 100) == 0
-    assert waiting.foretell(4_000, 200) == recording.record(4_000, 200) > 0
+    assert waiting.predict_throttle(500, 100) == 0
+    assert waiting.predict_throttle(4_000, 200) == recording.record(4_000, 200) > 0
     assert list(waiting.verdicts) == list(recording.verdicts)
     assert waiting.recorded_total == 9_000
 

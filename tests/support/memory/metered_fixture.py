@@ -42,7 +42,7 @@ class MeteredFixture(ProxyFixture):
         describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
         meter_of_level = TracingMeter if level == "trace" else Meter
         self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.described_groups)
-        self.scopes.on_labelled = self.meter.name_anew
+        self.scopes.on_labelled = self.meter.repeat_groups
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
         self.reported_state()
@@ -70,7 +70,7 @@ class MeteredFixture(ProxyFixture):
             "level": self.level,
             "switches": switches_fact(self.settings.policy.switches, self.names),
         }
-        self.meter.tell({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
+        self.meter.add_fact({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 
     def connect(self, *arguments: Any, **settings: Any) -> Peer:
         """Return a new connection, whose usage is metered."""
@@ -82,7 +82,7 @@ class MeteredFixture(ProxyFixture):
         """End the run; return what the validator says of its files."""
         assert self.loop.crashes == []
         for fact in usage_facts(self.meter.usage, self.names, self.wall_ms(), self.scopes.node_id):
-            self.meter.tell(fact)
+            self.meter.add_fact(fact)
         self.meter.flush()
         self.writer.start()
         assert self.writer.stop(60)

@@ -17,7 +17,7 @@ TAGS = {"user": "", "client-id": "etl"}
 
 
 class Step(NamedTuple):
-    """What happened to a group: `kind` is record, unchecked, foretell or bound; `answer` what it said."""
+    """What happened to a group: `kind` is record, unchecked, predict_throttle or bound; `answer` its result."""
 
     kind: str
     amount: float
@@ -68,7 +68,7 @@ class SharedWorker:
     def would_throttle_ms(self, extra: float, now_ms: int) -> int:
         """Ask what a record would lead to."""
         answer = self.group.would_throttle_ms(extra, now_ms)
-        self.steps.append(Step("foretell", extra, now_ms, answer))
+        self.steps.append(Step("predict_throttle", extra, now_ms, answer))
         return answer
 
     def update_bound(self, bound: float) -> None:
@@ -129,5 +129,5 @@ def replay(bound: float, steps: list[Step]) -> list[int]:
             group.record_unchecked(amount, time_ms)
         if kind == "bound":
             group.update_bound(amount)
-        answers.append(group.would_throttle_ms(amount, time_ms) if kind == "foretell" else 0)
+        answers.append(group.would_throttle_ms(amount, time_ms) if kind == "predict_throttle" else 0)
     return answers

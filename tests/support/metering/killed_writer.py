@@ -48,6 +48,6 @@ def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: An
         if time.monotonic() - flushed_s > FLUSH_S:
             flushed_s = time.monotonic()
             for fact in usage_facts(proxy.meter.usage, Names(), proxy.now_ms + WALL_MS, lambda _address: 1):
-                proxy.meter.tell(fact)
+                proxy.meter.add_fact(fact)
             proxy.meter.flush()
         time.sleep(0.001)

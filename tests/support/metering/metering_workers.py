@@ -56,7 +56,7 @@ class MeteringWorker:
         )
         meter_of_level = TracingMeter if level == "trace" else Meter
         self.meter = meter_of_level(self.writer.hand_over, _describe, self.offset_ms, self._all_groups)
-        self.meter.tell({"state": {**STATE, "ts_ms": clock.now_ms + self.offset_ms, "level": level}})
+        self.meter.add_fact({"state": {**STATE, "ts_ms": clock.now_ms + self.offset_ms, "level": level}})
         self.usage.on_remote = self.meter.remote
         self.writer.start()
 

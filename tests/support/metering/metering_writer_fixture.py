@@ -69,7 +69,7 @@ class MeteringWriterFixture:
         )
         meter_of_level = TracingMeter if header["level"] == "trace" else Meter
         self.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, lambda: self.groups, buffer=buffer)
-        self.meter.tell({"state": STATE})
+        self.meter.add_fact({"state": STATE})
         self.groups = [EnforcedGroup({"client-id": f"c{at}"}, 20_000.0 * (1 + at)) for at in range(5)]
 
     def play(self, decisions: int, seed: int, *, every_ms: tuple[int, ...] = (0, 0, 1, 5, 40)) -> None:

@@ -28,8 +28,8 @@ def check_chain(life: Life, findings: Findings) -> None:
         allowed = life.run.losses
         if len(wrong) > allowed:
             first = int(wrong[allowed])
-            said = f"{before[first]} + {amount[first]} = {total[first]}"
-            _add(life, int(at[first]), f"usage of worker {source} from {expected[first]} on", said, len(wrong) - allowed, findings)
+            recorded = f"{before[first]} + {amount[first]} = {total[first]}"
+            _add(life, int(at[first]), f"usage of worker {source} from {expected[first]} on", recorded, len(wrong) - allowed, findings)
 
 
 def _unbridged(life: Life, source: str, before: Ints, expected: Ints) -> Ints:
@@ -71,8 +71,8 @@ def check_recorded(life: Life, source: str, timelines: Sequence[Timeline], findi
         wrong = np.flatnonzero(life.total[its] > known + life.tolerance)
         if len(wrong):
             first = int(wrong[0])
-            said = f"{life.total[its[first]]}"
-            _add(life, int(its[first]), f"at most {known[first]:.0f}, the total of worker {source}", said, len(wrong), findings)
+            recorded = f"{life.total[its[first]]}"
+            _add(life, int(its[first]), f"at most {known[first]:.0f}, the total of worker {source}", recorded, len(wrong), findings)
 
 
 def _add(life: Life, event: int, expected: str, recorded: str, number: int, findings: Findings) -> None:

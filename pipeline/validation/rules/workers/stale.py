@@ -44,9 +44,9 @@ def check_lag(life: Life, source: str, timelines: Sequence[Timeline], findings: 
         if len(late):
             event = int(decisions[judged[late[0]]])
             place = (life.group_ref, int(life.seq[event]), int(life.ts_ms[event]) + life.run.offset_ms)
-            said = f"unknown for {lag_ms[late[0]]} ms, with {known[judged[late[0]]]:.0f} known"
+            recorded = f"unknown for {lag_ms[late[0]]} ms, with {known[judged[late[0]]]:.0f} known"
             what = f"usage of worker {source} behind a decision of worker {life.run.worker}"
-            findings.add(Finding(Kind.STALE, *place, f"known within {LAG_MS_MAX} ms", said, what), len(late))
+            findings.add(Finding(Kind.STALE, *place, f"known within {LAG_MS_MAX} ms", recorded, what), len(late))
     return np.concatenate(lags) if lags else np.zeros(0, np.int64)
 
 

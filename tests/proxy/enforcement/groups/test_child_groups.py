@@ -89,11 +89,11 @@ def test_fetches_under_way_count_for_the_parent() -> None:
     assert parent.pending == 9_000
     assert one.would_throttle_ms(one.pending + 2_000, 0) == 1_002
     assert one.certain_room(0) == pytest.approx(1_000, abs=5)
-    assert one.foretell(2_000, 0) == 1_002
+    assert one.predict_throttle(2_000, 0) == 1_002
     assert (one.limiting, [verdict.throttle_ms for verdict in parent.verdicts], list(one.verdicts)) == (parent, [1_002], [])
     other.pending -= 9_000
     assert parent.pending == 0
-    assert one.foretell(2_000, 0) == 0
+    assert one.predict_throttle(2_000, 0) == 0
 
 
 def test_a_group_that_gets_a_parent_goes_on() -> None:
