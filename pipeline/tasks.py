@@ -22,7 +22,7 @@ class Job(Generic[W, R]):
     result: Any
 
 
-class Doer(Protocol):
+class Executor(Protocol):
     """Executes all parts of a job, in this process or on Spark."""
 
     def __call__(self, job: Job[W, R], parts: Sequence[W]) -> list[R]:

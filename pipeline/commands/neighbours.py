@@ -31,7 +31,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 @common_options("local", "spark", explain="Print the figures behind each pair.")
 def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:
     """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
-    from pipeline.commands.execution.executor import doer
+    from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import put_out
     from pipeline.neighbours.load import JOB, load_of, plan_load
     from pipeline.neighbours.pairs import Pair, as_rows, pairs_of
@@ -39,7 +39,7 @@ def neighbours(source: Path, share: float, window_s: int, out: Path | None, comm
     from pipeline.report.neighbours_page import draw_neighbours
 
     work = plan_load(source, window_s * 1_000)
-    with doer(common) as do_all:
+    with executor(common) as do_all:
         load = load_of(do_all(JOB, work), window_s * 1_000)
     pairs = pairs_of(load, share)
     summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}

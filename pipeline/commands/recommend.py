@@ -26,7 +26,7 @@ from pipeline.errors import IncompleteError
 @common_options("local", "spark", explain="Print how each bound is computed.")
 def recommend(source: Path, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
     """Propose quotas from recorded usage, and print their expected effect on the same recording."""
-    from pipeline.commands.execution.executor import doer
+    from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import put_out
     from pipeline.files import write_whole
     from pipeline.quotas.file import quota_file_of
@@ -40,7 +40,7 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
     from pipeline.whatif.work import outcomes_of, plan_work
 
     work = plan_demand(source)
-    with doer(common) as do_all:
+    with executor(common) as do_all:
         asked = do_all(JOB, work)
         proposals, left_out = propose(demands_of(asked), percentile, headroom)
         if not proposals:

@@ -34,7 +34,7 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     """Simulate other quotas on recorded decisions, and print how throttling would have changed."""
     import msgspec
 
-    from pipeline.commands.execution.executor import doer
+    from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import put_out
     from pipeline.quotas.file import read_quota_file
     from pipeline.report.whatif_page import buckets_of, draw_whatif
@@ -45,7 +45,7 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     quotas = [read_quota_file(file) for file in files]
     names = _names(files)
     work = plan_work(source, quotas, mode)
-    with doer(common) as do_all:
+    with executor(common) as do_all:
         done = do_all(JOB, work)
     found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
     changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]

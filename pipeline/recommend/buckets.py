@@ -16,12 +16,12 @@ from metering_format.event_kinds import CHARGED, OWED, REFUSED
 from pipeline.replay.rows import Flags, Floats, Ints
 from pipeline.whatif.buckets import Steps
 
-ASKS: Final = (CHARGED, REFUSED, OWED)
+REQUEST_KINDS: Final = (CHARGED, REFUSED, OWED)
 """Kinds of steps that may have to wait. SETTLED steps never wait, and a step that another bucket refused did not wait for this one."""
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenAmount:
     """The amount taken from a bucket so far.
 
     Attributes:
@@ -66,7 +66,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Asks:
+class BucketRequests:
     """The requests to one bucket in one run.
 
     Attributes:
@@ -83,7 +83,7 @@ class Asks:
     throttled_seconds: int
 
 
-def asks_of(steps: Steps, span_ms: int, end_ms: int) -> Asks | None:
+def requests_of(steps: Steps, span_ms: int, end_ms: int) -> BucketRequests | None:
     """Return the requests to one bucket that is full at the beginning; None when there are none.
 
     Args:
@@ -91,7 +91,7 @@ def asks_of(steps: Steps, span_ms: int, end_ms: int) -> Asks | None:
         span_ms: length of all its windows.
         end_ms: end of the run, wall clock.
     """
-    asks = np.isin(steps.kind, ASKS)
+    asks = np.isin(steps.kind, REQUEST_KINDS)
     if not asks.any():
         return None
     made = made_by(steps)
@@ -103,7 +103,7 @@ def asks_of(steps: Steps, span_ms: int, end_ms: int) -> Asks | None:
     units = np.zeros(len(seconds), np.int64)
     np.add.at(units, np.maximum(np.searchsorted(seconds, step_second, side="right") - 1, 0), made)
     waited = asks & (((steps.kind == REFUSED) & ~_was_only_observed(steps)) | ((steps.throttle_ms > 0) & (steps.applied_ms > 0)))
-    return Asks(seconds, units, np.append(rates, at_end), len(np.unique(step_second[waited])))
+    return BucketRequests(seconds, units, np.append(rates, at_end), len(np.unique(step_second[waited])))
 
 
 def made_by(steps: Steps) -> Ints:
@@ -122,7 +122,7 @@ def lowest_rates(steps: Steps, made: Ints, span_ms: int, end_ms: int) -> tuple[F
 
     A request that can be refused depends on what was taken before it. Any other request depends on the balance that it leaves.
     """
-    taken = Taken()
+    taken = TakenAmount()
     needed = np.zeros(len(made))
     times_ms = np.maximum.accumulate(steps.ts_ms).tolist()  # times descend only in wrong files, which `validate` reports
     for at, (ts_ms, kind, permits) in enumerate(zip(times_ms, steps.kind.tolist(), made.tolist(), strict=True)):

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from pipeline.file_set import FileSet
-from pipeline.recommend.buckets import asks_of
+from pipeline.recommend.buckets import requests_of
 from pipeline.replay.remote import columns_of, own_events
 from pipeline.replay.rows import Floats, Ints
 from pipeline.whatif.buckets import read_steps
@@ -148,7 +148,7 @@ def buckets_in(file_sets: Sequence[FileSet], sensors: Sequence[Sensor]) -> Itera
     for group, own in refs.items():
         span_ms = own[0].num_samples * own[0].window_ms
         taken = steps.of([sensor.ref for sensor in own])
-        asks = asks_of(taken, span_ms, end_ms)
+        asks = requests_of(taken, span_ms, end_ms)
         if asks is None:
             continue
         lists = (asks.seconds.tobytes(), asks.units.tobytes(), asks.rates.tobytes())

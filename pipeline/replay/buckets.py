@@ -83,7 +83,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
+class RecomputedSteps:
     """The recomputed values of each step.
 
     Attributes:
@@ -125,14 +125,14 @@ def steps_of(events: pa.Table, num_samples: Ints, window_ms: Ints) -> Steps:
     )
 
 
-def work_out(steps: Steps) -> Worked:
+def work_out(steps: Steps) -> RecomputedSteps:
     """Recompute every step."""
     burst = steps.burst
     with np.errstate(over="ignore", invalid="ignore"):
         balance = np.minimum(burst, steps.before + steps.bound * ((steps.ts_ms - steps.since_ms) / 1_000.0))
         after = np.where(steps.counts, np.minimum(burst, balance - steps.permits), balance)
     waited_for = np.where(steps.kind == REFUSED, balance, np.where(steps.kind == OWED, after, 0.0))
-    return Worked(balance, after, _waits(waited_for, steps.bound))
+    return RecomputedSteps(balance, after, _waits(waited_for, steps.bound))
 
 
 def _waits(balance: Floats, bound: Floats) -> Ints:

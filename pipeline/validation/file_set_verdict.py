@@ -20,12 +20,12 @@ from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.text import group_name
 from pipeline.validation.rules.application import Observed, SettingsIntervals, check_applied, check_states
-from pipeline.validation.rules.bounds import NotedBounds, check_bounds
+from pipeline.validation.rules.bounds import RecordedBounds, check_bounds
 from pipeline.validation.rules.buckets import BucketEnds, judge_buckets
 from pipeline.validation.rules.described import check_described
 from pipeline.validation.rules.gaps import Resumptions, resumptions
 from pipeline.validation.rules.group_bits import bits_of, united
-from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, fastest, throttle_windows
+from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, fastest, throttle_windows
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
 from pipeline.validation.rules.sums import ELSEWHERE, check_sums, counts_of
@@ -82,9 +82,9 @@ class _Asked:
 
     file_set: FileSet
     resumed: Resumptions
-    noted: NotedBounds
+    noted: RecordedBounds
     settings_intervals: SettingsIntervals
-    circumstances: Circumstances
+    conditions: GroupConditions
     traced: Traced | None
 
 
@@ -107,9 +107,9 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
     if len(samples):
         own = samples.select(COLUMNS)
         table = pa.concat_tables([_warm_up(file_set, before, own, kinds), own])
-        circumstances, traced = Circumstances(file_set, paced=paced), traced_of(file_set)
+        conditions, traced = GroupConditions(file_set, paced=paced), traced_of(file_set)
         asked = _Asked(
-            file_set, resumptions(file_set, before, table), NotedBounds(file_set), SettingsIntervals(file_set), circumstances, traced
+            file_set, resumptions(file_set, before, table), RecordedBounds(file_set), SettingsIntervals(file_set), conditions, traced
         )
         in_order = [_judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict) for kind, refs in kinds.items()]
         differ = in_order == [len(table)]
@@ -157,7 +157,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
     if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
-        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.circumstances))
+        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly

@@ -8,7 +8,7 @@ from pipeline.file_set import FileSet
 from pipeline.manifest import RunKey
 from pipeline.replay.findings import Findings
 from pipeline.validation.file_set_verdict import names_of
-from pipeline.validation.rules.workers.lives import Identity, Life, Share, WorkerRun, lives_of, run_of, timelines_of
+from pipeline.validation.rules.workers.group_histories import GroupHistory, Identity, Share, WorkerRun, histories_of, run_of, timelines_of
 from pipeline.validation.rules.workers.shared import check_chain, check_recorded
 from pipeline.validation.rules.workers.stale import check_lag
 from pipeline.validation.rules.workers.union_rate import highest_ratio
@@ -75,9 +75,9 @@ def _judge_segment(
     history_ms = max((one.num_samples + 1) * one.window_ms for one in manifests)
     shares = 1 + sum(one.last_seq - one.first_seq for one in manifests) // EVENTS_AT_ONCE
     for number in range(shares):
-        for lives in _alike(its, Share(number, shares), findings, result):
-            _judge_group(lives, findings, history_ms, lags)
-            ratio = highest_ratio(lives)
+        for histories in _alike(its, Share(number, shares), findings, result):
+            _judge_group(histories, findings, history_ms, lags)
+            ratio = highest_ratio(histories)
             if ratio is not None:
                 result.highest_ratio = max(result.highest_ratio or 0.0, ratio)
             result.groups += 1
@@ -85,43 +85,43 @@ def _judge_segment(
 
 def _alike(
     its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], share: Share, findings: dict[RunKey, Findings], result: SharedUsage
-) -> Iterable[list[Life]]:
-    """Judge each life of some groups by itself. Yield the lives with the same name together."""
-    by_name: dict[Identity, list[Life]] = {}
+) -> Iterable[list[GroupHistory]]:
+    """Judge each history of some groups by itself. Yield the histories with the same name together."""
+    by_name: dict[Identity, list[GroupHistory]] = {}
     for run, file_sets in its:
         found = findings.setdefault(run.key, Findings())
-        for life in lives_of(run, file_sets, share):
-            check_chain(life, found)
-            _count(life, result)
-            if life.identity is not None:
-                by_name.setdefault(life.identity, []).append(life)
+        for history in histories_of(run, file_sets, share):
+            check_chain(history, found)
+            _count(history, result)
+            if history.identity is not None:
+                by_name.setdefault(history.identity, []).append(history)
     return by_name.values()
 
 
-def _count(life: Life, result: SharedUsage) -> None:
-    remote = ~life.is_own
+def _count(history: GroupHistory, result: SharedUsage) -> None:
+    remote = ~history.is_own
     result.remote_records += int(remote.sum())
-    result.remote_units += int(life.value[remote].sum())
-    result.skipped_units += sum(skip.amount for skip in life.skips)
+    result.remote_units += int(history.value[remote].sum())
+    result.skipped_units += sum(skip.amount for skip in history.skips)
 
 
-def _next_ms(life: Life, lives: Sequence[Life]) -> float:
-    """Return the start of the worker's next life in the same group in ms. Both lives may begin in the same ms."""
-    if not life.claims:
+def _next_ms(history: GroupHistory, histories: Sequence[GroupHistory]) -> float:
+    """Return the start of the worker's next history in the same group in ms. Both histories may begin in the same ms."""
+    if not history.claims:
         return math.inf
-    begins = [other.claims[0] for other in lives if other.run.worker == life.run.worker and other.claims and other is not life]
-    begin = life.claims[0]
+    begins = [other.claims[0] for other in histories if other.run.worker == history.run.worker and other.claims and other is not history]
+    begin = history.claims[0]
     return min((other.ts_ms for other in begins if (other.ts_ms, other.seq) > (begin.ts_ms, begin.seq)), default=math.inf)
 
 
-def _judge_group(lives: Sequence[Life], findings: Mapping[RunKey, Findings], history_ms: int, lags: Lags) -> None:
-    """Compare the lives of one group with each other. Only lives of complete runs are compared: a loss would look like a lag."""
-    whole = [life for life in lives if not life.run.losses]
-    timelines = {at: timelines_of(life, _next_ms(life, lives), history_ms) for at, life in enumerate(whole)}
-    for life in whole:
+def _judge_group(histories: Sequence[GroupHistory], findings: Mapping[RunKey, Findings], history_ms: int, lags: Lags) -> None:
+    """Compare the histories of one group with each other. Only histories of complete runs are compared: a loss would look like a lag."""
+    whole = [history for history in histories if not history.run.losses]
+    timelines = {at: timelines_of(history, _next_ms(history, histories), history_ms) for at, history in enumerate(whole)}
+    for history in whole:
         for at, other in enumerate(whole):
-            if other.run.worker == life.run.worker:
+            if other.run.worker == history.run.worker:
                 continue
-            found = findings[life.run.key]
-            check_recorded(life, other.run.worker, timelines[at], found)
-            lags.add(check_lag(life, other.run.worker, timelines[at], found, history_ms))
+            found = findings[history.run.key]
+            check_recorded(history, other.run.worker, timelines[at], found)
+            lags.add(check_lag(history, other.run.worker, timelines[at], found, history_ms))

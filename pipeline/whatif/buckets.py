@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.file_set import FileSet
 from pipeline.replay.rows import Floats, Ints
-from pipeline.whatif.closed import Answer, Played, play
-from pipeline.whatif.groups import Group, Placed, Sensor
+from pipeline.whatif.closed import Answer, Replayed, play
+from pipeline.whatif.groups import Group, GroupAssignment, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
 from quota.groups.mutation_group import MutationGroup
 
@@ -63,7 +63,7 @@ def read_steps(file_sets: Sequence[FileSet], refs: Sequence[int]) -> Steps:
     return Steps(**whole, **exact)
 
 
-def bucket_outcome(group: Group, placed: Sequence[Placed], steps: Steps, sensor: Sensor, *, is_closed: bool) -> Outcome | None:
+def bucket_outcome(group: Group, placed: Sequence[GroupAssignment], steps: Steps, sensor: Sensor, *, is_closed: bool) -> Outcome | None:
     """Return the decisions of one bucket under another quota file; None when it has no steps.
 
     Args:
@@ -144,7 +144,7 @@ class _Bucket:
         return wait_ms, kind == REFUSED or not is_refused
 
 
-def _play_open(steps: Steps, bucket: _Bucket) -> Played:
+def _play_open(steps: Steps, bucket: _Bucket) -> Replayed:
     """Play the steps at their recorded times.
 
     When a request is refused now, its remaining steps are refused too, and mutations that it did not take are not returned.
@@ -167,9 +167,9 @@ def _play_open(steps: Steps, bucket: _Bucket) -> Played:
                 refused[connection] = ts_ms, permits
             elif kind == CHARGED:
                 refused.pop(connection, None)
-    return Played(waits, 0, int(steps.taken.sum()))
+    return Replayed(waits, 0, int(steps.taken.sum()))
 
 
-def _play_closed(steps: Steps, bucket: _Bucket) -> Played:
+def _play_closed(steps: Steps, bucket: _Bucket) -> Replayed:
     """Play each connection after its waits; a refused request is retried."""
     return play(steps.ts_ms, steps.taken, np.maximum(steps.applied_ms, 0), steps.conn_id, bucket.take)

@@ -22,7 +22,7 @@ Answer = tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class Replayed:
     """The result of a replay.
 
     Attributes:
@@ -65,7 +65,7 @@ def play(
     *,
     checked: Flags | None = None,
     is_known: bool = True,
-) -> Played:
+) -> Replayed:
     """Replay the connections of one group.
 
     Args:
@@ -99,7 +99,7 @@ def play(
         line.free_ms = max(line.free_ms, now_ms + wait_ms) if is_known or not is_checked[event] else now_ms + wait_ms
         if at + 1 < len(line.events):
             heapq.heappush(due, (line.next_ms(at + 1, now_ms), line.events[at + 1], number, at + 1))
-    return Played(np.array(waits, np.int64), int(value[np.array(sent, np.int64)].sum()), int(value.sum()))
+    return Replayed(np.array(waits, np.int64), int(value[np.array(sent, np.int64)].sum()), int(value.sum()))
 
 
 def sensor_under(bound: float | Floats, measure: Measure, value: Ints, checked: Flags) -> Callable[[int, int], Answer]:

@@ -12,7 +12,7 @@ from pipeline.replay.decisions import Sensor as Measure
 from pipeline.replay.remote import columns_of, own_events
 from pipeline.replay.rows import Flags, Floats, Ints, Rows
 from pipeline.whatif.events import recorded_ms, unpacked
-from pipeline.whatif.groups import Placed, Sensor
+from pipeline.whatif.groups import GroupAssignment, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
 
 
@@ -24,7 +24,7 @@ def measure_of(sensor: Sensor) -> Measure:
 
 
 def file_set_outcomes(
-    file_set: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]]
+    file_set: FileSet, before: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, GroupAssignment]]
 ) -> list[list[Outcome]]:
     """Return, for each scenario, the decisions of each placed sensor in this file set.
 
@@ -95,7 +95,7 @@ class _Groups:
         lengths, counted = (keys & 0xFFFFFFFF).tolist(), numbers.tolist()
         return [Waits(lengths[begin:end], counted[begin:end]) for begin, end in itertools.pairwise(edges)]
 
-    def outcomes(self, scenario: Mapping[int, Placed], recorded: list[Waits], waits: list[Waits]) -> list[Outcome]:
+    def outcomes(self, scenario: Mapping[int, GroupAssignment], recorded: list[Waits], waits: list[Waits]) -> list[Outcome]:
         """Return the outcome of each group that the scenario places and that has decisions."""
         bounds, found = self._bound.tolist(), []
         for at, ref in enumerate(self.refs.tolist()):
@@ -107,13 +107,13 @@ class _Groups:
         return found
 
 
-def _bounds(rows: Rows, groups: _Groups, scenario: Mapping[int, Placed]) -> Floats:
+def _bounds(rows: Rows, groups: _Groups, scenario: Mapping[int, GroupAssignment]) -> Floats:
     proposed = np.array([_proposed(scenario.get(ref)) for ref in groups.refs.tolist()])[groups.of_row]
     bounds: Floats = np.where(np.isnan(proposed), rows.bound, proposed)
     return bounds
 
 
-def _proposed(placed: Placed | None) -> float:
+def _proposed(placed: GroupAssignment | None) -> float:
     return float("nan") if placed is None or placed.bound is None else placed.bound
 
 

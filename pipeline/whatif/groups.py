@@ -49,7 +49,7 @@ class Sensor(msgspec.Struct, frozen=True):
     cap_ms: int | None
 
 
-class Placed(msgspec.Struct, frozen=True):
+class GroupAssignment(msgspec.Struct, frozen=True):
     """The group of a recorded sensor's events under another quota file.
 
     Attributes:
@@ -101,7 +101,7 @@ def clients_of(file_sets: Iterable[FileSet]) -> set[tuple[str, str]]:
     return pairs
 
 
-def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: QuotaFile, mode: str) -> list[Placed]:
+def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: QuotaFile, mode: str) -> list[GroupAssignment]:
     """Return the new group of every sensor under a quota file. In mode `open` sensors keep their groups."""
     users, client_ids = _by_part(clients)
     placed = []
@@ -109,28 +109,28 @@ def place(sensors: Iterable[Sensor], clients: set[tuple[str, str]], quotas: Quot
         group = sensor.group
         if group.quota_type == CONNECTION:
             bound = quotas.connection_bound(group.ip) if group.ip else None
-            placed.append(Placed(sensor.ref, group, bound, is_certain=True, is_apart=bound is None))
+            placed.append(GroupAssignment(sensor.ref, group, bound, is_certain=True, is_apart=bound is None))
         elif group.tags:  # groups of a custom callback, which has its own limits
-            placed.append(Placed(sensor.ref, group, None, is_certain=True, is_apart=True))
+            placed.append(GroupAssignment(sensor.ref, group, None, is_certain=True, is_apart=True))
         else:
             there = _new_tags(group, users, client_ids, quotas)
             placed.append(_stays(sensor, there, quotas) if mode == OPEN else _goes(sensor, there, quotas))
     return placed
 
 
-def _stays(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Placed:
+def _stays(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> GroupAssignment:
     group = sensor.group
     bound = quotas.bound(group.quota_type, group.user, group.client_id)
     moves = any(quotas.bound(group.quota_type, *tags) != bound for tags in there)
-    return Placed(sensor.ref, group, bound, is_certain=True, is_apart=True, moves=moves)
+    return GroupAssignment(sensor.ref, group, bound, is_certain=True, is_apart=True, moves=moves)
 
 
-def _goes(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> Placed:
+def _goes(sensor: Sensor, there: set[tuple[str, str]], quotas: QuotaFile) -> GroupAssignment:
     group = sensor.group
     certain = len(there) == 1
     user, client_id = next(iter(there)) if certain else (group.user, group.client_id)
     bound = quotas.bound(group.quota_type, user, client_id)
-    return Placed(sensor.ref, group.named(user, client_id), bound, certain, is_apart=group.user == FORGOTTEN)
+    return GroupAssignment(sensor.ref, group.named(user, client_id), bound, certain, is_apart=group.user == FORGOTTEN)
 
 
 def _by_part(clients: set[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:

@@ -10,23 +10,23 @@ from pipeline.whatif.buckets import bucket_outcome, read_steps
 from pipeline.whatif.closed import play, sensor_under
 from pipeline.whatif.events import Events, read_events
 from pipeline.whatif.file_set_outcome import measure_of
-from pipeline.whatif.groups import Group, Placed, Sensor
+from pipeline.whatif.groups import Group, GroupAssignment, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
 from pipeline.whatif.regroup import replay
 
 CLOSED = "closed"
 
 
-def members_of(scenario: Mapping[int, Placed]) -> list[list[Placed]]:
+def members_of(scenario: Mapping[int, GroupAssignment]) -> list[list[GroupAssignment]]:
     """Return the recorded sensors that each new group replaces."""
-    members: dict[tuple[Group, int | None], list[Placed]] = {}
+    members: dict[tuple[Group, int | None], list[GroupAssignment]] = {}
     for placed in scenario.values():
         members.setdefault((placed.group, placed.ref if placed.is_apart else None), []).append(placed)
     return list(members.values())
 
 
 def run_outcomes(
-    file_sets: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, Placed]], mode: str
+    file_sets: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, GroupAssignment]], mode: str
 ) -> list[list[Outcome]]:
     """Return, for each scenario, the decisions of each of its groups in this run."""
     refs = sorted({ref for scenario in scenarios for ref in scenario})
@@ -35,7 +35,7 @@ def run_outcomes(
     events = read_events(file_sets, measured) if measured else None
     steps = read_steps(file_sets, buckets) if buckets else None
 
-    def outcome_of(placed: list[Placed]) -> Outcome | None:
+    def outcome_of(placed: list[GroupAssignment]) -> Outcome | None:
         group = placed[0].group
         if group.quota_type != MUTATION:
             return None if events is None else _outcome(group, placed, events, sensors, mode)
@@ -45,7 +45,7 @@ def run_outcomes(
     return [[outcome for outcome in outcomes if outcome is not None] for outcomes in found]
 
 
-def _outcome(group: Group, placed: list[Placed], events: Events, sensors: Mapping[int, Sensor], mode: str) -> Outcome | None:
+def _outcome(group: Group, placed: list[GroupAssignment], events: Events, sensors: Mapping[int, Sensor], mode: str) -> Outcome | None:
     at = np.flatnonzero(np.isin(events.group_ref, [item.ref for item in placed]))
     if not len(at):
         return None

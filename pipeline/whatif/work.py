@@ -13,14 +13,14 @@ from pipeline.file_sets import checked_runs
 from pipeline.quotas.file import QuotaFile
 from pipeline.tasks import Job, do_here
 from pipeline.whatif.file_set_outcome import file_set_outcomes
-from pipeline.whatif.groups import Placed, Sensor, clients_of, place, sensors_of
+from pipeline.whatif.groups import GroupAssignment, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
 from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
 
 GROUPS_AT_ONCE: Final = 256
 """Number of groups that one task plays through a whole run; it bounds the task's memory."""
 
-Scenario = dict[int, Placed]
+Scenario = dict[int, GroupAssignment]
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class Work(msgspec.Struct, frozen=True):
     is_whole_run: bool
     mode: str
     sensors: tuple[Sensor, ...]
-    scenarios: tuple[tuple[Placed, ...], ...]
+    scenarios: tuple[tuple[GroupAssignment, ...], ...]
 
 
 def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_ms: int = 0) -> list[Work]:

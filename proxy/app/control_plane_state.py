@@ -43,7 +43,7 @@ CANARY_WORDS = {
     "refused": "the brokers refuse its login",
 }
 
-IPS_LOOKED_AT_MAX = 1_000
+IPS_EXAMINED_MAX = 1_000
 """Computing a rate takes some microseconds on the event loop; addresses that connect fast are among the most recent ones."""
 
 
@@ -125,7 +125,7 @@ class ControlPlaneState:
         now, ips = clock.now_ms(), self._admission.quotas.ips
         rates = [
             IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
-            for key, rate in islice(ips.latest_rates(), IPS_LOOKED_AT_MAX)
+            for key, rate in islice(ips.latest_rates(), IPS_EXAMINED_MAX)
         ]
         return heapq.nlargest(count, rates, key=lambda ip: ip.rate)
 

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from proxy.base import clock
-from proxy.enforcement.policy import Standing
+from proxy.enforcement.policy import PolicyResult
 from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
@@ -63,7 +63,7 @@ class DataPathState:
             from_brokers += connection.broker.bytes_in
         return Traffic(requests, responses, from_clients, from_brokers, self._gateway.handler_times.elapsed_ns)
 
-    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
+    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
         """Return the declared groups and switches that apply to a client."""
         return self._gateway.policy.standing(principal, client_id, listener, address)
 

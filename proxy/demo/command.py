@@ -81,8 +81,8 @@ def _perform(screen: Screen, seconds: int, folder: Path) -> tuple[list[ClientChi
         watcher = Watcher(proxy.admin_port)
         with watcher:
             _watch(screen, clients, watcher, proxy, seconds)
-        watcher.look()
-        watcher.look_at_closes()
+        watcher.poll()
+        watcher.read_closes()
     return clients, watcher
 
 

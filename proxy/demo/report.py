@@ -32,7 +32,7 @@ class Stage(Protocol):
         """Report that a record of `size` bytes was acknowledged or read."""
 
 
-Errand = Callable[[Task, Stage], None]
+ClientTask = Callable[[Task, Stage], None]
 
 
 class PipeStage:

@@ -11,7 +11,7 @@ from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import NO_GROUPS, DeclaredGroups, Explanation
 
 
-class Standing(NamedTuple):
+class PolicyResult(NamedTuple):
     """The result for one client, and its reason."""
 
     switch: SwitchMode | None
@@ -82,10 +82,10 @@ class Policy:
         """Return how rate and number of an address's connections are enforced; None: the rate is not counted, the number not limited."""
         return self._carried_out(self._switches.of_address(listener, address))
 
-    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
+    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
         """Return what applies to a client of a listener and address; for operators, not for requests."""
         switch = self._switches.of_client(listener, principal.name, client_id)
-        return Standing(switch, self.is_exempt(principal), self.groups.explain(listener, address, principal.name, client_id))
+        return PolicyResult(switch, self.is_exempt(principal), self.groups.explain(listener, address, principal.name, client_id))
 
     def _carried_out(self, mode: SwitchMode | None) -> Enforcement | None:
         if mode is None:

@@ -85,7 +85,7 @@ def is_in_use(path: Path) -> bool:
         os.close(descriptor)
 
 
-class Left(NamedTuple):
+class AbandonedBuffer(NamedTuple):
     """The content of the mapped buffer of a killed process.
 
     Attributes:
@@ -97,7 +97,7 @@ class Left(NamedTuple):
     usage_rows: int
 
 
-def left_behind(path: Path) -> Left | None:
+def read_abandoned(path: Path) -> AbandonedBuffer | None:
     """Return what a killed process left in its mapped buffer; None: unknown."""
     try:
         kept = path.read_bytes()
@@ -107,10 +107,10 @@ def left_behind(path: Path) -> Left | None:
         return None
     first_seq, usage_rows = _NUMBERS.unpack_from(kept, _RECORDS_END)
     if first_seq < 0:  # killed while it handed over
-        return Left(~first_seq, usage_rows)
+        return AbandonedBuffer(~first_seq, usage_rows)
     words = memoryview(kept)[:_WORDS_BYTES].cast("q")
     decisions = sum(_decisions_of(word) for word in words)
-    return Left(first_seq + decisions, usage_rows)
+    return AbandonedBuffer(first_seq + decisions, usage_rows)
 
 
 def _decisions_of(word: int) -> int:

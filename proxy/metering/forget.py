@@ -42,7 +42,7 @@ _MAY_LACK: Final = (("states", "switches"), ("dim_group", "tags"))
 
 
 @dataclass(slots=True)
-class Forgotten:
+class ForgetResult:
     """Number of rows that lost a name, and of their file sets."""
 
     rows: int = 0
@@ -56,7 +56,7 @@ class _Entry(msgspec.Struct):
     path: str
 
 
-def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgotten:
+def forget_user(directory: Path, user: str, keyed: Names | None = None) -> ForgetResult:
     """Remove a user's name from every finished file set.
 
     Args:
@@ -68,7 +68,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forgo
         OSError: a file cannot be read or written. File sets before it are done, and the call can be repeated.
     """
     _check_name(user)
-    done = Forgotten()
+    done = ForgetResult()
     names = {kept_name(user), user_tag(user)}  # groups and switches contain the encoded name, as in metric tags
     if keyed is not None:
         names |= {hashed for name in names if (hashed := keyed(name)) is not None}

@@ -19,14 +19,14 @@ DTYPE: Final = np.dtype(
         ("kind", "<i4"),
     ]
 )
-NOTED: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "3"})
+SEGMENT_SCHEMA: Final = pa.schema([pa.field(name, pa.binary(), nullable=False) for name in ("words", "records")], {"sluice.noted": "3"})
 """Schema of a segment, with the version of its encoding. One row is one batch in the meter's encoding, which is a hundred times smaller
 than single decisions if many are equal. The version is raised when words or records change their meaning."""
-READABLE: Final = (NOTED, NOTED.with_metadata({"sluice.noted": "2"}))
+READABLE: Final = (SEGMENT_SCHEMA, SEGMENT_SCHEMA.with_metadata({"sluice.noted": "2"}))
 """Schemas that can be read. Segments before version 3 have no usage of other processes."""
 
 
-class Noted(NamedTuple):
+class SegmentBatch(NamedTuple):
     """A batch in a segment: the number of its first decision, words and records."""
 
     first_seq: int

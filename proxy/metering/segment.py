@@ -21,7 +21,7 @@ from metering_format.places import SEGMENTS
 from proxy.base.files import FILE_MODE, TEMPORARY, remove
 from proxy.meter.batch import Batch, Fact
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX
-from proxy.metering.raw import NOTED, READABLE, Noted
+from proxy.metering.raw import READABLE, SEGMENT_SCHEMA, SegmentBatch
 
 _encode = msgspec.json.Encoder().encode
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
@@ -35,7 +35,7 @@ _REPEATED_KINDS: Final = frozenset({"run", "state", "group", "bound", "client"})
 
 def _begin() -> bytes:
     sink = pa.BufferOutputStream()
-    pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).close()
+    pa.ipc.new_stream(sink, SEGMENT_SCHEMA, options=_OPTIONS).close()
     return bytes(sink.getvalue()).removesuffix(_END)
 
 
@@ -46,8 +46,8 @@ _BEGIN: Final = _begin()
 def _message(batch: Batch) -> memoryview:
     """Return the message of a batch in the stream. Arrow releases the interpreter lock while it compresses into its own memory."""
     sink = pa.BufferOutputStream()
-    row = pa.RecordBatch.from_arrays([_alone(data) for data in (batch.words, batch.records)], schema=NOTED)
-    pa.ipc.new_stream(sink, NOTED, options=_OPTIONS).write_batch(row, custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
+    row = pa.RecordBatch.from_arrays([_alone(data) for data in (batch.words, batch.records)], schema=SEGMENT_SCHEMA)
+    pa.ipc.new_stream(sink, SEGMENT_SCHEMA, options=_OPTIONS).write_batch(row, custom_metadata={FIRST_SEQ: str(batch.first_seq).encode()})
     return memoryview(sink.getvalue())[len(_BEGIN) :]
 
 
@@ -171,7 +171,7 @@ class SegmentWriter:
 class Segment:
     """The readable part of a segment: complete batches, and complete lines of facts."""
 
-    batches: list[Noted]
+    batches: list[SegmentBatch]
     facts: list[Fact]
 
     @property
@@ -194,7 +194,7 @@ def read_segment(file_set: Path) -> Segment:
     Raises:
         OtherVersionError: a version of Sluice with another encoding wrote it.
     """
-    batches: list[Noted] = []
+    batches: list[SegmentBatch] = []
     raw = file_set.with_name(file_set.name + RAW_SUFFIX)
     with contextlib.suppress(pa.ArrowInvalid, OSError), pa.OSFile(str(raw)) as file:
         stream = pa.ipc.open_stream(file)
@@ -205,8 +205,8 @@ def read_segment(file_set: Path) -> Segment:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()
             except StopIteration:
                 break
-            words, records = (batch.column(name)[0].as_py() for name in NOTED.names)
-            batches.append(Noted(int(metadata[FIRST_SEQ]), words, records))
+            words, records = (batch.column(name)[0].as_py() for name in SEGMENT_SCHEMA.names)
+            batches.append(SegmentBatch(int(metadata[FIRST_SEQ]), words, records))
     return Segment(batches, list(_facts(file_set.with_name(file_set.name + FACTS_SUFFIX))))
 
 

@@ -53,7 +53,7 @@ class BufferBudget:
     def bytes_max(self, value: int) -> None:
         self._counters.buffer_bytes_max = self._account.bytes_max = value
 
-    def look(self, connections: Iterable[Connection], closing: Iterable[Connection], now_ms: int) -> None:
+    def check(self, connections: Iterable[Connection], closing: Iterable[Connection], now_ms: int) -> None:
         """Measure and act. Connections that are `closing` are only counted, since their remaining bytes are being sent."""
         backlog: _Backlog = []
         unsent_bytes = sum(_unsent(connection.client) + _unsent(connection.broker) for connection in closing)

@@ -11,7 +11,7 @@ from proxy.net.connection import Connection
 from proxy.net.relay.flow import Channel
 from proxy.net.sockets import silent_ms, unsent_bytes
 
-LIVELY_MS = 1_000  # a client that has sent something since, and has no pending frame, met every deadline
+ACTIVE_MS = 1_000  # a client that has sent something since, and has no pending frame, met every deadline
 HUNG_MS = 5_000  # a broker that accepted nothing for this time will not accept what a departed client left
 BROKER_SILENT_MS = 50_000  # its host acknowledged nothing for this time; an idle one is probed after 30 s, then every 10
 ASK_KERNEL_AFTER_MS = 40_000  # of no answer from the broker
@@ -43,7 +43,7 @@ class Progress:
         self.since_ms = since_ms
 
 
-class Taking:
+class Backlog:
     """The unsent bytes of one side, and since when their number has not changed."""
 
     __slots__ = ("since_ms", "waiting_bytes")
@@ -61,14 +61,14 @@ class ConnectionDeadlines:
         self._watch = watch
         self.deadlines = deadlines
         self._progress: dict[Connection, Progress] = {}
-        self._taking: dict[Channel, Taking] = {}
+        self._backlogs: dict[Channel, Backlog] = {}
         self._sweep = 0
 
     def forget(self, connection: Connection) -> None:
         """Forget a closed connection."""
         self._progress.pop(connection, None)
-        self._taking.pop(connection.client, None)
-        self._taking.pop(connection.broker, None)
+        self._backlogs.pop(connection.client, None)
+        self._backlogs.pop(connection.broker, None)
 
     def client_left(self, connection: Connection, was_reset: bool) -> None:
         """The kernel reports a disconnect; for a client that is read, its channel does."""
@@ -93,15 +93,15 @@ class ConnectionDeadlines:
             if connection.session.login.pending and now_ms - connection.accepted_ms > self.deadlines.login_ms:
                 connection.close(CloseReason.LOGIN_DEADLINE)
                 continue
-            lively = now_ms - client.read_ms < LIVELY_MS and not client.pauses and not client.write_full_since_ms
+            lively = now_ms - client.read_ms < ACTIVE_MS and not client.pauses and not client.write_full_since_ms
             if lively and not connection.session.requests.in_frame and connection.departure is None:
                 continue
             try:
-                self._look_at(connection, now_ms, ask_kernel=(at + self._sweep) % SLICES == 0)
+                self._check(connection, now_ms, ask_kernel=(at + self._sweep) % SLICES == 0)
             except Exception as error:  # noqa: BLE001 - a bug of ours ends this connection, the others are looked at
                 connection.crash(error)
 
-    def _look_at(self, connection: Connection, now_ms: int, *, ask_kernel: bool) -> None:
+    def _check(self, connection: Connection, now_ms: int, *, ask_kernel: bool) -> None:
         reason = self._verdict(connection, now_ms)
         if reason is None and ask_kernel and _broker_is_silent(connection, now_ms):
             reason = CloseReason.BROKER_SILENT
@@ -161,9 +161,9 @@ class ConnectionDeadlines:
         assert channel.transport is not None
         waiting_bytes = channel.transport.get_write_buffer_size() + unsent_bytes(channel.fileno())  # the buffer shrinks in large steps only
         full_since_ms = channel.write_full_since_ms
-        taking = self._taking.get(channel)
+        taking = self._backlogs.get(channel)
         if taking is None:
-            taking = self._taking[channel] = Taking(waiting_bytes, full_since_ms)
+            taking = self._backlogs[channel] = Backlog(waiting_bytes, full_since_ms)
         elif taking.waiting_bytes != waiting_bytes:
             taking.waiting_bytes, taking.since_ms = waiting_bytes, now_ms
         return now_ms - max(taking.since_ms, full_since_ms)

@@ -27,7 +27,7 @@ class DisconnectWatcher:
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
         self._watched: dict[int, Connection] = {}
-        self._loop.add_reader(self._epoll.fileno(), self._look)
+        self._loop.add_reader(self._epoll.fileno(), self._poll)
 
     def __len__(self) -> int:
         return len(self._watched)
@@ -57,7 +57,7 @@ class DisconnectWatcher:
         self._loop.remove_reader(self._epoll.fileno())
         self._epoll.close()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for fd, events in self._epoll.poll(0, EVENTS_MAX):
             connection = self._watched.get(fd)
             if connection is None:

@@ -367,7 +367,7 @@ class Gateway:
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(SWEEP_S, self._sweep)
         self.connection_deadlines.sweep(now_ms())
-        self._budget.look(self.connections, self._closing, now_ms())
+        self._budget.check(self.connections, self._closing, now_ms())
 
     # --- shutdown
 

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from proxy.observe.admin_access import Access
-from proxy.observe.explain import NobodyAnswersError, explain
+from proxy.observe.explain import NoWorkerError, explain
 from proxy.observe.page_source import PageSource, source_of
 from proxy.observe.pages import json_page, number_in
 from proxy.observe.state import ProxyState
@@ -110,7 +110,7 @@ class ChangesPages:
         where = (request.query.get("listener", ""), request.query.get("address", ""))
         try:
             return json_page(await explain(self._source, self._administration.quotas, user, client_id, ip, *where))
-        except NobodyAnswersError:
+        except NoWorkerError:
             raise web.HTTPServiceUnavailable(reason="no worker answers") from None
 
     async def _history(self, request: web.Request) -> web.Response:

@@ -22,7 +22,7 @@ _TYPES: Final = dict(zip(CLIENT_KEYS, ClientQuotaType, strict=True))
 Quotas = Mapping[EntityKey, Mapping[str, float]]
 
 
-class NobodyAnswersError(Exception):
+class NoWorkerError(Exception):
     """No worker answers, so nothing is known about the client."""
 
 
@@ -40,7 +40,7 @@ async def explain(
         listener, address: of the client, for switches and declared groups that depend on them.
 
     Raises:
-        NobodyAnswersError: no worker answers.
+        NoWorkerError: no worker answers.
     """
     control = source.control
     kept = {ClientQuotaEntity(entity): values for entity, values in quotas.items()}
@@ -63,7 +63,7 @@ async def explain(
     question = ClientQuestion(user, client_id, listener, address)
     answers = await source.client_answers(question)
     if not answers:
-        raise NobodyAnswersError
+        raise NoWorkerError
     first, now_ms = answers[0], control.now_ms()
     head |= {"switch": first.switch, "exempt": first.is_exempt, "declared_group": first.declared_group}
     groups = merged_groups(answers)

@@ -33,7 +33,7 @@ _UNKNOWN_TYPE: Final = "Unhandled client quota entity type"
 _METADATA_VERSION: Final = 8
 
 
-class Judged(NamedTuple):
+class AuthorizationResult(NamedTuple):
     """The broker's response to alterations.
 
     Attributes:
@@ -70,13 +70,13 @@ class BrokerAuthority:
         self._counts.authority_is_trusted = value
         self.on_trust(value)
 
-    async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> Judged:
+    async def judge(self, connection: Connection, request: Administered, alterations: Sequence[Alteration]) -> AuthorizationResult:
         """Let the broker check alterations, without changing anything.
 
         Raises:
             ConnectionError: the connection has ended.
         """
-        denied = Judged(False, [], list(alterations))
+        denied = AuthorizationResult(False, [], list(alterations))
         twice = _twice(alterations)
         asked = [one for one in alterations if one.entity not in twice and too_large(one, len(alterations)) is None]
         if not asked or not self._may_ask(connection):
@@ -91,7 +91,7 @@ class BrokerAuthority:
         if newer and await self._has_operation(connection, request, ALTER_CONFIGS):  # IP entities do not exist before 2.8
             refused = {entity: one for entity, one in refused.items() if entity not in newer}
         refused |= {entity: Result(entity, INVALID_REQUEST, f"Ignoring duplicate entity {shown(entity)}") for entity in twice}
-        return Judged(True, list(refused.values()), [one for one in alterations if one.entity not in refused])
+        return AuthorizationResult(True, list(refused.values()), [one for one in alterations if one.entity not in refused])
 
     async def judge_description(self, connection: Connection, request: Administered) -> DescribeAnswer | None:
         """Return the broker's response to a description, for its error code; None: it is not conclusive, so the client is not allowed.

@@ -11,7 +11,7 @@ from quota.admin.kraft import Change
 V = TypeVar("V")
 
 
-class Made(NamedTuple):
+class AppliedChange(NamedTuple):
     """A change, and the value before it; None: there was none."""
 
     change: StoreChange
@@ -25,10 +25,10 @@ class Observed:
         self._content: StoreContent | None = None
         self._expected: frozenset[StoreChange] = frozenset()
 
-    def expect(self, content: StoreContent, changes: Sequence[StoreChange]) -> list[Made]:
+    def expect(self, content: StoreContent, changes: Sequence[StoreChange]) -> list[AppliedChange]:
         """Return `changes` with the values that they replace in `content`; these changes are expected from now on."""
         self._expected = frozenset(changes)
-        return [Made(change, _value(content, change)) for change in changes]
+        return [AppliedChange(change, _value(content, change)) for change in changes]
 
     def expected_no_more(self) -> None:
         """Stop expecting changes, because they were made or failed."""
@@ -54,20 +54,20 @@ class Unexpected(NamedTuple):
         """Number of entities to compare."""
         return max(len(self.before.quotas), len(self.after.quotas))
 
-    def changes(self) -> list[Made]:
+    def changes(self) -> list[AppliedChange]:
         """Return the changes of other programs; no I/O."""
         return [made for made in difference(self.before, self.after) if made.change not in self.expected]
 
 
-def difference(before: StoreContent, after: StoreContent) -> Iterator[Made]:
+def difference(before: StoreContent, after: StoreContent) -> Iterator[AppliedChange]:
     """Yield the changes from `before` to `after`."""
     if before.quotas is not after.quotas:
         for entity in different_entities(before.quotas, after.quotas):
             for key, was, now in _pairs(before.quotas.get(entity, {}), after.quotas.get(entity, {})):
-                yield Made(Change(entity, key, now), was)
+                yield AppliedChange(Change(entity, key, now), was)
     if before.switches is not after.switches:
         for target, old_mode, mode in _pairs(before.switches, after.switches):
-            yield Made(SwitchChange(target, mode), old_mode)
+            yield AppliedChange(SwitchChange(target, mode), old_mode)
 
 
 def _pairs(old: Mapping[str, V], new: Mapping[str, V]) -> Iterator[tuple[str, V | None, V | None]]:

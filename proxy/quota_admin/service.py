@@ -16,7 +16,7 @@ from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, w
 from proxy.quota_admin.audit.lines import asked_entries, lines_of
 from proxy.quota_admin.authorizer import Authorizer, own_part
 from proxy.quota_admin.limits import too_large
-from proxy.quota_admin.observed import Made, Observed, Unexpected
+from proxy.quota_admin.observed import AppliedChange, Observed, Unexpected
 from proxy.quota_admin.profiles import Profile, describe, judge
 from proxy.quota_admin.requester import Requester
 from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable, SwitchChange
@@ -51,7 +51,7 @@ DENIED_SELF: Final = "A principal may not change its own quotas, unless it is a 
 DENIED_DEFAULT: Final = "A principal may not change a default quota that applies to it, unless it is a super principal."
 
 
-class Kept(Protocol):
+class AlterableStore(Protocol):
     """The part of a store that the administration needs."""
 
     @property
@@ -72,7 +72,7 @@ class Administration:
 
     def __init__(
         self,
-        store: Kept,
+        store: AlterableStore,
         authorizer: Authorizer,
         audit: AuditTrail,
         counts: AdministrationCounts,
@@ -251,7 +251,7 @@ class Administration:
             asked = await offload(len(alterations), asked_entries, alterations)
             results = judged
 
-            def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
+            def decide(content: StoreContent) -> tuple[list[AppliedChange], Sequence[StoreChange]]:
                 nonlocal results
                 results, changes = judge(self._profile, alterations, content.quotas)
                 return self._observed.expect(content, changes), changes
@@ -265,13 +265,13 @@ class Administration:
     async def _switch(self, asker: Requester, target: str, mode: str | None) -> None:
         async with self._one_at_a_time:
 
-            def decide(content: StoreContent) -> tuple[list[Made], Sequence[StoreChange]]:
+            def decide(content: StoreContent) -> tuple[list[AppliedChange], Sequence[StoreChange]]:
                 changes = [SwitchChange(target, mode)] if content.switches.get(target) != mode else []
                 return self._observed.expect(content, changes), changes
 
             await self._carried_out(asker, {"what": "switch", "target": target, "mode": mode}, decide)
 
-    async def _carried_out(self, asker: Requester, asked: Event, decide: Decide[list[Made]]) -> None:
+    async def _carried_out(self, asker: Requester, asked: Event, decide: Decide[list[AppliedChange]]) -> None:
         """Log the request, make the change, log the result.
 
         Raises:

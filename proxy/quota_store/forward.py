@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from proxy.config.problem import ConfigProblems, Problem
-from proxy.quota_store.store import EMPTY, Decide, Held, OnContent, StoreUnavailable, SwitchChange
+from proxy.quota_store.store import EMPTY, ContentHolder, Decide, OnContent, StoreUnavailable, SwitchChange
 from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
 from quota.admin.messages import IP, EntityKey
@@ -21,11 +21,11 @@ ASK_EVERY_S: Final = 1.5
 _RATE: Final = "connection_creation_rate"
 
 
-class BrokersSilent(Exception):
+class BrokersUnavailable(Exception):
     """The brokers did not return their quotas; `str` is one line with place and remedy."""
 
 
-class Kept(NamedTuple):
+class StoredQuotas(NamedTuple):
     """The quotas of the brokers, and the address from which Sluice and thus all its clients connect to them."""
 
     quotas: Mapping[EntityKey, Mapping[str, float]]
@@ -35,18 +35,18 @@ class Kept(NamedTuple):
 class Brokers(Protocol):
     """Reads quotas from the brokers."""
 
-    async def read(self) -> Kept:
+    async def read(self) -> StoredQuotas:
         """Return the quotas of the brokers.
 
         Raises:
-            BrokersSilent: no broker returned them.
+            BrokersUnavailable: no broker returned them.
         """
 
     async def close(self) -> None:
         """Hang up."""
 
 
-class ForwardStore(Held):
+class ForwardStore(ContentHolder):
     """Follows the quotas of the brokers. Switches are kept in memory, and are lost when the process ends."""
 
     def __init__(self, brokers: Brokers, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:
@@ -80,7 +80,7 @@ class ForwardStore(Held):
         """Read the quotas now; True: they are in force."""
         try:
             kept = await self._brokers.read()
-        except BrokersSilent as error:
+        except BrokersUnavailable as error:
             if self._error != str(error):
                 log.warning("brokers_quotas_unknown", limit_key="brokers_quotas_unknown", problem=str(error))
             self._error = str(error)
@@ -115,7 +115,7 @@ class ForwardStore(Held):
         """Hang up."""
         await self._brokers.close()
 
-    def _look_for_limit(self, kept: Kept) -> None:
+    def _look_for_limit(self, kept: StoredQuotas) -> None:
         """Record a connection rate at the brokers that limits Sluice, and with it all its clients together."""
         limit = _limit_of(kept)
         if limit is not None and limit != self._limit and self._success_ms and self.content is not EMPTY:
@@ -123,7 +123,7 @@ class ForwardStore(Held):
         self._limit = limit
 
 
-def _limit_of(kept: Kept) -> str | None:
+def _limit_of(kept: StoredQuotas) -> str | None:
     own = _plain(kept.own_host)
     for entity, values in sorted(kept.quotas.items(), key=lambda item: item[0][0][1] is None):  # the address's rate precedes the default
         (kind, name), *_ = entity

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from proxy.quota_store.store import Decide, Held, OnContent
+from proxy.quota_store.store import ContentHolder, Decide, OnContent
 from proxy.telemetry.status import SourceStatus
 
 T = TypeVar("T")
 
 
-class MemoryStore(Held):
+class MemoryStore(ContentHolder):
     """The store for quotas set through the API if no other store is configured. Only this process writes it."""
 
     def __init__(self, on_content: OnContent, *, now_ms: Callable[[], int], wall_time_s: Callable[[], float]) -> None:

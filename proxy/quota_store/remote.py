@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 ALTER_S: Final = 45.0
 """Time limit of an alteration; after it the outcome is reported as unknown."""
-LOOK_S: Final = 20.0
+POLL_TIMEOUT_S: Final = 20.0
 
 Judge = Callable[[StoreContent], tuple[Any, Sequence[StoreChange]]]
 Answered = Callable[[Any, Exception | None], None]
@@ -42,7 +42,7 @@ class Worker(Protocol):
     def stop(self) -> None:
         """Request the end of the thread, without waiting."""
 
-    def look(self, done: Callable[[], None]) -> None:
+    def poll(self, done: Callable[[], None]) -> None:
         """Read the whole store now; `done` is called on the thread."""
 
     def alter(self, decide: Judge, answered: Answered) -> None:
@@ -113,9 +113,9 @@ class RemoteStore:
     async def reload(self) -> bool:
         """Read the whole store now; True: it was read."""
         done = asyncio.Event()
-        self.worker.look(lambda: self.call(done.set))
+        self.worker.poll(lambda: self.call(done.set))
         try:
-            await asyncio.wait_for(done.wait(), LOOK_S)
+            await asyncio.wait_for(done.wait(), POLL_TIMEOUT_S)
         except TimeoutError:
             return False
         return self._error is None

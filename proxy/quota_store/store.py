@@ -106,7 +106,7 @@ def different_entities(before: Quotas, after: Quotas) -> list[EntityKey]:
     return [*(entity for entity in before if entity not in after), *new]
 
 
-class Held:
+class ContentHolder:
     """The content of a store in memory, and the function that is called with each new content."""
 
     def __init__(self, on_content: OnContent) -> None:

@@ -13,7 +13,7 @@ from protocol.messages.config_resources import ConfigRequest, names_quotas, read
 from protocol.primitives import INT32, Buffer
 from protocol.request_head import RequestHead, read_request_head
 from protocol.steps import Steps
-from proxy.session.looked import Looked
+from proxy.session.parsed_response import ParsedResponse
 from proxy.session.request_context import RequestContext
 
 QUOTA_KEYS = frozenset({ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS})
@@ -103,8 +103,8 @@ class BrokersAnswer:
     def __init__(self) -> None:
         self.frame: bytes | None = None
 
-    def look(self, frame: bytes | memoryview, _now_ms: int) -> Steps[Looked]:
+    def parse(self, frame: bytes | memoryview, _now_ms: int) -> Steps[ParsedResponse]:
         """Store the response."""
         self.frame = bytes(frame)
-        return Looked(b"")
+        return ParsedResponse(b"")
         yield

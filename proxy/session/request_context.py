@@ -10,7 +10,7 @@ from protocol.steps import Steps
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import Work
 from proxy.meter.usage import UsageCell
-from proxy.session.looked import Looked
+from proxy.session.parsed_response import ParsedResponse
 from proxy.telemetry.counters import UNKNOWN_KEY
 
 # Kind of request, ordered so that the data path tests `kind >= FETCH` once for all kinds that need more than an entry in the FIFO.
@@ -40,10 +40,10 @@ _NO_SIZE: Final = 1 << 32
 """Size of no request: larger than any."""
 
 
-class AnswerOfOne(Protocol):
+class ResponseParser(Protocol):
     """The handling of one request's response, for requests that are checked individually, not by their heads."""
 
-    def look(self, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+    def parse(self, frame: bytes | memoryview, now_ms: int) -> Steps[ParsedResponse]:
         """Parse the whole response, and return what to send: nothing when it is not for the client."""
 
 
@@ -121,7 +121,7 @@ class RequestContext:
         self.cap_bytes = 0  # the most bytes of its response while `cap_bound` is in force
         self.cap_bound = 0.0
         self.is_lowered = False  # whether that is less than requested
-        self.ticket: AnswerOfOne | None = None
+        self.ticket: ResponseParser | None = None
         self.may_inherit = True  # whether its client serves throttles that departed connections left
         self.is_question = False  # a request of Sluice's own for one that it answers
 

@@ -14,7 +14,7 @@ from protocol.messages.fetch import FetchWalker, blank_endpoints, find_tail_in_s
 from protocol.messages.metadata import Topology, find_brokers_end, topology_in_steps
 from protocol.messages.produce import walk_produce_in_steps
 from protocol.steps import Pace, Steps, finished
-from proxy.session.looked import Looked
+from proxy.session.parsed_response import ParsedResponse
 from proxy.session.request_context import AS_IT_IS, BROKERS, ENDPOINTS, WALK, WHOLE
 
 KNOWN_BROKERS_BYTES_MAX = 16 * 1024  # maximum size of a cached list of brokers: a hundred brokers have 5 KB
@@ -76,10 +76,10 @@ class Rewriter:
         return WHOLE if api.splice or (api.redact and self._redact_configs) else AS_IT_IS
 
     def rewrite(self, api: ApiVersion, frame: bytes) -> bytes | memoryview:
-        """Do what `look` does, in one call; return the whole response to send."""
-        return finished(self.look(api, frame)).frame
+        """Do what `parse` does, in one call; return the whole response to send."""
+        return finished(self.parse(api, frame)).frame
 
-    def look(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[Looked]:
+    def parse(self, api: ApiVersion, frame: bytes | memoryview) -> Steps[ParsedResponse]:
         """Parse a whole response in steps; the result's frame is `frame` itself when nothing had to change.
 
         Raises:
@@ -89,20 +89,20 @@ class Rewriter:
         if key == ApiKey.PRODUCE:
             throttle_at, has_endpoints = yield from walk_produce_in_steps(api, frame)
             spliced = (yield from self._splice(api, frame)) if has_endpoints and is_ours else frame
-            return Looked(spliced, throttle_at=throttle_at)
+            return ParsedResponse(spliced, throttle_at=throttle_at)
         if key == ApiKey.FETCH or key == ApiKey.SHARE_FETCH:
             tail_at = yield from find_tail_in_steps(api, frame)
             has_endpoints = tail_has_endpoints(api, frame[tail_at:])
-            return Looked((yield from self._splice(api, frame)) if has_endpoints else frame)
+            return ParsedResponse((yield from self._splice(api, frame)) if has_endpoints else frame)
         if key == ApiKey.API_VERSIONS:
-            return Looked(self.cut(api, frame))
+            return ParsedResponse(self.cut(api, frame))
         if api.redact:
-            return Looked((yield from describe_configs.redact_in_steps(api, frame)))
+            return ParsedResponse((yield from describe_configs.redact_in_steps(api, frame)))
         if key == ApiKey.METADATA and self._on_topology is not None:
             topology = yield from topology_in_steps(api, frame)
             if len(topology.partitions) <= TOPOLOGY_PARTITIONS_MAX:
                 self._on_topology(topology)
-        return Looked((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
+        return ParsedResponse((yield from self._splice(api, frame)) if is_ours and api.splice else frame)
 
     def cut(self, api: ApiVersion, frame: bytes | memoryview) -> bytes:
         """Return the response to ApiVersions, the first request of every connection, as it is sent."""

@@ -13,15 +13,15 @@ class SharedFetchQueue(FetchQueue):
 
     Args:
         sharing: the sharing of the group.
-        keep_looking: called while fetches wait here, so that `look` is called within `SHARE_MS`.
+        keep_checking: called while fetches wait here, so that `check` is called within `SHARE_MS`.
     """
 
-    __slots__ = ("_keep_looking", "_sharing", "_was_front")
+    __slots__ = ("_keep_checking", "_sharing", "_was_front")
 
-    def __init__(self, sharing: Sharing, keep_looking: Callable[[], None]) -> None:
+    def __init__(self, sharing: Sharing, keep_checking: Callable[[], None]) -> None:
         super().__init__()
         self._sharing = sharing
-        self._keep_looking = keep_looking
+        self._keep_checking = keep_checking
         self._was_front = False
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class SharedFetchQueue(FetchQueue):
         """Add a fetch that was read at `read_ms`; `notify` is called when the fetch should be checked again."""
         place = super().join(read_ms, notify, now_ms)
         self._publish()
-        self._keep_looking()
+        self._keep_checking()
         return place
 
     def leave(self, place: Place) -> None:
@@ -46,14 +46,14 @@ class SharedFetchQueue(FetchQueue):
         self._was_front = self._sharing.is_front(now_ms)
         return self._was_front
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Notify the first fetch here if it has become the first of all workers, or if it is and others have less usage in flight."""
         is_front = self._sharing.is_front(now_ms)
         if is_front and (self._sharing.made_room or not self._was_front):
             self.notify_first()
         self._was_front = is_front
         self._sharing.made_room = False
-        self._keep_looking()
+        self._keep_checking()
 
     def _publish(self) -> None:
         waiting = self._waiting

@@ -65,7 +65,7 @@ class Shared(EnforcedGroup):
         if now_ms >= min(sharing.due_ms, sharing.shared_ms + SHARE_MS):
             self._refresh(now_ms)
         else:
-            sharing.look_under_way()
+            sharing.refresh_under_way()
         free, self._free = self._free, max(self._free, sharing.share)
         room = super().certain_room(now_ms)
         self._free = free
@@ -187,7 +187,7 @@ class Shared(EnforcedGroup):
         if sharing.waiting and sharing.row is not None and isinstance(self.fetch_queue, SharedFetchQueue):
             self._refresh(now_ms)
             self._share_throttles(sharing.row, now_ms)
-            self.fetch_queue.look(now_ms)
+            self.fetch_queue.check(now_ms)
             return
         if sharing.row is None:
             self._pull(now_ms)

@@ -209,7 +209,7 @@ class Sharing:
             self.answer_bytes = group.fetch_answer_bytes
             row.publish_answer(self.answer_bytes)
 
-    def look_under_way(self) -> None:
+    def refresh_under_way(self) -> None:
         """Update `pending`, without recording usage of other processes."""
         if self.row is not None:
             self._note_elsewhere(self.row.under_way() - self.seen[self.rows.workers + self.rows.worker])

@@ -8,14 +8,14 @@ from typing import Final
 import msgspec
 
 from proxy.session.login.principal_connections import PrincipalConnections
-from proxy.workers.messaging.messages import AnyMessage, PrincipalLeft
+from proxy.workers.messaging.messages import AnyMessage, PrincipalConnectionEnded
 from proxy.workers.messaging.questions import EnterPrincipal, Questions
 from quota.entity import KafkaPrincipal
 
 _MAY_STAY: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)
 
 
-class AskedPrincipals(PrincipalConnections):
+class RemotePrincipals(PrincipalConnections):
     """Counts in the supervisor and in this worker. The worker's count applies while the supervisor does not answer.
 
     Without a limit on connections of a principal only the worker counts.
@@ -39,4 +39,4 @@ class AskedPrincipals(PrincipalConnections):
     def leave(self, principal: KafkaPrincipal) -> None:
         """Stop counting a connection of `principal`."""
         super().leave(principal)
-        self._send(PrincipalLeft(principal.type, principal.name))
+        self._send(PrincipalConnectionEnded(principal.type, principal.name))

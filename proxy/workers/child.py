@@ -15,8 +15,8 @@ from typing import Any
 from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.workers.messaging.link import Answers, Link
 from proxy.workers.messaging.messages import AnyMessage
-from proxy.workers.messaging.passing import PassedConnection, PassedMeeting, PassedPort, pass_on, socket_pair
-from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion
+from proxy.workers.messaging.passing import PassedConnection, PassedHandoverSocket, PassedPort, pass_on, socket_pair
+from proxy.workers.messaging.questions import AnyQuestion, QuestionResponder
 from quota.connections.ip_connections import IpKey
 
 Slot = tuple[str, IpKey]
@@ -38,7 +38,7 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, number: int, process: subprocess.Popen[bytes], link: Link, passing: socket.socket, questions: AnsweredQuestions
+        self, number: int, process: subprocess.Popen[bytes], link: Link, passing: socket.socket, questions: QuestionResponder
     ) -> None:
         self.number = number
         self._process = process
@@ -53,7 +53,7 @@ class WorkerProcess:
         self.is_ready = False
         self.may_accept = True
         self.generation = 0
-        self._unshown: deque[tuple[PassedPort | PassedMeeting, socket.socket]] = deque()
+        self._unshown: deque[tuple[PassedPort | PassedHandoverSocket, socket.socket]] = deque()
 
     @property
     def pid(self) -> int:
@@ -78,7 +78,7 @@ class WorkerProcess:
         self.of_listener[name] += 1
         self.given += 1
 
-    def show(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> bool:
+    def show(self, what: PassedPort | PassedHandoverSocket, sock: socket.socket) -> bool:
         """Pass a duplicate of a listening socket; False: the worker's queue is full, and `show_again` repeats it."""
         self._unshown.append((what, sock))
         return self.show_again()
@@ -152,7 +152,7 @@ async def start_worker(
     link_here, passing_here, questions_here = ours
     passing_here.setblocking(False)
     link = await Link.over(link_here, on_message, answers, on_lost)
-    return WorkerProcess(number, process, link, passing_here, AnsweredQuestions(questions_here, answer))
+    return WorkerProcess(number, process, link, passing_here, QuestionResponder(questions_here, answer))
 
 
 def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:

@@ -28,22 +28,22 @@ from proxy.workers.messaging.messages import (
     AnyMessage,
     BrokerMet,
     CommitReload,
+    ConnectionEnded,
     Drain,
     Failed,
     InForce,
-    Left,
     LoginFailed,
-    Look,
     MakeRoom,
+    PageRequest,
     Prepared,
     PrepareReload,
-    PrincipalLeft,
+    PrincipalConnectionEnded,
     Ready,
     Request,
     Start,
     Stop,
 )
-from proxy.workers.messaging.passing import PassedMeeting, PassedPort
+from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion
 
 ANSWER_S: Final = 1.0
@@ -100,7 +100,7 @@ class WorkerPool:
         self._preparing: PrepareReload | None = None  # the reload in progress
         self._config_text = source.text  # the configuration in force, also for workers that start later
         self._numbers = list(numbers)
-        self._shown: dict[PassedPort | PassedMeeting, socket.socket] = {}
+        self._shown: dict[PassedPort | PassedHandoverSocket, socket.socket] = {}
         self._counters = counters
         self._policy = policy
         self._on_left = on_left
@@ -176,13 +176,13 @@ class WorkerPool:
         for what, sock in self._shown.items():
             self._show_to(worker, what, sock)
 
-    def show(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
+    def show(self, what: PassedPort | PassedHandoverSocket, sock: socket.socket) -> None:
         """Pass a duplicate of a listening socket to every worker, now and at later starts; it stays open when this process dies."""
         self._shown[what] = sock
         for worker in self.workers.values():
             self._show_to(worker, what, sock)
 
-    def _show_to(self, worker: WorkerProcess, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
+    def _show_to(self, worker: WorkerProcess, what: PassedPort | PassedHandoverSocket, sock: socket.socket) -> None:
         if not worker.show(what, sock):
             self._try_soon()
 
@@ -367,15 +367,15 @@ class WorkerPool:
         self._broadcast(CommitReload(number, not lines))
         return lines
 
-    async def look(self, query: bytes) -> list[tuple[int, bytes | None]]:
+    async def query_page(self, query: bytes) -> list[tuple[int, bytes | None]]:
         """Request each worker's part of a page of the admin port; None: the worker does not run, or does not respond within 1 s."""
-        answers = await asyncio.gather(*(self._look(number, query) for number in self._numbers))
+        answers = await asyncio.gather(*(self._query_page(number, query) for number in self._numbers))
         return list(zip(self._numbers, answers, strict=True))
 
-    async def _look(self, number: int, query: bytes) -> bytes | None:
+    async def _query_page(self, number: int, query: bytes) -> bytes | None:
         worker = self.workers.get(number)
         try:
-            return None if worker is None or not worker.is_ready else await worker.link.ask(Look(query), ANSWER_S)
+            return None if worker is None or not worker.is_ready else await worker.link.ask(PageRequest(query), ANSWER_S)
         except LinkLost:
             return None
 
@@ -385,12 +385,12 @@ class WorkerPool:
         worker = self.workers.get(number)
         if worker is None:
             return
-        if isinstance(message, Left):
+        if isinstance(message, ConnectionEnded):
             if worker.left(message.listener, message.ip_key):
                 self._on_left(message.listener, message.ip_key)
         elif isinstance(message, LoginFailed):
             self._on_login_failed((message.host, message.port))
-        elif isinstance(message, PrincipalLeft):
+        elif isinstance(message, PrincipalConnectionEnded):
             self._principal_left(worker, message.kind, message.name)
         elif isinstance(message, Accepting):
             worker.may_accept = message.may_accept

@@ -38,7 +38,7 @@ from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
-from proxy.workers.handover.meeting import Meeting, Part
+from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
 from proxy.workers.handover.parts import parts_of
 from proxy.workers.handover.place import Place
@@ -46,7 +46,7 @@ from proxy.workers.handover.predecessor import Inherited, Predecessor
 from proxy.workers.handover.successor import Successor
 from proxy.workers.messaging.link import LinkLost
 from proxy.workers.messaging.messages import AlterQuotas, BrokerMet, Described, DescribeQuotas, Request, encoded
-from proxy.workers.messaging.passing import PassedMeeting, PassedPort
+from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
 from quota.entity import KafkaPrincipal
@@ -116,9 +116,9 @@ class Supervisor:
         self._reloading = asyncio.Lock()
         self._metering: Metering | None = None
         self._state = ControlPlaneState(config, self.control)
-        self._shown = ManyWorkers(self._state, self.pool.look)
+        self._shown = ManyWorkers(self._state, self.pool.query_page)
         self._upgrades: set[asyncio.Task[Any]] = set()
-        self._meeting: Meeting | None = None
+        self._handover_listener: HandoverListener | None = None
         self._successor: Successor | None = None
         if place is not None:
             self._successor = Successor(
@@ -230,8 +230,8 @@ class Supervisor:
                 await task
         self.control.stop_accepting(CloseReason.SHUTDOWN)
         await self.pool.stop()
-        if self._meeting is not None:
-            await self._meeting.stop()
+        if self._handover_listener is not None:
+            await self._handover_listener.stop()
         await self.control.stop()
         if self._metering is not None:
             await self._metering.stop()
@@ -239,7 +239,7 @@ class Supervisor:
         await self.control.close_admin()
         self._watch.stop()
         if self._place is not None:
-            if self._meeting is not None and self._successor is not None and not self._successor.is_replaced:
+            if self._handover_listener is not None and self._successor is not None and not self._successor.is_replaced:
                 self._place.remove_socket()
             self._place.close()
 
@@ -269,8 +269,8 @@ class Supervisor:
             sock = self._place.listen()
         except OSError as error:
             raise StartError(f"runtime_dir: {self._place.socket_path} cannot be bound: {error.strerror or error}") from None
-        self._meeting = Meeting(sock, self._successor, self._upgrade, lambda: None)
-        self.pool.show(PassedMeeting(), sock)
+        self._handover_listener = HandoverListener(sock, self._successor, self._upgrade, lambda: None)
+        self.pool.show(PassedHandoverSocket(), sock)
 
     async def _suspend(self) -> Sequence[Part]:
         """Stop accepting, release what only one process can hold, and return the ports, brokers and buckets to hand over."""
@@ -290,8 +290,8 @@ class Supervisor:
 
     def _replaced(self, terminate: Callable[[], None]) -> None:
         """Begin to drain, since the new version accepts connections."""
-        if self._meeting is not None:
-            self._meeting.close()
+        if self._handover_listener is not None:
+            self._handover_listener.close()
         terminate()
 
     async def _expire_forever(self) -> None:

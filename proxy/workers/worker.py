@@ -42,13 +42,13 @@ from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import asked_bucket
-from proxy.workers.asked_principals import AskedPrincipals
+from proxy.workers.asked_principals import RemotePrincipals
 from proxy.workers.handover.orphan import Orphan
 from proxy.workers.handover.parts import Broker
 from proxy.workers.messaging import messages
 from proxy.workers.messaging.link import Link
 from proxy.workers.messaging.messages import AnyMessage
-from proxy.workers.messaging.passing import PassedConnection, PassedConnections, PassedMeeting, PassedPort
+from proxy.workers.messaging.passing import PassedConnection, PassedConnections, PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import BindBroker, Questions
 from proxy.workers.remote_administration import RemoteAdministration
 from quota.connections.connection_quotas import ConnectionQuotas
@@ -108,7 +108,7 @@ class Worker:
             check=self._check_quotas,
         )
         sessions = self.data_path.session_settings
-        sessions.principals = AskedPrincipals(questions, self._send)
+        sessions.principals = RemotePrincipals(questions, self._send)
         sessions.first_number, sessions.number_step = usage.worker + 1, usage.segment.workers
         self._orphan = Orphan(usage.worker, usage.segment.descriptor, self._known_brokers)
         self._is_orphan = False
@@ -180,16 +180,16 @@ class Worker:
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.data_path.gateway.connections))
         self.left(passed.listener, passed.ip_key)
 
-    def _keep(self, what: PassedPort | PassedMeeting, sock: socket.socket) -> None:
+    def _keep(self, what: PassedPort | PassedHandoverSocket, sock: socket.socket) -> None:
         """Keep a duplicate of a listening socket for the next supervisor."""
         if isinstance(what, PassedPort):
             self._orphan.keep_port(Port(what.listener, what.address, sock))
         else:
-            self._orphan.keep_meeting(sock)
+            self._orphan.keep_handover_socket(sock)
 
     def left(self, listener_name: str, ip_key: tuple[int, str]) -> None:
         """Report to the supervisor that a connection has ended."""
-        self._send(messages.Left(listener_name, ip_key))
+        self._send(messages.ConnectionEnded(listener_name, ip_key))
 
     def _login_failed(self, peer: tuple[str, int]) -> None:
         self._send(messages.LoginFailed(*peer))
@@ -319,7 +319,7 @@ class Worker:
 
     async def answer(self, request: messages.Request) -> bytes:
         """Return this worker's part of a page of the admin port."""
-        assert isinstance(request.what, messages.Look)
+        assert isinstance(request.what, messages.PageRequest)
         return await self._answers.answer(request.what.query)
 
     # --- reload

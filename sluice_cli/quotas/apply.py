@@ -10,11 +10,11 @@ import click
 
 from proxy.quota_store.file.store import read_quota_file
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.quotas.access import QuotaAccess, open_access
 from sluice_cli.quotas.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
-from sluice_cli.quotas.connection import FILE, Where, with_cluster
+from sluice_cli.quotas.connection import FILE, ConnectionOptions, with_cluster
 from sluice_cli.quotas.impact import impact_lines
 from sluice_cli.quotas.printing import refused, shown
-from sluice_cli.quotas.reach import Reach, reach
 
 ERRORS_SHOWN: Final = 20
 
@@ -22,14 +22,14 @@ ERRORS_SHOWN: Final = 20
 @click.command()
 @with_cluster
 @click.argument("file", type=FILE, metavar="quotas.toml")
-def diff(where: Where, file: Path) -> None:
+def diff(connection: ConnectionOptions, file: Path) -> None:
     """Compare a quota file with the quotas of the cluster; exit with code 1 if they differ.
 
     Lines begin with + (only in the file), - (only in the cluster) or ~ (different values).
     """
     wanted = _wanted(file)
-    with reach(where) as way:
-        found = differences(way.describe(), wanted)
+    with open_access(connection) as access:
+        found = differences(access.describe(), wanted)
     for line in lines_of(found):
         click.echo(line)
     click.echo(f"{counted(found)} differ" if found else "nothing differs")
@@ -48,11 +48,11 @@ def diff(where: Where, file: Path) -> None:
     metavar="DIR",
     help="Metering directory: print the effect on its last day before the confirmation.",
 )
-def apply(where: Where, file: Path, prune: bool, yes: bool, metering: Path | None) -> None:
+def apply(connection: ConnectionOptions, file: Path, prune: bool, yes: bool, metering: Path | None) -> None:
     """Apply a quota file to the cluster: validate all changes, print them, ask for confirmation, and make them."""
     wanted = _wanted(file)
-    with reach(where) as way:
-        there = way.describe()
+    with open_access(connection) as access:
+        there = access.describe()
         every = differences(there, wanted)
         changes = [difference for difference in every if prune or not difference.is_removal]
         for line in lines_of(changes):
@@ -62,23 +62,23 @@ def apply(where: Where, file: Path, prune: bool, yes: bool, metering: Path | Non
         if not changes:
             click.echo("nothing to change")
             return
-        judge(way, changes)
+        validate(access, changes)
         if metering is not None:
             for line in impact_lines(metering, result_of(there, changes)):
                 click.echo(line)
         ask(f"Change {counted(changes)}?", yes=yes)
-        change(way, changes)
+        change(access, changes)
     click.echo(f"{counted(changes)} changed")
 
 
-def judge(way: Reach, changes: list[Difference]) -> None:
+def validate(access: QuotaAccess, changes: list[Difference]) -> None:
     """Have changes validated; exit when one is refused."""
-    _send(way, changes, judge_only=True)
+    _send(access, changes, validate_only=True)
 
 
-def change(way: Reach, changes: list[Difference]) -> None:
+def change(access: QuotaAccess, changes: list[Difference]) -> None:
     """Make changes; exit with an error when one is refused."""
-    _send(way, changes, judge_only=False)
+    _send(access, changes, validate_only=False)
 
 
 def ask(question: str, *, yes: bool) -> None:
@@ -91,14 +91,14 @@ def ask(question: str, *, yes: bool) -> None:
         refused("nothing was changed")
 
 
-def _send(way: Reach, changes: list[Difference], *, judge_only: bool) -> None:
+def _send(access: QuotaAccess, changes: list[Difference], *, validate_only: bool) -> None:
     wanted = alterations(changes)
-    errors = [error for part in batches(wanted) for error in way.alter(part, judge_only=judge_only).items()]
+    errors = [error for part in batches(wanted) for error in access.alter(part, validate_only=validate_only).items()]
     if not errors:
         return
     for entity, error in errors[:ERRORS_SHOWN]:
         click.echo(f"sluice quotas: {shown(entity)}: {error}", err=True)
-    outcome = "nothing was changed" if judge_only else "the others were changed"
+    outcome = "nothing was changed" if validate_only else "the others were changed"
     refused(f"{len(errors):,} of {len(wanted):,} entities were refused; {outcome}")
 
 

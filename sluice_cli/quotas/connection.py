@@ -20,7 +20,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 BAD_INPUT = 2
 
 
-class Where(NamedTuple):
+class ConnectionOptions(NamedTuple):
     """The values of the options for brokers and the admin port."""
 
     bootstrap_server: str | None
@@ -32,7 +32,7 @@ class Where(NamedTuple):
 
 
 def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a command that connects to brokers, or to Sluice as a broker; its first argument is a `Where`."""
+    """Add the options of a command that connects to brokers, or to Sluice as a broker; its first argument is a `ConnectionOptions`."""
 
     @click.option("--bootstrap-server", metavar="HOST:PORT[,...]", help="Bootstrap addresses of brokers or of Sluice.")
     @click.option("--command-config", type=FILE, metavar="FILE", help="Properties file of a Kafka client, for TLS and SASL settings.")
@@ -44,9 +44,9 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(command)
     def wrapped(**options: Any) -> None:
-        where = Where(*(options.pop(field) for field in Where._fields))
+        connection = ConnectionOptions(*(options.pop(field) for field in ConnectionOptions._fields))
         try:
-            command(where, **options)
+            command(connection, **options)
         except (QuotaAdminError, AdminPortError) as error:
             refused(str(error))
         except ClientPropertiesError as error:
@@ -56,21 +56,21 @@ def with_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def cluster(where: Where) -> Iterator[QuotaAdmin]:
+def cluster(connection: ConnectionOptions) -> Iterator[QuotaAdmin]:
     """Yield a client for the brokers of the options.
 
     Raises:
         click.UsageError: the options are missing or invalid.
     """
     settings = ClientSettings(None, None, None, None, ())
-    if where.command_config is not None:
-        settings = read_client_properties(where.command_config)
+    if connection.command_config is not None:
+        settings = read_client_properties(connection.command_config)
         if settings.unused:
-            click.echo(f"sluice quotas: {where.command_config}: has no effect here: {', '.join(settings.unused)}", err=True)
-    servers = where.bootstrap_server or settings.bootstrap_servers
+            click.echo(f"sluice quotas: {connection.command_config}: has no effect here: {', '.join(settings.unused)}", err=True)
+    servers = connection.bootstrap_server or settings.bootstrap_servers
     if servers is None:
         raise click.UsageError("--bootstrap-server is missing; write HOST:PORT of a broker or of Sluice")
-    context = settings.ssl_context if where.tls_ca is None else _trusting(where.tls_ca)
+    context = settings.ssl_context if connection.tls_ca is None else _trusting(connection.tls_ca)
     try:
         admin = QuotaAdmin(servers, ssl_context=context, login=settings.login, timeout_ms=settings.timeout_ms or 30_000)
     except ValueError as error:
@@ -79,22 +79,22 @@ def cluster(where: Where) -> Iterator[QuotaAdmin]:
         yield admin
 
 
-def admin_port(where: Where) -> AdminPort:
+def admin_port(connection: ConnectionOptions) -> AdminPort:
     """Return a client for the admin port of the options.
 
     Raises:
         click.UsageError: the option is missing, or the token cannot be read.
     """
-    if where.admin is None:
+    if connection.admin is None:
         raise click.UsageError("--admin is missing; write the URL of Sluice's admin port, such as http://127.0.0.1:9644")
     token = None
-    if where.admin_token is not None:
+    if connection.admin_token is not None:
         try:
-            token = where.admin_token.read_text("ascii").strip()
+            token = connection.admin_token.read_text("ascii").strip()
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not ASCII"
-            raise click.UsageError(f"--admin-token: {where.admin_token} cannot be read: {reason}") from None
-    return AdminPort(where.admin, token, None if where.admin_ca is None else _trusting(where.admin_ca))
+            raise click.UsageError(f"--admin-token: {connection.admin_token} cannot be read: {reason}") from None
+    return AdminPort(connection.admin, token, None if connection.admin_ca is None else _trusting(connection.admin_ca))
 
 
 def _trusting(authorities: Path) -> ssl.SSLContext:

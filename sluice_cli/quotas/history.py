@@ -15,13 +15,13 @@ from proxy.quota_admin.audit.chain import verify
 from proxy.quota_admin.audit.file import lines_back, lines_of
 from proxy.quota_admin.audit.log import history as read_history
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.quotas.access import open_access
 from sluice_cli.quotas.admin_port import AdminPort
-from sluice_cli.quotas.apply import ask, change, judge
+from sluice_cli.quotas.apply import ask, change, validate
 from sluice_cli.quotas.bulk import Difference, counted, many
 from sluice_cli.quotas.bulk import lines_of as difference_lines
-from sluice_cli.quotas.connection import FILE, Where, admin_port, with_cluster
+from sluice_cli.quotas.connection import FILE, ConnectionOptions, admin_port, with_cluster
 from sluice_cli.quotas.printing import number, refused, shown
-from sluice_cli.quotas.reach import reach
 
 PAGE_LINES: Final = 10_000
 CHANGED, SWITCHED = "changed", "switched"
@@ -42,12 +42,12 @@ _AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="Read this audi
 @click.option(
     "--verify", "check", is_flag=True, help="Verify the hash chain of the audit log; exit with code 1 if a line was changed or removed."
 )
-def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: bool) -> None:
+def history(connection: ConnectionOptions, audit: Path | None, limit: int, as_json: bool, check: bool) -> None:
     """Print changes of quotas and switches with time, author and origin, from --admin or --audit."""
     if check:
-        _verify(where, audit)
+        _verify(connection, audit)
         return
-    for line in reversed(list(_take(_lines(where, audit, 0), limit))):
+    for line in reversed(list(_take(_lines(connection, audit, 0), limit))):
         click.echo(json.dumps(line) if as_json else _line_of(line))
 
 
@@ -58,11 +58,11 @@ def history(where: Where, audit: Path | None, limit: int, as_json: bool, check: 
     "--to", "seq", type=click.IntRange(0), required=True, metavar="NUMBER", help="Number of the last audit line that stays in effect."
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
+def rollback(connection: ConnectionOptions, audit: Path | None, seq: int, yes: bool) -> None:
     """Restore quotas and switches to their state after a line of the audit log. The rollback itself is logged as a change."""
-    quotas, switches = _before_changes(where, audit, seq)
-    with reach(where) as way:
-        there = way.describe()
+    quotas, switches = _before_changes(connection, audit, seq)
+    with open_access(connection) as access:
+        there = access.describe()
         changes = [
             Difference(entity, key, now, value)
             for (entity, key), value in quotas.items()
@@ -75,26 +75,26 @@ def rollback(where: Where, audit: Path | None, seq: int, yes: bool) -> None:
         if not changes and not switches:
             click.echo("nothing to change")
             return
-        if switches and where.admin is None:
+        if switches and connection.admin is None:
             raise click.UsageError("switches were changed since; give --admin too")
         if changes:
-            judge(way, changes)
+            validate(access, changes)
         ask(f"Change {counted(changes)} and {_switches(switches)}?", yes=yes)
         if changes:
-            change(way, changes)
+            change(access, changes)
         for target, mode in switches.items():
-            admin_port(where).post("/admin/switches", {"target": target, "mode": mode})
+            admin_port(connection).post("/admin/switches", {"target": target, "mode": mode})
     click.echo(f"{counted(changes)} and {_switches(switches)} are as they were after line {seq}")
 
 
 def _before_changes(
-    where: Where, audit: Path | None, seq: int
+    connection: ConnectionOptions, audit: Path | None, seq: int
 ) -> tuple[dict[tuple[ClientQuotaEntity, str], float | None], dict[str, str | None]]:
     """Return the values that quotas and switches changed after a line had before the change."""
     quotas: dict[tuple[ClientQuotaEntity, str], float | None] = {}
     switches: dict[str, str | None] = {}
     first: int | None = None
-    for line in _lines(where, audit, seq):
+    for line in _lines(connection, audit, seq):
         first = line["seq"]
         if line["event"] == CHANGED:
             quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = _read(line["old"])  # the earliest line is last
@@ -105,10 +105,10 @@ def _before_changes(
     return quotas, switches
 
 
-def _lines(where: Where, audit: Path | None, after: int) -> Iterator[Mapping[str, Any]]:
+def _lines(connection: ConnectionOptions, audit: Path | None, after: int) -> Iterator[Mapping[str, Any]]:
     """Yield lines with numbers above `after`, the last one first."""
     if audit is None:
-        yield from _pages(admin_port(where), after)
+        yield from _pages(admin_port(connection), after)
         return
     try:
         file = os.open(audit, os.O_RDONLY | os.O_CLOEXEC)
@@ -137,9 +137,9 @@ def _take(lines: Iterator[Mapping[str, Any]], limit: int) -> Iterator[Mapping[st
         yield line
 
 
-def _verify(where: Where, audit: Path | None) -> None:
+def _verify(connection: ConnectionOptions, audit: Path | None) -> None:
     if audit is None:
-        page = admin_port(where).get("/admin/history/verify")
+        page = admin_port(connection).get("/admin/history/verify")
     else:
         try:
             with audit.open("rb") as file:

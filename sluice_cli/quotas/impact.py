@@ -17,14 +17,14 @@ CANNOT: Final = "the effect on the last day is unknown"
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
     """Yield how many groups would have been throttled; one line with the reason where that is unknown."""
     try:
-        from pipeline.whatif import foresight  # imported here, since the pipeline is an extra
+        from pipeline.whatif import forecast  # imported here, since the pipeline is an extra
     except ModuleNotFoundError as error:
         yield f'{CANNOT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
         return
     since_s = wall_time_s() - LAST_S
     try:
-        found = foresight.foresee(metering, {entity.parts: values for entity, values in after.items()}, since_s)
-    except foresight.CannotTellError as error:
+        found = forecast.forecast_groups(metering, {entity.parts: values for entity, values in after.items()}, since_s)
+    except forecast.NoForecastError as error:
         yield f"{CANNOT}: {error}"
         return
     throttled = [group for group in found if group.throttled]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
-from sluice_cli.quotas.connection import Where, admin_port, with_cluster
+from sluice_cli.quotas.connection import ConnectionOptions, admin_port, with_cluster
 
 NONE = "default"
 
@@ -14,9 +14,9 @@ NONE = "default"
 @with_cluster
 @click.argument("target", required=False)
 @click.argument("mode", required=False, metavar="[enforce|observe|off|default]")
-def switch(where: Where, target: str | None, mode: str | None) -> None:
+def switch(connection: ConnectionOptions, target: str | None, mode: str | None) -> None:
     """Print the switches, or set one. Targets: all, listener:NAME, entity:user=NAME,client-id=NAME, entity:ip=ADDRESS. Needs --admin."""
-    port = admin_port(where)
+    port = admin_port(connection)
     if target is None:
         page = port.get("/admin/switches")
     else:

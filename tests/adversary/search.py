@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings, target
 from hypothesis import strategies as st
 
 from protocol.steps import ITEMS_PER_STEP
-from proxy.session.looked import AT_ONCE_BYTES
+from proxy.session.parsed_response import AT_ONCE_BYTES
 from tests.adversary.frames import ASKED
 from tests.adversary.program import ACTIONS, CLIENT_IDS, PAUSES, SLOTS, WAITS_MS, Circumstances, Program, Step
 from tests.adversary.proxy_fixture import UNIT_SERVICE_US, Outcome, Spoil, run

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 import click
 
 from pipeline.commands.execution.options import SPARK, Common
-from pipeline.tasks import Doer, Job, R, W, do_here
+from pipeline.tasks import Executor, Job, R, W, do_here
 
 PROGRESS_FROM = 8
 """Lowest number of parts for which progress is shown; fewer parts end too soon."""
 
 
 @contextlib.contextmanager
-def doer(common: Common) -> Iterator[Doer]:
+def executor(common: Common) -> Iterator[Executor]:
     """Yield the executor that the options select. In this process, it writes progress to stderr.
 
     Raises:

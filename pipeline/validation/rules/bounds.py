@@ -7,7 +7,7 @@ from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Floats, Ints, Rows
 
 
-def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Findings) -> None:
+def check_bounds(rows: Rows, judged: Flags, noted: "RecordedBounds", findings: Findings) -> None:
     """Compare the bound of each row with the last earlier bound of its group. A change within a row is a divergence too."""
     in_force = noted.at(rows.group_ref, rows.first_seq)
     wrong = in_force != rows.bound
@@ -25,7 +25,7 @@ def check_bounds(rows: Rows, judged: Flags, noted: "NotedBounds", findings: Find
         findings.add(Finding(Kind.BOUND, ref, seq, ts_ms, expected, repr(float(rows.bound[row])), "bound of the row"), int(number))
 
 
-class NotedBounds:
+class RecordedBounds:
     """The bounds in the table `dim_bound` of a file set."""
 
     def __init__(self, file_set: FileSet) -> None:

@@ -11,13 +11,13 @@ from metering_format.event_kinds import ASKED, CHARGED, EXCUSED_MS, MUTATION, OF
 from metering_format.manifest import Manifest, TypeCount
 from metering_format.places import SHARED
 from pipeline.file_set import FileSet
-from pipeline.replay.buckets import COLUMNS, KIND_NAMES, Steps, Worked, steps_of, work_out
+from pipeline.replay.buckets import COLUMNS, KIND_NAMES, RecomputedSteps, Steps, steps_of, work_out
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Floats, Ints
 from pipeline.validation.rules.application import Observed, SettingsIntervals, observed_of
-from pipeline.validation.rules.bounds import NotedBounds
+from pipeline.validation.rules.bounds import RecordedBounds
 from pipeline.validation.rules.described import check_described
-from pipeline.validation.rules.long_run import Circumstances, ThrottleWindow, bucket_throttle_windows
+from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, bucket_throttle_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,15 @@ def judge_buckets(file_set: FileSet, findings: Findings, *, paced: bool = False)
         return None
     waits = steps.throttle_ms[steps.throttle_ms > 0]
     count = TypeCount(len(steps), int(steps.permits[steps.counts].sum()), len(waits), int(waits.sum()))
-    worked, known = work_out(steps), steps.is_known
-    _check_steps(steps, worked, known, findings)
+    recomputed, known = work_out(steps), steps.is_known
+    _check_steps(steps, recomputed, known, findings)
     _check_order(steps, known, findings)
     _check_bounds(steps, file_set, findings)
     observed = _check_applied(steps, file_set, findings)
     groups, ends, rates = np.unique(steps.group_ref), {}, {}
     if SHARED not in file_set.manifest.settings:  # with shared usage, steps in other workers' files come between these
-        _check_chain(steps, worked, known & _follows(steps, file_set), findings)
-        ends, rates = _ends(steps, worked), bucket_throttle_windows(steps, Circumstances(file_set, paced=paced))
+        _check_chain(steps, recomputed, known & _follows(steps, file_set), findings)
+        ends, rates = _ends(steps, recomputed), bucket_throttle_windows(steps, GroupConditions(file_set, paced=paced))
     return JudgedBuckets(int(known.sum()), int((~known).sum()), count, groups, ends, rates, observed)
 
 
@@ -86,20 +86,20 @@ def _steps(file_set: FileSet) -> Steps:
     return steps_of(events, num_samples, window_ms)
 
 
-def _check_steps(steps: Steps, worked: Worked, known: Flags, findings: Findings) -> None:
+def _check_steps(steps: Steps, recomputed: RecomputedSteps, known: Flags, findings: Findings) -> None:
     """Check which requests were let through, how many mutations they took, and how long they waited."""
-    below = worked.balance < 0.0
+    below = recomputed.balance < 0.0
     let_through = known & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
     turned_away = known & ~below & (steps.kind == REFUSED)
     right = known & ~let_through & ~turned_away
-    recorded, due = steps.throttle_ms, worked.throttle_ms
+    recorded, due = steps.throttle_ms, recomputed.throttle_ms
     differs = right & (recorded != due)
     missed, spurious = differs & (recorded == 0) & (due > 0), differs & (recorded > 0) & (due == 0)
-    _note(steps, worked, let_through, Kind.MISSED, "refused", "let through", findings)
-    _note(steps, worked, turned_away, Kind.SPURIOUS, "let through", "refused", findings)
+    _note(steps, recomputed, let_through, Kind.MISSED, "refused", "let through", findings)
+    _note(steps, recomputed, turned_away, Kind.SPURIOUS, "let through", "refused", findings)
     for wrong, kind in ((missed, Kind.MISSED), (spurious, Kind.SPURIOUS), (differs & ~missed & ~spurious, Kind.MATH)):
-        _note(steps, worked, wrong, kind, due, recorded, findings, "wait, ms")
-    _note(steps, worked, known & (steps.after != worked.after), Kind.MATH, worked.after, steps.after, findings, "balance left")
+        _note(steps, recomputed, wrong, kind, due, recorded, findings, "wait, ms")
+    _note(steps, recomputed, known & (steps.after != recomputed.after), Kind.MATH, recomputed.after, steps.after, findings, "balance left")
 
 
 def _check_order(steps: Steps, known: Flags, findings: Findings) -> None:
@@ -123,16 +123,16 @@ def _follows(steps: Steps, file_set: FileSet) -> Flags:
     return follows
 
 
-def _check_chain(steps: Steps, worked: Worked, follows: Flags, findings: Findings) -> None:
+def _check_chain(steps: Steps, recomputed: RecomputedSteps, follows: Flags, findings: Findings) -> None:
     """Check that each step begins with the balance, and the time, that the step before left."""
     before = np.maximum(np.arange(len(steps)) - 1, 0)
     left, at_ms = steps.after[before], steps.ts_ms[before]
-    _note(steps, worked, follows & (steps.before != left), Kind.MATH, left, steps.before, findings, "balance found")
-    _note(steps, worked, follows & (steps.since_ms != at_ms), Kind.SEGMENT, at_ms, steps.since_ms, findings, "time of the balance, ms")
+    _note(steps, recomputed, follows & (steps.before != left), Kind.MATH, left, steps.before, findings, "balance found")
+    _note(steps, recomputed, follows & (steps.since_ms != at_ms), Kind.SEGMENT, at_ms, steps.since_ms, findings, "time of the balance, ms")
 
 
 def _check_bounds(steps: Steps, file_set: FileSet, findings: Findings) -> None:
-    in_force = NotedBounds(file_set).at(steps.group_ref, steps.seq)
+    in_force = RecordedBounds(file_set).at(steps.group_ref, steps.seq)
     _note(steps, None, in_force != steps.bound, Kind.BOUND, in_force, steps.bound, findings, "bound of the step")
 
 
@@ -158,7 +158,7 @@ def _check_applied(steps: Steps, file_set: FileSet, findings: Findings) -> Obser
 
 def _note(
     steps: Steps,
-    worked: Worked | None,
+    recomputed: RecomputedSteps | None,
     wrong: Flags,
     kind: Kind,
     expected: str | Ints | Floats,
@@ -172,24 +172,24 @@ def _note(
         at = int(where[index])
         due, found = (side if isinstance(side, str) else repr(side[at].item()) for side in (expected, recorded))
         name = f"{what} of a bucket, {KIND_NAMES.get(int(steps.kind[at]), '?')} {steps.permits[at]}"
-        evidence = () if worked is None else _evidence(steps, worked, at)
+        evidence = () if recomputed is None else _evidence(steps, recomputed, at)
         ref, seq, ts_ms = int(steps.group_ref[at]), int(steps.seq[at]), int(steps.ts_ms[at])
         findings.add(Finding(kind, ref, seq, ts_ms, due, found, name, evidence), int(number))
 
 
-def _evidence(steps: Steps, worked: Worked, at: int) -> tuple[str, ...]:
+def _evidence(steps: Steps, recomputed: RecomputedSteps, at: int) -> tuple[str, ...]:
     since_ms = int(steps.ts_ms[at] - steps.since_ms[at])
     return (
         f"balance {float(steps.before[at])!r} at {steps.since_ms[at]} ms, {since_ms} ms later with {float(steps.bound[at])!r} a second and "
-        f"at most {float(steps.burst[at])!r}: {float(worked.balance[at])!r}",
-        f"asked for {steps.permits[at]}: {float(worked.after[at])!r} left, wait {worked.throttle_ms[at]} ms",
+        f"at most {float(steps.burst[at])!r}: {float(recomputed.balance[at])!r}",
+        f"asked for {steps.permits[at]}: {float(recomputed.after[at])!r} left, wait {recomputed.throttle_ms[at]} ms",
     )
 
 
-def _ends(steps: Steps, worked: Worked) -> dict[int, BucketEnds]:
+def _ends(steps: Steps, recomputed: RecomputedSteps) -> dict[int, BucketEnds]:
     refs, firsts = np.unique(steps.group_ref, return_index=True)
     lasts = np.concatenate((firsts[1:], [len(steps)])) - 1
-    is_new = (worked.balance == steps.burst) & (steps.before == 0.0)
+    is_new = (recomputed.balance == steps.burst) & (steps.before == 0.0)
     return {
         ref: BucketEnds(
             int(steps.seq[first]),

@@ -93,7 +93,7 @@ def ceiling(k: float, cap_s: float) -> float:
     return max((1.0 + math.sqrt(1.0 + 4.0 * k / STEADY_S)) / 2.0, k / cap_s) * MARGIN
 
 
-class Circumstances:
+class GroupConditions:
     """Connections and settings of the groups of a file set, which are read on first use.
 
     Args:
@@ -133,16 +133,16 @@ class Circumstances:
         return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(self._connections, groups[ref])) for ref in refs.tolist()}
 
 
-def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
+def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions) -> dict[int, ThrottleWindow]:
     """Return the throttle window of each group that was throttled in the rows, by group number."""
-    if not circumstances.may_judge:
+    if not conditions.may_judge:
         return {}
     throttled = rows.group_ref[np.flatnonzero(judged & (rows.declared["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
     if not len(throttled):
         return {}
     excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED_MS)]]
     made = {}
-    for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
+    for ref, (settled_ms, connections) in conditions.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows are sorted by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
@@ -150,12 +150,12 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, circumstances: C
     return made
 
 
-def bucket_throttle_windows(steps: Steps, circumstances: Circumstances) -> dict[int, ThrottleWindow]:
+def bucket_throttle_windows(steps: Steps, conditions: GroupConditions) -> dict[int, ThrottleWindow]:
     """Return the throttle window of each token bucket that made a client wait, by group number."""
     throttled = steps.group_ref[(steps.throttle_ms > 0) & (steps.bound < UNLIMITED)]
     excused = steps.group_ref[steps.applied_ms == EXCUSED_MS]
     made = {}
-    for ref, (settled_ms, connections) in circumstances.of(_without(throttled, excused)).items():
+    for ref, (settled_ms, connections) in conditions.of(_without(throttled, excused)).items():
         first, end = np.searchsorted(steps.group_ref, (ref, ref + 1))
         mine = first + np.flatnonzero(steps.counts[first:end] & (steps.ts_ms[first:end] >= settled_ms))
         if len(mine) and steps.permits[mine].sum() > 0:

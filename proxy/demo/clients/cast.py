@@ -7,7 +7,7 @@ from typing import Final
 from proxy.demo.clients.libraries import aiokafka_consumer, confluent_producer, kafka_python_producer
 from proxy.demo.clients.unit import BYTES, CONNECTIONS, THREAD, Unit
 from proxy.demo.clients.visitors import VISITORS_ADDRESS, visitors
-from proxy.demo.report import Errand
+from proxy.demo.report import ClientTask
 
 BURST_SECONDS: Final = 10
 """Seconds of quota that may pass at once: Kafka's quota window has 11 samples of one second, and the newest has just begun."""
@@ -48,7 +48,7 @@ class Role:
     record_bytes: int
     interval_ms: int
     node_id: int | None
-    run: Errand
+    run: ClientTask
     unit: Unit = BYTES
 
     @property

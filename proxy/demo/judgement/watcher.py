@@ -12,7 +12,7 @@ from proxy.demo.judgement.model import REQUEST_THROTTLE_MS_MAX
 from proxy.demo.series import Series
 from quota.throttle import narrow_to_int32, throttle_time_ms
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """Interval of the reads. A group keeps its last 16 verdicts, and no client of the demo gets as many in this time."""
 
 _TURNED_AWAY: Final = re.compile(r'^kafka_sluice_closes_total\{reason="ip_connection_rate(?:_unheld)?"\} (\S+)', re.MULTILINE)
@@ -92,7 +92,7 @@ class Watcher:
         found = [group for (_, *key), group in tuple(self._groups.items()) if key == [name, quota_type]]
         return max(found, key=lambda group: group.recorded, default=GroupSeen())
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the pages once.
 
         Raises:
@@ -111,7 +111,7 @@ class Watcher:
             door = self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection"))
             door.bound, door.held_now = row["bound"], page["held"]
 
-    def look_at_closes(self) -> None:
+    def read_closes(self) -> None:
         """Read the number of refused connections once; only the stream of new connections has refusals.
 
         Raises:
@@ -132,9 +132,9 @@ class Watcher:
         self._thread.join()
 
     def _look_on(self) -> None:
-        while not self._done.wait(LOOK_SECONDS):
+        while not self._done.wait(POLL_SECONDS):
             try:
-                self.look()
+                self.poll()
             except OSError:
                 return  # the demo reports the end of the proxy's process
 

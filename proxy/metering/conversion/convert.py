@@ -24,7 +24,7 @@ from metering_format.tables import SHARED_COLUMNS, TABLES
 from proxy.base.clock import wall_time_s
 from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
 from proxy.meter.batch import Fact
-from proxy.meter.buffer import Left, left_behind
+from proxy.meter.buffer import AbandonedBuffer, read_abandoned
 from proxy.metering.conversion.bounds import bounds_of
 from proxy.metering.conversion.comparisons_table import comparisons_table
 from proxy.metering.conversion.parts import Parts, pack_parts
@@ -64,7 +64,7 @@ def convert(directory: Path, file_set: str, end: Fact | None = None, *, publish:
     runs, decisions, remotes = runs_of(segment.batches, header["wall_offset_ms"])
     runs, decisions = _explained(runs, decisions, segment)
     is_last = end is None and not _goes_on(directory, header, file_set)
-    left = left_behind(pending_path(directory, header["run_id"])) if is_last else None
+    left = read_abandoned(pending_path(directory, header["run_id"])) if is_last else None
     if left is not None:
         segment = _with_losses(segment, header, left, runs)
     groups = list({group["group_ref"]: group for group in segment.facts_of("group")}.values())
@@ -118,7 +118,7 @@ def _goes_on(directory: Path, header: Fact, file_set: str) -> bool:
     return any(path.name > file_set + FACTS_SUFFIX for path in (directory / SEGMENTS).glob(f"{header['run_id']}-*{FACTS_SUFFIX}"))
 
 
-def _with_losses(segment: Segment, header: Fact, left: Left, runs: Runs) -> Segment:
+def _with_losses(segment: Segment, header: Fact, left: AbandonedBuffer, runs: Runs) -> Segment:
     """Count the decisions of a killed process that were not written, in its last segment, from its mapped buffer."""
     lasts = [_end_seq(runs)] if len(runs) else []
     lasts += [gap["from_seq"] + gap["n"] for gap in segment.facts_of("gap")]

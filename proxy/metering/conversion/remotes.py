@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from proxy.meter.record import PASSED, REMOTE_AMOUNT, REMOTE_DATA, REMOTE_TOTAL
-from proxy.metering.raw import Noted
+from proxy.metering.raw import SegmentBatch
 
 Ints = NDArray[np.int64]
 _NONE: Final = np.zeros(0, np.int64)
@@ -50,7 +50,7 @@ class Remotes:
         }
 
 
-def apart(batches: Sequence[Noted]) -> tuple[Sequence[Noted], Ints, Ints]:
+def apart(batches: Sequence[SegmentBatch]) -> tuple[Sequence[SegmentBatch], Ints, Ints]:
     """Return the batches without the words that are not decisions, and these words: amounts, and totals of their sources."""
     kept, data = [], []
     for batch in batches:

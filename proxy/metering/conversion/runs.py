@@ -26,7 +26,7 @@ from proxy.meter.record import (
     WORD_BYTES,
 )
 from proxy.metering.conversion.remotes import Remotes, apart
-from proxy.metering.raw import DTYPE, Noted
+from proxy.metering.raw import DTYPE, SegmentBatch
 
 Ints = NDArray[np.int64]
 SmallInts = NDArray[np.int32]
@@ -137,7 +137,7 @@ class RecordedDecisions:
         return RecordedDecisions(seq[order], np.concatenate((self.records, records))[order])
 
 
-def runs_of(batches: Sequence[Noted], offset_ms: int = 0) -> tuple[Runs, RecordedDecisions, Remotes]:
+def runs_of(batches: Sequence[SegmentBatch], offset_ms: int = 0) -> tuple[Runs, RecordedDecisions, Remotes]:
     """Return all decisions of some batches in order, and separately those with more attributes.
 
     Args:
@@ -189,7 +189,7 @@ def _lasting(values: Any, begins: Ints, length: int) -> Any:
     return np.repeat(np.concatenate((np.zeros(1, values.dtype), values)), np.diff(begins, prepend=0, append=length))
 
 
-def _numbers(batches: Sequence[Noted], at: Ints, count: Ints) -> Ints:
+def _numbers(batches: Sequence[SegmentBatch], at: Ints, count: Ints) -> Ints:
     """Return the number of the first decision of each run, from the first number of its batch."""
     ends = np.cumsum(np.array([len(batch.words) // WORD_BYTES for batch in batches], np.int64))
     run_ends = np.searchsorted(at, ends)

@@ -71,7 +71,7 @@ class PreambleReaders:
             next(iter(self._waiting)).end(self.too_late, f"{WAITING_MAX} connections waited for their {self.what}")
         self._waiting[waiting] = None
         self.changed()
-        waiting.look()
+        waiting.on_readable()
 
     def left(self, waiting: PreambleReader) -> None:
         """Remove a waiting connection."""
@@ -98,9 +98,9 @@ class PreambleReader:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(room.deadline_ms() / 1000, self.late)
         arrival.sock.setblocking(False)
-        self._loop.add_reader(arrival.sock.fileno(), self.look)
+        self._loop.add_reader(arrival.sock.fileno(), self.on_readable)
 
-    def look(self) -> None:
+    def on_readable(self) -> None:
         """Read available bytes, and handle errors."""
         try:
             self.take()

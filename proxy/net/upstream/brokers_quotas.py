@@ -12,7 +12,7 @@ from proxy.config.sections.login import Credentials
 from proxy.net.upstream.broker_client import CLIENT_ID, own_connection
 from proxy.net.upstream.connector import Bootstrap
 from proxy.net.upstream.login import LoginFailedError, log_in
-from proxy.quota_store.forward import BrokersSilent, Kept
+from proxy.quota_store.forward import BrokersUnavailable, StoredQuotas
 from proxy.tls.brokers import TlsBrokers
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, entity_key
 from sluice.broker_client import BrokerClient, version_of
@@ -33,11 +33,11 @@ class BrokersQuotas:
         self._version = 0
         self._number = 0
 
-    async def read(self) -> Kept:
+    async def read(self) -> StoredQuotas:
         """Return all quotas, and Sluice's address as the brokers see it.
 
         Raises:
-            BrokersSilent: no broker answered; the message is one line with the reason and a remedy.
+            BrokersUnavailable: no broker answered; the message is one line with the reason and a remedy.
         """
         address = self._bootstrap.current()
         try:
@@ -49,13 +49,13 @@ class BrokersQuotas:
         except (OSError, ProtocolError, LoginFailedError, asyncio.IncompleteReadError) as error:
             await self.close()
             self._bootstrap.failed(address)
-            raise BrokersSilent(f"{address}: {str(error) or type(error).__name__}") from error
+            raise BrokersUnavailable(f"{address}: {str(error) or type(error).__name__}") from error
         if answer.error_code == CLUSTER_AUTHORIZATION_FAILED:
-            raise BrokersSilent(f"{address}: Sluice may not see quotas; give its account DESCRIBE_CONFIGS on the cluster")
+            raise BrokersUnavailable(f"{address}: Sluice may not see quotas; give its account DESCRIBE_CONFIGS on the cluster")
         if answer.entries is None or answer.error_code:
-            raise BrokersSilent(f"{address}: error {answer.error_code} {answer.error_message or ''}")
+            raise BrokersUnavailable(f"{address}: error {answer.error_code} {answer.error_message or ''}")
         quotas = {entity_key(entry.entity): dict(entry.values) for entry in answer.entries}
-        return Kept(quotas, connection.own_host)
+        return StoredQuotas(quotas, connection.own_host)
 
     async def close(self) -> None:
         """Close the connection; the next `read` connects anew."""

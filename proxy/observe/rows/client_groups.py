@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLIENTS_NAMED_MAX: Final = 1_000
 """Sharers of a group that one process names to another; the others are counted."""
-CONNECTIONS_LOOKED_AT_MAX: Final = 10_000
+CONNECTIONS_EXAMINED_MAX: Final = 10_000
 SLICE: Final = 200
 """Number of callback calls after which the event loop runs other tasks."""
 
@@ -131,7 +131,7 @@ class _Live:
         self._connections = 0
         self._clients: dict[tuple[str, str], int] = {}
 
-    def look_at(self, principal: KafkaPrincipal, client_id: str) -> None:
+    def count_if_member(self, principal: KafkaPrincipal, client_id: str) -> None:
         """Count a connection if it is in the group."""
         manager = self.view.manager
         if manager.custom_callback and isinstance(client_id, KeptName):
@@ -159,9 +159,9 @@ def _live(state: DataState, quota_type: ClientQuotaType, principal: KafkaPrincip
 
 async def _find_sharers(state: DataState, found: list[_Live]) -> None:
     asked = 0
-    for principal, client_id in islice(state.clients(), CONNECTIONS_LOOKED_AT_MAX) if found else ():
+    for principal, client_id in islice(state.clients(), CONNECTIONS_EXAMINED_MAX) if found else ():
         for live in found:
-            live.look_at(principal, client_id)
+            live.count_if_member(principal, client_id)
             asked += 1
             if asked % SLICE == 0:
                 await asyncio.sleep(0)

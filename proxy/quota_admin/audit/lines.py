@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.quota_admin.audit.audit import Event, entity_table
-from proxy.quota_admin.observed import Made
+from proxy.quota_admin.observed import AppliedChange
 from proxy.quota_store.store import SwitchChange
 from quota.admin.messages import Alteration
 
@@ -25,12 +25,12 @@ def asked_entries(alterations: Sequence[Alteration]) -> list[dict[str, Any]]:
     return [{"entity": entity_table(one.entity), "ops": _ops(one)} for one in alterations]
 
 
-def lines_of(made: Sequence[Made], by: Event) -> list[Event]:
+def lines_of(made: Sequence[AppliedChange], by: Event) -> list[Event]:
     """Return a line for each change, with its author."""
     return [{**_line_of(one), **by} for one in made]
 
 
-def _line_of(made: Made) -> dict[str, Any]:
+def _line_of(made: AppliedChange) -> dict[str, Any]:
     change, old = made
     if isinstance(change, SwitchChange):
         return {"event": "switched", "target": change.target, "old": old, "new": change.mode}

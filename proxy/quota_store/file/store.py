@@ -12,7 +12,7 @@ from proxy.quota_store.file.lock import FileLock, last_commit
 from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.file.quota_text import QuotaText, altered, altered_whole, cut
 from proxy.quota_store.file.write import loosely_kept, write_whole
-from proxy.quota_store.store import Decide, Held, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
+from proxy.quota_store.store import ContentHolder, Decide, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
 from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
 from quota.admin.kraft import Change
@@ -69,7 +69,7 @@ def read_quota_file(path: Path, *, any_sign: bool = False) -> StoreContent:
     return read_quota_text(read_bounded(path, QUOTA_FILE_BYTES_MAX), str(path), any_sign=any_sign)
 
 
-class FileStore(Held):
+class FileStore(ContentHolder):
     """Keeps the last valid content of a file, and reports each new content.
 
     While the file is invalid or missing, the last valid content stays; `status` has the time and the reason. Other processes may alter the
@@ -131,7 +131,7 @@ class FileStore(Held):
         """
         if self._altering and (loose := loosely_kept(self.path)):
             raise ConfigProblems([Problem(str(self.path), "", *loose)])
-        reading = await asyncio.to_thread(self._look, always=True)
+        reading = await asyncio.to_thread(self._poll, always=True)
         self._accept(reading, "start")
 
     async def reload(self) -> bool:
@@ -175,7 +175,7 @@ class FileStore(Held):
 
     async def _take_newer(self, *, always: bool) -> None:
         try:
-            reading = await self._settled(await asyncio.to_thread(self._look, always=always))
+            reading = await self._settled(await asyncio.to_thread(self._poll, always=always))
         except ConfigProblems as problems:
             self._reject(problems)
             return
@@ -191,13 +191,13 @@ class FileStore(Held):
             await self._pause()
             if await asyncio.to_thread(self._digest) == reading.seen.digest:
                 break
-            reading = await asyncio.to_thread(self._look, always=True)
+            reading = await asyncio.to_thread(self._poll, always=True)
         return reading
 
     def _digest(self) -> bytes:
         return hashlib.sha256(read_bounded(self.path, QUOTA_FILE_BYTES_MAX)).digest()
 
-    def _look(self, *, always: bool) -> _Reading | None:
+    def _poll(self, *, always: bool) -> _Reading | None:
         """Return the new state of the file; None: it has not changed. Runs in a thread; of this object it sets only the rejected state.
 
         Raises:

@@ -68,7 +68,7 @@ class TopicWorker:
         self._asked: asyncio.Queue[tuple[Judge, Answered]] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
-        self._looks: set[asyncio.Task[None]] = set()
+        self._polls: set[asyncio.Task[None]] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="sluice-topic", daemon=True)
 
@@ -86,7 +86,7 @@ class TopicWorker:
         """Make the changes of `decide`; `answered` is called on the thread."""
         self._call(lambda: self._asked.put_nowait((decide, answered)))
 
-    def look(self, done: Callable[[], None]) -> None:
+    def poll(self, done: Callable[[], None]) -> None:
         """Read to the end of the log now; after a truncation, accept the topic as it is. `done` is called on the thread."""
 
         async def read() -> None:
@@ -119,8 +119,8 @@ class TopicWorker:
             await self._main
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
+        self._polls.add(task)
+        task.add_done_callback(self._polls.discard)
 
     async def _serve(self) -> None:
         altering = asyncio.ensure_future(self._alter_forever())
@@ -130,7 +130,7 @@ class TopicWorker:
                 await asyncio.sleep(RETRY_S)
         finally:
             altering.cancel()
-            await asyncio.gather(altering, *self._looks, return_exceptions=True)
+            await asyncio.gather(altering, *self._polls, return_exceptions=True)
             if self._writer is not None:
                 await self._writer.stop()
             await self._let_go()

@@ -42,7 +42,7 @@ logging.getLogger("kazoo").addHandler(logging.NullHandler())
 logging.getLogger("kazoo").propagate = False  # its problems are reported as the store's state
 
 
-class Lost(Exception):
+class ZookeeperUnavailable(Exception):
     """ZooKeeper did not respond; it may still execute the request."""
 
 
@@ -129,7 +129,7 @@ class ZookeeperClient:
         """Return a node; None: the node does not exist.
 
         Raises:
-            Lost, Denied: the node cannot be read.
+            ZookeeperUnavailable, Denied: the node cannot be read.
         """
         return self._answer(self._client.get_async(path, watch=watch), _node)
 
@@ -137,7 +137,7 @@ class ZookeeperClient:
         """Return the creation time of a node in ms since the epoch, by ZooKeeper's clock; None: the node does not exist.
 
         Raises:
-            Lost, Denied: the outcome is unknown.
+            ZookeeperUnavailable, Denied: the outcome is unknown.
         """
         return self._answer(self._client.exists_async(path), lambda stat: None if stat is None else int(stat.ctime))
 
@@ -145,7 +145,7 @@ class ZookeeperClient:
         """Whether a node exists; the watch is set in both cases.
 
         Raises:
-            Lost, Denied: the outcome is unknown.
+            ZookeeperUnavailable, Denied: the outcome is unknown.
         """
         return bool(self._answer(self._client.exists_async(path, watch=watch), lambda stat: stat is not None))
 
@@ -153,7 +153,7 @@ class ZookeeperClient:
         """Return the names of a node's children; an empty list if the node does not exist.
 
         Raises:
-            Lost, Denied: the children cannot be read.
+            ZookeeperUnavailable, Denied: the children cannot be read.
         """
         return self._answer(self._client.get_children_async(path, watch=watch), list) or []
 
@@ -161,7 +161,7 @@ class ZookeeperClient:
         """Yield path and node in the order of `paths`, with many nodes in one request. Instead of a node: None if it does not exist.
 
         Raises:
-            Lost: the rest cannot be read.
+            ZookeeperUnavailable: the rest cannot be read.
         """
         for portion in portions(paths):
             for path, found in zip(portion, self._read_many(read_nodes(portion), self._client.get_async, _node), strict=True):
@@ -174,7 +174,7 @@ class ZookeeperClient:
         """Yield path and names of children in the order of `paths`, with many nodes in one request.
 
         Raises:
-            Lost, Denied: the rest cannot be read.
+            ZookeeperUnavailable, Denied: the rest cannot be read.
         """
         for portion in portions(paths):
             for path, found in zip(portion, self._read_many(read_children(portion), self._client.get_children_async, list), strict=True):
@@ -205,7 +205,7 @@ class ZookeeperClient:
         """Remove a node, if it exists.
 
         Raises:
-            Lost, Denied: the node may still exist.
+            ZookeeperUnavailable, Denied: the node may still exist.
         """
         self._answer(self._client.delete_async(path), lambda _: None)
 
@@ -213,7 +213,7 @@ class ZookeeperClient:
         """Create a node without data and its missing parents, unless it exists.
 
         Raises:
-            Lost, Denied: a node cannot be created.
+            ZookeeperUnavailable, Denied: a node cannot be created.
         """
         parts = path.strip("/").split("/")
         for count in range(1, len(parts) + 1):
@@ -229,7 +229,7 @@ class ZookeeperClient:
 
         Raises:
             Conflict, Denied: nothing was done.
-            Lost: the outcome is unknown.
+            ZookeeperUnavailable: the outcome is unknown.
         """
         transaction = self._client.transaction()
         for one in operations:
@@ -279,7 +279,7 @@ def _failure(answer: Answer) -> Denied | None:
     """Return None if the node does not exist, or the reason why it may not be read.
 
     Raises:
-        Lost: the outcome is unknown.
+        ZookeeperUnavailable: the outcome is unknown.
     """
     assert isinstance(answer, Exception)
     if isinstance(answer, NoNodeError):
@@ -301,5 +301,5 @@ def _ours(error: Exception) -> Exception:
     if isinstance(error, (NoAuthError, AuthFailedError, InvalidACLError)):
         return Denied(type(error).__name__.removesuffix("Error"))
     if isinstance(error, KazooTimeoutError):
-        return Lost(f"no answer in {CALL_S:.0f} s")
-    return Lost(type(error).__name__)
+        return ZookeeperUnavailable(f"no answer in {CALL_S:.0f} s")
+    return ZookeeperUnavailable(type(error).__name__)

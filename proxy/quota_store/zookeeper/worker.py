@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from proxy.quota_store.remote import Answered, Judge, StoreState, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
-from proxy.quota_store.zookeeper.client import Conflict, Denied, Lost, ZookeeperClient
+from proxy.quota_store.zookeeper.client import Conflict, Denied, ZookeeperClient, ZookeeperUnavailable
 from proxy.quota_store.zookeeper.znode_codec import CONFIG, SWITCHES
 from proxy.quota_store.zookeeper.znode_operations import Step, steps_of
 from proxy.quota_store.zookeeper.znode_reader import ZnodeReader, with_users
@@ -63,7 +63,7 @@ class ZookeeperWorker:
         self._connected = False
         self._whole = False
         self._all_read_ms = now_ms()
-        self._looking = threading.Event()  # set: the queue already has a look
+        self._poll_queued = threading.Event()  # set: the queue already has a look
         self._kept_back = False  # whether the result of the last look was not reported
         self._thread = threading.Thread(target=self._run, name="sluice-zookeeper", daemon=True)
 
@@ -76,7 +76,7 @@ class ZookeeperWorker:
         self._jobs.put(None)
         self._client.close()
 
-    def look(self, done: Callable[[], None]) -> None:
+    def poll(self, done: Callable[[], None]) -> None:
         """Read all nodes again, if connected; `done` is called on the thread."""
 
         def job() -> None:
@@ -99,8 +99,8 @@ class ZookeeperWorker:
         self._jobs.put(self._resync if connected else self._suspended)
 
     def _watched(self, _: Any) -> None:
-        if not self._looking.is_set():
-            self._looking.set()
+        if not self._poll_queued.is_set():
+            self._poll_queued.set()
             self._jobs.put(self._look_at_changes)
 
     # --- on the worker's thread
@@ -137,7 +137,7 @@ class ZookeeperWorker:
         return f"{self._place}: is not connected; the quotas that were read last hold until it answers"
 
     def _look_at_changes(self) -> None:
-        self._looking.clear()
+        self._poll_queued.clear()
         if not self._whole:
             self._resync()
         elif self._connected:
@@ -164,7 +164,7 @@ class ZookeeperWorker:
             read()
             self._whole = True
             self.progress_ms = self._now_ms()
-        except Lost as lost:
+        except ZookeeperUnavailable as lost:
             self._whole = False
             line = f"{self._place}: {lost}; the quotas that were read last hold until it answers"
             problem = line if self._client.problem is None else self._silent()
@@ -173,7 +173,7 @@ class ZookeeperWorker:
                 False,
                 f"{self._place}: denies Sluice permission to read the quotas ({denied}); check the ACLs of {CONFIG}",
             )
-        self._kept_back = may_wait and problem is None and self._looking.is_set() and not self._kept_back
+        self._kept_back = may_wait and problem is None and self._poll_queued.is_set() and not self._kept_back
         if not self._kept_back:
             self._report("outside", problem)
 
@@ -228,7 +228,7 @@ class ZookeeperWorker:
             self._read_back(steps)
         except Denied as denied:
             raise StoreUnavailable(f"{self._place}: denies Sluice permission to change quotas ({denied}); nothing was changed") from None
-        except Lost as lost:
+        except ZookeeperUnavailable as lost:
             self._whole = False
             raise StoreUnavailable(
                 f"{self._place}: {lost}; whether the change was made shows when it answers again", is_certain=False
@@ -243,7 +243,7 @@ class ZookeeperWorker:
         """Read the nodes after a conflict, and report the other program's change before this one's."""
         try:
             self._read_back(steps)
-        except (Denied, Lost) as problem:
+        except (Denied, ZookeeperUnavailable) as problem:
             line = f"{self._place}: {problem}; {'nothing was changed' if not done else 'a part of it was made'}"
             raise StoreUnavailable(line, is_certain=not done) from None
         self._report("outside")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from heapq import nsmallest
 from typing import Any, Final
 
-from proxy.quota_store.zookeeper.client import Denied, Lost, ZookeeperClient
+from proxy.quota_store.zookeeper.client import Denied, ZookeeperClient, ZookeeperUnavailable
 from proxy.quota_store.zookeeper.reads import Node
 from proxy.quota_store.zookeeper.znode_codec import CHANGES, CONFIG, FOLDERS, SWITCHES, is_change, read_change
 from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
@@ -37,7 +37,7 @@ class ZnodeReader:
         """Read every node. Watches are set first, so a change during the read fires one.
 
         Raises:
-            Lost, Denied: not all nodes can be read.
+            ZookeeperUnavailable, Denied: not all nodes can be read.
         """
         client = self._client
         self._watch_changes()
@@ -61,11 +61,13 @@ class ZnodeReader:
         names = self._client.children(CHANGES, self._on_change)
         if not names and not self._client.exists(CHANGES):
             if not self._creates:
-                raise Lost(f"has no {CHANGES}, so this is not the tree of a Kafka cluster; write another connect, or create = true")
+                raise ZookeeperUnavailable(
+                    f"has no {CHANGES}, so this is not the tree of a Kafka cluster; write another connect, or create = true"
+                )
             for one in (CHANGES, *(f"{CONFIG}/{folder}" for folder in FOLDERS)):
                 self._client.make(one)
             if not self._client.exists(CHANGES):
-                raise Lost("has no node for the chroot of connect; create that node, or write another connect")
+                raise ZookeeperUnavailable("has no node for the chroot of connect; create that node, or write another connect")
             names = self._client.children(CHANGES, self._on_change)
         names = [name for name in names if is_change(name)]
         self._last_seen = max(names, default="")
@@ -75,7 +77,7 @@ class ZnodeReader:
         """Read the node of switches, and set a watch on it.
 
         Raises:
-            Lost, Denied: the node cannot be read.
+            ZookeeperUnavailable, Denied: the node cannot be read.
         """
         if self._client.exists(SWITCHES, self._on_change):
             self.tree.put_switches(self._client.get(SWITCHES, self._on_change))
@@ -86,7 +88,7 @@ class ZnodeReader:
         """Read nodes below /config; a node that Sluice is not authorized to read keeps its last valid values.
 
         Raises:
-            Lost: the nodes cannot be read.
+            ZookeeperUnavailable: the nodes cannot be read.
         """
         for path, node in self._client.get_many(f"{CONFIG}/{path}" for path in paths):
             here = path.removeprefix(f"{CONFIG}/")
@@ -99,7 +101,7 @@ class ZnodeReader:
             Whether all nodes were read instead, because there are too many notifications, or older names than before.
 
         Raises:
-            Lost, Denied: not all nodes can be read.
+            ZookeeperUnavailable, Denied: not all nodes can be read.
         """
         before = self._last_seen
         names = self._watch_changes()

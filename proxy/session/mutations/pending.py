@@ -13,11 +13,11 @@ from protocol.messages.topic_results import TopicResult, TopicResults, insert_in
 from protocol.steps import Pace, Steps
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.session.looked import Looked
 from proxy.session.mutations.charge import answered_permits, permits_of
 from proxy.session.mutations.known_sizes import KnownSizes
 from proxy.session.mutations.notes import Balances, MutationNotes
 from proxy.session.mutations.probes import ProbeResults
+from proxy.session.parsed_response import ParsedResponse
 
 
 class Wait:
@@ -89,7 +89,7 @@ class PendingMutation:
         self._wait = wait
         self._strict = strict
 
-    def look(self, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+    def parse(self, frame: bytes | memoryview, now_ms: int) -> Steps[ParsedResponse]:
         """Charge by the result of each topic, and insert the refused topics into the response.
 
         Raises:
@@ -98,7 +98,7 @@ class PendingMutation:
         """
         results = yield from topic_results_in_steps(self._api, frame)
         throttle_ms = yield from self._settle(results, now_ms)
-        return Looked((yield from self._joined(frame, results)), throttle_ms)
+        return ParsedResponse((yield from self._joined(frame, results)), throttle_ms)
 
     def _settle(self, results: TopicResults, now_ms: int) -> Steps[int]:
         """Charge by the result of each topic; return the throttle time in ms."""

@@ -20,8 +20,8 @@ from protocol.messages.topic_sizes import (
     topic_sizes_request_in_steps,
 )
 from protocol.steps import Pace, Steps
-from proxy.session.looked import Looked
 from proxy.session.mutations.known_sizes import KnownSizes
+from proxy.session.parsed_response import ParsedResponse
 
 CORRELATION_ID = 0x51_4D_5A_00
 """Correlation id of all probes: responses come in order, so one number is enough, and it is easy to find in a capture."""
@@ -95,7 +95,7 @@ class Probe:
         self.frame = frame
         self._answers = answers
 
-    def look(self, frame: bytes | memoryview, _now_ms: int) -> Steps[Looked]:
+    def parse(self, frame: bytes | memoryview, _now_ms: int) -> Steps[ParsedResponse]:
         """Parse the response in steps; the client does not receive it."""
         if self.api.key == ApiKey.METADATA:
             yield from self._answers.take_sizes((yield from topic_sizes_in_steps(self.api, frame)))
@@ -104,7 +104,7 @@ class Probe:
             known = [entry.partitions for entry in results.entries if entry.partitions > 0]
             if known:
                 self._answers.take_default(known[0])
-        return Looked(b"")
+        return ParsedResponse(b"")
 
 
 def ask_sizes(

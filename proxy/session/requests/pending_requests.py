@@ -162,7 +162,7 @@ class PendingRequests:
         """Forward the frames before an invalid one first; in the next turn the invalid one is the first."""
         self.keep(data, at, self.read_ms, Stop.TURN)
 
-    def look_in_steps(self, work: Steps[object], data: bytes | bytearray, at: int, read_ms: int) -> None:
+    def parse_in_steps(self, work: Steps[object], data: bytes | bytearray, at: int, read_ms: int) -> None:
         """Keep the request at `at` until it is parsed."""
         next(work)  # up to its first pause, before which it does nothing
         self.work = work

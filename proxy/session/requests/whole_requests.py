@@ -21,10 +21,10 @@ from proxy.session.administered import is_for_us, read_administered
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.looked import AT_ONCE_BYTES
 from proxy.session.mutations.filter import ControllerMutationFilter, MutationDecision, plain_head, question_head
 from proxy.session.mutations.pending import Refusal
 from proxy.session.mutations.probes import CORRELATION_ID
+from proxy.session.parsed_response import AT_ONCE_BYTES
 from proxy.session.request_context import ADMIN, ANSWER, CONFIGS, LOGIN, MUTATION, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
@@ -209,11 +209,11 @@ class WholeRequests:
         worked = self._pending.take_worked()
         if worked is not None:
             return bool(worked)
-        look = is_for_us(request.context.api, request.frame)
+        parsing = is_for_us(request.context.api, request.frame)
         if self._is_long(request.size + LENGTH_BYTES):
-            self._pending.look_in_steps(look, request.data, request.at, request.read_ms)
+            self._pending.parse_in_steps(parsing, request.data, request.at, request.read_ms)
             return None
-        return finished(look)
+        return finished(parsing)
 
     def _is_long(self, size: int) -> bool:
         """Count a request that is parsed whole; return whether it is too much for one call, with those before it."""
@@ -261,12 +261,12 @@ class WholeRequests:
 
     def _decide(self, request: FoundRequest) -> MutationDecision | None:
         """Check a request that creates or deletes topics; None: it is kept, because it is long, or invalid and not the first."""
-        look = self._filter().judge(request.context, request.frame, may_wait=request.may_wait)
+        parsing = self._filter().judge(request.context, request.frame, may_wait=request.may_wait)
         if self._is_long(request.size):
-            self._pending.look_in_steps(look, request.data, request.at, request.read_ms)
+            self._pending.parse_in_steps(parsing, request.data, request.at, request.read_ms)
             return None
         try:
-            return finished(look, request.now_ms)
+            return finished(parsing, request.now_ms)
         except ProtocolError as error:
             self._defer(request, error)
             return None

@@ -11,7 +11,7 @@ from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.fetch import tail_is_bare
 from protocol.messages.produce import walk_produce
 from protocol.messages.throttle_time import stamp, throttle_at
-from proxy.session.looked import AT_ONCE_BYTES, NOT_SEARCHED, Looked
+from proxy.session.parsed_response import AT_ONCE_BYTES, NOT_SEARCHED, ParsedResponse
 from proxy.session.request_context import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, RequestContext
 
 SIZE = Struct(">i")
@@ -45,9 +45,9 @@ def bytes_to_stamp(api: ApiVersion, data: bytes | memoryview, at: int, frame_byt
     return min(frame_bytes, len(data) - at + 1 if header_bytes is None else header_bytes + STAMP_BYTES)
 
 
-def throttle_place(api: ApiVersion, frame: bytes | memoryview, looked: Looked | None) -> int | None:
+def throttle_place(api: ApiVersion, frame: bytes | memoryview, parsed: ParsedResponse | None) -> int | None:
     """Return the offset of the throttle time in the available bytes of a response."""
-    return throttle_at(api, frame) if looked is None or looked.throttle_at == NOT_SEARCHED else looked.throttle_at
+    return throttle_at(api, frame) if parsed is None or parsed.throttle_at == NOT_SEARCHED else parsed.throttle_at
 
 
 def announced(api: ApiVersion, piece: bytes | memoryview, announce_ms: int) -> bytes | memoryview:
@@ -66,7 +66,7 @@ def stamped(frame: bytes | memoryview, at: int, announce_ms: int) -> bytes | mem
     return bytes(patched)
 
 
-def is_looked_at(head: RequestContext, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
+def is_parsed_whole(head: RequestContext, rewrite: int, here_bytes: int, frame_bytes: int) -> bool:
     """Whether a response has to be parsed whole; for a Fetch, unless it is certainly clean."""
     if head.whole:
         return head.ticket is not None or bool(rewrite) or head.kind == PRODUCE

@@ -18,8 +18,8 @@ from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.looked import AT_ONCE_BYTES, LongAnswer, Looked, as_it_came, in_pieces
 from proxy.session.mutations.pending import Refusal
+from proxy.session.parsed_response import AT_ONCE_BYTES, LongAnswer, ParsedResponse, as_it_came, in_pieces
 from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.responses.answer_bytes import (
@@ -30,7 +30,7 @@ from proxy.session.responses.answer_bytes import (
     fetched_bytes,
     fetched_sizes,
     is_clean,
-    is_looked_at,
+    is_parsed_whole,
     is_plain,
     joined,
     may_change,
@@ -69,11 +69,11 @@ class ResponseSide:
         "_held_stamps",
         "_in_flight",
         "_login",
-        "_looked",
         "_looked_bytes",
         "_meter",
         "_number",
         "_own_replies",
+        "_parsed",
         "_rewriter",
         "_tail",
         "_tail_need",
@@ -121,7 +121,7 @@ class ResponseSide:
         self.hold_until_ms = 0
         self.broken: ProtocolError | None = None
         self._taken_ms = NOT_TAKEN  # the throttle time by request time of the next response, when that was charged already
-        self._looked: Looked | None = None  # the parsed content of the next, long response
+        self._parsed: ParsedResponse | None = None  # the parsed content of the next, long response
         self._looked_bytes = 0  # of long responses parsed in this call
         self.work: LongAnswer | None = None
         self.work_bytes = 0  # of that response
@@ -151,7 +151,7 @@ class ResponseSide:
         """Drop all kept bytes."""
         self._tail = self._held = self._walker = None
         self._held_stamps = []
-        self.work = self._looked = None
+        self.work = self._parsed = None
         self.work_bytes = 0
 
     @property
@@ -440,24 +440,24 @@ class ResponseSide:
                     raise FrameSizeError(f"answer of {size} bytes")
                 head = in_flight[0][1]
                 is_judged = head.kind != PASS or (is_timed and head.work is not None)
-                looked, stays = None, False
+                parsed, stays = None, False
                 if is_judged or head.rewrite:
                     found = self._look_ahead(head, data, at, frame_bytes, now_ms, now_ns)
                     if found is None:
                         break
-                    looked, stays = found
-                announce_ms = self._account(data, at, size, looked, now_ms, now_ns, is_timed=is_timed)
+                    parsed, stays = found
+                announce_ms = self._account(data, at, size, parsed, now_ms, now_ns, is_timed=is_timed)
                 if is_judged and throttle.active and self._held is None and throttle.hold_until_ms > now_ms:
                     leaving = [*out, data[start:at]]
                     self._held = out = []
                     self.hold_until_ms = throttle.hold_until_ms
                     start = at
                 if is_judged and self._held is not None and throttle.is_throttled and not head.is_question:
-                    place = throttle_place(head.api, data[at : at + frame_bytes], looked)
+                    place = throttle_place(head.api, data[at : at + frame_bytes], parsed)
                     self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
-                if announce_ms or looked is not None or (head.rewrite and not stays):
+                if announce_ms or parsed is not None or (head.rewrite and not stays):
                     piece = data[at : at + frame_bytes]
-                    changed = self._change(head, piece, frame_bytes, announce_ms, looked)
+                    changed = self._change(head, piece, frame_bytes, announce_ms, parsed)
                     if changed is not piece:
                         out += (data[start:at], changed)
                         start = min(at + frame_bytes, end)
@@ -490,7 +490,7 @@ class ResponseSide:
 
     def _look_ahead(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
-    ) -> tuple[Looked | None, bool] | None:
+    ) -> tuple[ParsedResponse | None, bool] | None:
         """Parse a response that is recorded, or may have to be changed, before its entry is removed from the FIFO.
 
         Returns:
@@ -511,7 +511,15 @@ class ResponseSide:
         return None, bool(head.rewrite) and is_clean(head, head.rewrite, data, at, frame_bytes)
 
     def _account(
-        self, data: bytes | memoryview, at: int, size: int, looked: Looked | None, now_ms: int, now_ns: int, *, is_timed: bool
+        self,
+        data: bytes | memoryview,
+        at: int,
+        size: int,
+        parsed: ParsedResponse | None,
+        now_ms: int,
+        now_ns: int,
+        *,
+        is_timed: bool,
     ) -> int:
         """Remove the oldest request from the FIFO, and record its response; return the throttle time to announce, in ms."""
         in_flight = self._in_flight
@@ -534,24 +542,24 @@ class ResponseSide:
         if kind < MUTATION and not self.compares:
             return self.verdicts.judge(head, amount, received_ms, time_ms, now_ms)
         frame = data[at : at + frame_bytes]
-        return self._judge_otherwise(head, frame, amount, looked, received_ms, time_ms, now_ms)
+        return self._judge_otherwise(head, frame, amount, parsed, received_ms, time_ms, now_ms)
 
     def _look_at_long(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
-    ) -> tuple[Looked | None, bool] | None:
+    ) -> tuple[ParsedResponse | None, bool] | None:
         """Parse a response that is long, or that answers a request of Sluice's own.
 
         Returns:
             The parsed content, and whether the response certainly needs no change. None: it is parsed in steps, and the bytes from
             it on are followed later.
         """
-        looked, self._looked = self._looked, None
-        if looked is not None:
-            return looked, False
+        parsed, self._parsed = self._parsed, None
+        if parsed is not None:
+            return parsed, False
         here_bytes = len(data) - at
         if head.rewrite == WALK and AT_ONCE_BYTES < frame_bytes <= here_bytes and is_clean(head, head.rewrite, data, at, frame_bytes):
             return None, True
-        if not is_looked_at(head, head.rewrite, here_bytes, frame_bytes):
+        if not is_parsed_whole(head, head.rewrite, here_bytes, frame_bytes):
             return None, False
         self._looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
         if self._looked_bytes > AT_ONCE_BYTES:
@@ -559,7 +567,7 @@ class ResponseSide:
             return None
         if head.ticket is None:
             return None, False
-        return finished(self._look(head, data[at : at + frame_bytes], now_ms), now_ms), False
+        return finished(self._parse(head, data[at : at + frame_bytes], now_ms), now_ms), False
 
     def _time_ms(
         self,
@@ -592,7 +600,7 @@ class ResponseSide:
         head: RequestContext,
         frame: bytes | memoryview,
         amount: int,
-        looked: Looked | None,
+        parsed: ParsedResponse | None,
         received_ms: int,
         time_ms: int,
         now_ms: int,
@@ -603,17 +611,17 @@ class ResponseSide:
         if head.kind == LOGIN:
             self._settle_login(head, frame, received_ms, is_judged=time_ms > 0)
             return self.verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0
-        changes_ms = 0 if looked is None else looked.throttle_ms
+        changes_ms = 0 if parsed is None else parsed.throttle_ms
         return self.verdicts.judge_changes(head, changes_ms, received_ms, time_ms, now_ms)
 
     # --- long responses
 
-    def _look(self, head: RequestContext, frame: bytes | memoryview, now_ms: int) -> Steps[Looked]:
+    def _parse(self, head: RequestContext, frame: bytes | memoryview, now_ms: int) -> Steps[ParsedResponse]:
         """Parse a whole response."""
         if head.ticket is not None:
-            return head.ticket.look(frame, now_ms)
+            return head.ticket.parse(frame, now_ms)
         if head.rewrite or head.kind == PRODUCE:
-            return self._rewriter.look(head.api, frame)
+            return self._rewriter.parse(head.api, frame)
         return as_it_came(frame)
 
     def _look_in_steps(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
@@ -646,14 +654,14 @@ class ResponseSide:
     def _pass_long(self, head: RequestContext, frame: bytes | memoryview, now_ns: int) -> LongAnswer:
         """Parse a whole response, which arrived at `now_ns`, in steps; then send it in pieces."""
         now_ms = yield None
-        look = self._look(head, frame, now_ms)
+        parsing = self._parse(head, frame, now_ms)
         try:
-            next(look)
+            next(parsing)
             while True:
                 now_ms = yield None
-                look.send(now_ms)
+                parsing.send(now_ms)
         except StopIteration as end:
-            self._looked = end.value
+            self._parsed = end.value
         yield from in_pieces(self._scan_answers(frame, 0, 0, now_ms, now_ns))
 
     def _walk_in_steps(self, walker: Walker, body: bytes | memoryview, behind: bytes | memoryview) -> bytes | memoryview:
@@ -726,20 +734,20 @@ class ResponseSide:
             self._held_stamps.append((held_at + place, announce_ms))
 
     def _change(
-        self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, looked: Looked | None
+        self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, parsed: ParsedResponse | None
     ) -> bytes | memoryview:
         """Rewrite and stamp the available part of a response; `piece` itself when nothing changes.
 
         Args:
-            looked: its parsed content; None: it is short, or needs no change at its end.
+            parsed: its parsed content; None: it is short, or needs no change at its end.
         """
         changed = piece
-        if looked is None and head.api.key == ApiKey.API_VERSIONS:
+        if parsed is None and head.api.key == ApiKey.API_VERSIONS:
             changed = self._rewriter.cut(head.api, piece)
-        elif looked is None and may_change(head, len(piece), frame_bytes):
-            looked = finished(self._rewriter.look(head.api, piece))
-        if looked is not None:
-            changed = looked.frame
+        elif parsed is None and may_change(head, len(piece), frame_bytes):
+            parsed = finished(self._rewriter.parse(head.api, piece))
+        if parsed is not None:
+            changed = parsed.frame
             if not changed:
                 return changed  # the response to a request of Sluice's own
         elif head.rewrite == BROKERS:
@@ -749,7 +757,7 @@ class ResponseSide:
         elif head.rewrite == WALK and len(piece) < frame_bytes:
             changed = self._begin_walk(head, piece, frame_bytes)
         if announce_ms and changed:
-            at = throttle_place(head.api, changed, looked)
+            at = throttle_place(head.api, changed, parsed)
             if at is not None and at >= 0:
                 changed = stamped(changed, at, announce_ms)
         return changed

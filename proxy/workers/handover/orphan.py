@@ -9,7 +9,7 @@ from typing import Final
 
 from proxy.net.accept.client_listeners import Port
 from proxy.telemetry import log
-from proxy.workers.handover.meeting import Meeting, Part
+from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import Offer, Refused
 from proxy.workers.handover.parts import Broker, parts_of
 
@@ -31,8 +31,8 @@ class Orphan:
         self._segment = segment
         self._brokers = brokers
         self._ports: dict[tuple[str, str], Port] = {}
-        self._meeting_socket: socket.socket | None = None
-        self._meeting: Meeting | None = None
+        self._handover_socket: socket.socket | None = None
+        self._handover_listener: HandoverListener | None = None
         self._let_go = asyncio.Event()
 
     def keep_port(self, port: Port) -> None:
@@ -42,19 +42,19 @@ class Orphan:
             before.sock.close()
         self._ports[port.listener, port.address] = port
 
-    def keep_meeting(self, sock: socket.socket) -> None:
+    def keep_handover_socket(self, sock: socket.socket) -> None:
         """Keep the duplicate of the supervisor's socket; it replaces an older one."""
-        if self._meeting_socket is not None:
-            self._meeting_socket.close()
-        self._meeting_socket = sock
+        if self._handover_socket is not None:
+            self._handover_socket.close()
+        self._handover_socket = sock
 
     async def offer_until_taken(self, held_s: float = HELD_S) -> None:
         """Keep the ports open until a new supervisor accepts on them, for at most `held_s` seconds; then close them."""
-        if self._meeting_socket is None:
+        if self._handover_socket is None:
             self.close()
             return
-        sock, self._meeting_socket = self._meeting_socket, None
-        self._meeting = Meeting(sock, self, None, self._let_go.set)
+        sock, self._handover_socket = self._handover_socket, None
+        self._handover_listener = HandoverListener(sock, self, None, self._let_go.set)
         try:
             async with asyncio.timeout(held_s):
                 await self._let_go.wait()
@@ -64,15 +64,15 @@ class Orphan:
 
     def close(self) -> None:
         """Close all duplicates."""
-        if self._meeting is not None:
-            self._meeting.close()
-        if self._meeting_socket is not None:
-            self._meeting_socket.close()
-            self._meeting_socket = None
+        if self._handover_listener is not None:
+            self._handover_listener.close()
+        if self._handover_socket is not None:
+            self._handover_socket.close()
+            self._handover_socket = None
         while self._ports:
             self._ports.popitem()[1].sock.close()
 
-    # --- called by `Meeting`
+    # --- called by `HandoverListener`
 
     def offer(self, _pid: int) -> tuple[Offer, Sequence[int]] | Refused:
         """Return an offer to any process: only a supervisor that holds the lock of the folder connects here."""

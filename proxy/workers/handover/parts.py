@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from proxy.net.accept.client_listeners import Port
-from proxy.workers.handover.meeting import Part
+from proxy.workers.handover.handover_listener import Part
 from proxy.workers.handover.messages import BucketState, Handed
 
 PORTS_MAX: Final = 100

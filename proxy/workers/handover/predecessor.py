@@ -39,9 +39,9 @@ class Predecessor:
         segment: descriptor of the segment of shared usage; this process owns it.
     """
 
-    def __init__(self, channel: Channel, meeting: socket.socket, numbers: list[int], segment: int) -> None:
+    def __init__(self, channel: Channel, handover_listener: socket.socket, numbers: list[int], segment: int) -> None:
         self._channel = channel
-        self._meeting = meeting
+        self._handover_socket = handover_listener
         self.numbers = numbers
         self.segment = segment
 
@@ -69,7 +69,7 @@ class Predecessor:
     async def taken(self) -> None:
         """Report that this process accepts, and shut down the old socket, so that workers release their duplicates of ports."""
         with contextlib.suppress(OSError):
-            self._meeting.shutdown(socket.SHUT_RDWR)
+            self._handover_socket.shutdown(socket.SHUT_RDWR)
         await self._send_last(Taken())
 
     async def failed(self, lines: list[str]) -> None:
@@ -81,7 +81,7 @@ class Predecessor:
             await self._channel.send(message)
         except ChannelClosed as error:
             log.info("predecessor_gone", problem=str(error))
-        self._meeting.close()
+        self._handover_socket.close()
         self._channel.close()
 
 
@@ -116,7 +116,7 @@ async def meet(place: Place, *, takes_over: bool) -> Predecessor | None:
     if isinstance(message, Refused) or not isinstance(message, Offer):
         channel.close()
         raise StartError(f"the Sluice at {place.folder} is not replaced: {message.problem if isinstance(message, Refused) else 'no offer'}")
-    meeting, segment, *lock = descriptors
+    handover_listener, segment, *lock = descriptors
     if place.lock is None:
         place.inherit_lock(lock[0])
-    return Predecessor(channel, socket.socket(fileno=meeting), message.numbers, segment)
+    return Predecessor(channel, socket.socket(fileno=handover_listener), message.numbers, segment)

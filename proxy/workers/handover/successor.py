@@ -12,7 +12,7 @@ from typing import Final
 from proxy.base.service_manager import notify
 from proxy.telemetry import log
 from proxy.workers.child import watch_end
-from proxy.workers.handover.meeting import Part
+from proxy.workers.handover.handover_listener import Part
 from proxy.workers.handover.messages import Offer, Refused, UpgradeEnded
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import TAKES_OVER
@@ -109,7 +109,7 @@ class Successor:
         if self._process is not None and not self.is_replaced:
             self._process.kill()
 
-    # --- called by `Meeting`
+    # --- called by `HandoverListener`
 
     def offer(self, pid: int) -> tuple[Offer, Sequence[int]] | Refused:
         """Return an offer to the new version that `upgrade` started; refuse every other process."""

@@ -127,7 +127,7 @@ class Prepared(Message):
     lines: list[str]
 
 
-class Left(Message):
+class ConnectionEnded(Message):
     """A connection has ended; listener and address key identify its slot."""
 
     listener: str
@@ -147,7 +147,7 @@ class Accepting(Message):
     may_accept: bool
 
 
-class PrincipalLeft(Message):
+class PrincipalConnectionEnded(Message):
     """A connection of a principal with a limit has ended."""
 
     kind: str
@@ -184,13 +184,13 @@ class DescribeQuotas(Message):
     broker_allows: bool | None
 
 
-class Look(Message):
+class PageRequest(Message):
     """Request to a worker for its part of a page of the admin port."""
 
     query: bytes
 
 
-Asked = AlterQuotas | DescribeQuotas | Look
+Asked = AlterQuotas | DescribeQuotas | PageRequest
 """All requests."""
 
 
@@ -232,10 +232,10 @@ AnyMessage = (
     | Failed
     | InForce
     | Prepared
-    | Left
+    | ConnectionEnded
     | LoginFailed
     | Accepting
-    | PrincipalLeft
+    | PrincipalConnectionEnded
     | BrokerMet
     | Request
     | Answer

@@ -48,11 +48,11 @@ class PassedPort(msgspec.Struct, frozen=True, array_like=True, tag=True):
     family: int
 
 
-class PassedMeeting(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class PassedHandoverSocket(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The supervisor's listening socket for handovers."""
 
 
-Passed = PassedConnection | PassedPort | PassedMeeting
+Passed = PassedConnection | PassedPort | PassedHandoverSocket
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Passed)
 
@@ -86,7 +86,7 @@ class PassedConnections:
         channel: socket.socket,
         take: Callable[[PassedConnection, socket.socket], None],
         lose: Callable[[PassedConnection], None],
-        keep: Callable[[PassedPort | PassedMeeting, socket.socket], None],
+        keep: Callable[[PassedPort | PassedHandoverSocket, socket.socket], None],
     ) -> None:
         self._channel = channel
         self._take = take

@@ -106,7 +106,7 @@ class Questions:
             return None
 
 
-class AnsweredQuestions:
+class QuestionResponder:
     """Answers the questions of one worker, in the supervisor."""
 
     def __init__(self, channel: socket.socket, answer: Callable[[AnyQuestion], Any]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.quotas.file import read_quota_file
-from pipeline.recommend.buckets import asks_of, lowest_rates, made_by
+from pipeline.recommend.buckets import lowest_rates, made_by, requests_of
 from pipeline.recommend.work import JOB, demands_of, plan_demand
 from pipeline.tasks import do_here
 from pipeline.whatif.buckets import Steps
@@ -163,18 +163,18 @@ def test_what_is_refused_counts_when_it_is_made(waits: int, applied: int, made: 
     """A refused request counts when it is let through, so it never counts twice; where no client is held up that is at once."""
     steps = steps_of([(0, CHARGED, 66), (0, REFUSED, 50)], waits=waits, applied=applied)
     assert made_by(steps).tolist() == made
-    asks = asks_of(steps, SPAN_MS, START_MS)
+    asks = requests_of(steps, SPAN_MS, START_MS)
     assert asks is not None
     assert (asks.units.tolist(), asks.rates.max(), asks.throttled_seconds) == ([sum(made)], pytest.approx(highest), held_up)
 
 
 def test_seconds_are_those_of_asks() -> None:
     """What is given back a second later is taken off the ask's; who only gives back asked for nothing."""
-    asks = asks_of(steps_of([(0, CHARGED, 30), (999, CHARGED, 10), (2, SETTLED, -8), (5_000, CHARGED, 4)]), SPAN_MS, START_MS)
+    asks = requests_of(steps_of([(0, CHARGED, 30), (999, CHARGED, 10), (2, SETTLED, -8), (5_000, CHARGED, 4)]), SPAN_MS, START_MS)
     assert asks is not None
     assert ((asks.seconds - START_MS // 1_000).tolist(), asks.units.tolist()) == ([0, 6], [32, 4])
     assert len(asks.rates) == 3
-    assert asks_of(steps_of([(0, SETTLED, -8)]), SPAN_MS, START_MS) is None
+    assert requests_of(steps_of([(0, SETTLED, -8)]), SPAN_MS, START_MS) is None
 
 
 def batch(reported: list[Reported], ref: int = 0) -> Callable[[Buckets], None]:

@@ -14,7 +14,7 @@ from msgspec import structs
 from pipeline.errors import BadInputError
 from pipeline.quotas.file import quota_file_of
 from pipeline.report.whatif_page import buckets_of, draw_whatif
-from pipeline.whatif import foresight
+from pipeline.whatif import forecast
 from pipeline.whatif.comparison import as_dict, changes_of, lines_of
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
@@ -304,22 +304,24 @@ def test_a_wrong_quota_file_is_one_line(scene: Path, tmp_path: Path, text: str, 
 def test_who_asks_before_setting_quotas_gets_the_same_answer(scene: Path) -> None:
     """Entities and values say what a quota file says; what ended before the time that is asked for does not count."""
     since_s = (START_MS - 1) / 1_000
-    entities: dict[foresight.Entity, dict[str, float]] = {
+    entities: dict[forecast.Entity, dict[str, float]] = {
         (("user", "orders"),): {"producer_byte_rate": 50_000.0},
         (("client-id", None),): {"consumer_byte_rate": 90_000.0},
         (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
     }
-    found = {group.group: group for group in foresight.foresee(scene, entities, since_s)}
+    found = {group.group: group for group in forecast.forecast_groups(scene, entities, since_s)}
     expected = outcomes(scene, BY_USER, "regroup")
     assert found["user orders"].throttled > 0, "a quota for a client that had none"
     assert sum(group.throttled for group in found.values()) == sum(outcome.waits.number for outcome in expected.values()) > 0
     assert sum(group.throttled_today for group in found.values()) == sum(outcome.recorded.number for outcome in expected.values()) > 0
-    decisions = [sum(group.throttled_today for group in foresight.foresee(scene, entities, since_s + later)) for later in (0, 25, 45)]
+    decisions = [
+        sum(group.throttled_today for group in forecast.forecast_groups(scene, entities, since_s + later)) for later in (0, 25, 45)
+    ]
     assert decisions[0] > decisions[1] > decisions[2] > 0
-    with pytest.raises(foresight.CannotTellError, match="nothing was metered on the last day"):
-        foresight.foresee(scene, entities, since_s + 1_000)
-    with pytest.raises(foresight.CannotTellError, match="no such directory"):
-        foresight.foresee(scene / "none", entities, since_s)
+    with pytest.raises(forecast.NoForecastError, match="nothing was metered on the last day"):
+        forecast.forecast_groups(scene, entities, since_s + 1_000)
+    with pytest.raises(forecast.NoForecastError, match="no such directory"):
+        forecast.forecast_groups(scene / "none", entities, since_s)
 
 
 def test_the_same_group_of_two_proxies_is_distinguished(scene: Path) -> None:

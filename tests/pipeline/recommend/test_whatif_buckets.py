@@ -9,7 +9,7 @@ import pytest
 
 from metering_format.event_kinds import CHARGED, OWED, REFUSED, SETTLED
 from pipeline.quotas.file import quota_file_of
-from pipeline.whatif import foresight
+from pipeline.whatif import forecast
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.outcome import Outcomes, Waits
 from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
@@ -162,8 +162,8 @@ def test_clients_ask_again_for_what_is_refused(served: Path) -> None:
 
 def test_who_asks_before_setting_quotas_gets_the_same_answer(served: Path) -> None:
     """Entities and values say what a quota file says."""
-    entities: dict[foresight.Entity, dict[str, float]] = {(("client-id", f"c{ref}"),): {"controller_mutation_rate": 2.0} for ref in (0, 1)}
-    reported = foresight.foresee(served, entities, (START_MS - 1) / 1_000 - 2e9)
+    entities: dict[forecast.Entity, dict[str, float]] = {(("client-id", f"c{ref}"),): {"controller_mutation_rate": 2.0} for ref in (0, 1)}
+    reported = forecast.forecast_groups(served, entities, (START_MS - 1) / 1_000 - 2e9)
     text = AS_IT_WAS.replace("5.0", "2.0").replace("0.7", "2.0")
     expected = outcomes(served, text, "open")
     assert sum(one.throttled for one in reported) == sum(outcome.waits.number for outcome in expected.values()) > 0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.file_set import FileSet
-from pipeline.validation.rules.bounds import NotedBounds
+from pipeline.validation.rules.bounds import RecordedBounds
 
 NOTED = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 30)), unique=True, max_size=20)
 ASKED = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=20)
@@ -42,5 +42,5 @@ def in_force(noted: list[tuple[int, int]], group: int, seq: int) -> float:
 def test_the_last_bound_before_a_decision_holds(noted: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
     """Of groups with one bound, with several, and with none."""
     groups, seqs = np.array([group for group, _ in asked], np.int64), np.array([seq for _, seq in asked], np.int64)
-    found: Any = NotedBounds(cast("FileSet", Noting(noted))).at(groups, seqs)
+    found: Any = RecordedBounds(cast("FileSet", Noting(noted))).at(groups, seqs)
     assert np.array_equal(found, np.array([in_force(noted, *one) for one in asked], np.float64), equal_nan=True)

@@ -11,7 +11,7 @@ from metering_format.event_kinds import RECORD, REMOTE, SKIPPED, UNRECORD
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.batch import BATCH_WORDS, Batch
-from proxy.meter.buffer import DecisionBuffer, left_behind
+from proxy.meter.buffer import DecisionBuffer, read_abandoned
 from proxy.meter.meter import REPEATED_MAX, Meter, Metered, TracingMeter
 from proxy.meter.record import GROUPS_MAX, RUN_VALUE_END
 from tests.support.metering.noted_decisions import decisions_of
@@ -154,7 +154,7 @@ def test_decisions_are_counted_where_they_lie(steps: list[tuple[Any, Any, Any]])
     notes = Notes(buffer=DecisionBuffer(path))
     try:
         play(notes, steps)
-        left = left_behind(path)
+        left = read_abandoned(path)
     finally:
         path.unlink()
     assert left is not None

@@ -15,7 +15,7 @@ from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from proxy.base.files import make_directory
 from proxy.meter.batch import Batch
-from proxy.meter.buffer import DecisionBuffer, left_behind
+from proxy.meter.buffer import DecisionBuffer, read_abandoned
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, pending_path
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair
@@ -179,19 +179,19 @@ def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> No
         found: list[Any] = []
 
         def take(_batch: Batch) -> bool:
-            found.append(left_behind(path))
+            found.append(read_abandoned(path))
             return True
 
         proxy = MeteringWriterFixture(tmp_path, buffer=buffer)
         proxy.play(30, 1)
-        assert left_behind(path) == (30, 0)
+        assert read_abandoned(path) == (30, 0)
         whole = path.read_bytes()
         proxy.meter._hand_over = take
         proxy.meter.flush()
         proxy.play(2, 2)
         numbers = path.read_bytes()[-16:]
         path.write_bytes(whole[:-16] + (~30).to_bytes(8, "little", signed=True) + numbers[8:])
-        assert left_behind(path) == (30, 0)
+        assert read_abandoned(path) == (30, 0)
         assert found == [(30, 0)]
     finally:
         path.unlink()

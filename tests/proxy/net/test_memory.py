@@ -97,10 +97,10 @@ class ProxyFixture:
         self.connections.append(connection)
         return connection
 
-    def look(self, now_ms: int = 0) -> tuple[int, bool]:
+    def check(self, now_ms: int = 0) -> tuple[int, bool]:
         """Look once; return the pressure and whether any client is accepted."""
         open_ones = [connection for connection in self.connections if not connection.closing]
-        self.budget.look(open_ones, [connection for connection in self.connections if connection.closing], now_ms)
+        self.budget.check(open_ones, [connection for connection in self.connections if connection.closing], now_ms)
         return self.counters.memory_pressure, self.budget.accepting
 
 
@@ -110,7 +110,7 @@ def test_everything_that_is_held_counts() -> None:
     proxy.connect(to_client=1, to_broker=20, kept=4_300)
     proxy.connect()
     proxy.connect(to_client=50_000).closing = True
-    proxy.look()
+    proxy.check()
     assert proxy.counters.buffered_bytes == 54_321
     assert (proxy.counters.buffer_bytes_max, proxy.counters.memory_pressure) == (BUDGET, NO_PRESSURE)
 
@@ -119,12 +119,12 @@ def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
     """At 90 % it is the side that fills a backlog which is not read; the others go on."""
     proxy = ProxyFixture()
     large, small = proxy.connect(to_client=500 * KIB), proxy.connect(to_broker=400 * KIB)
-    assert proxy.look() == (PAUSING, True)
+    assert proxy.check() == (PAUSING, True)
     assert (large.reads, small.reads) == ((True, False), (True, True))
     assert large.broker.paused_for == ("memory",)
     large.set(to_client=505 * KIB)
     small.set(to_broker=410 * KIB)
-    assert proxy.look() == (PAUSING, True)
+    assert proxy.check() == (PAUSING, True)
     assert (large.reads, small.reads, proxy.counters.memory_pauses) == ((True, False), (True, True), 1)
 
 
@@ -132,7 +132,7 @@ def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
     """Bytes on their way to the broker stop the client's side, not the broker's."""
     proxy = ProxyFixture()
     upload = proxy.connect(to_broker=900 * KIB)
-    proxy.look()
+    proxy.check()
     assert upload.reads == (False, True)
 
 
@@ -151,7 +151,7 @@ def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: 
     seen = []
     for percent in percents:
         reader.set(to_client=percent * BUDGET // 100)
-        level, accepting = proxy.look()
+        level, accepting = proxy.check()
         assert accepting == (level < REFUSING)
         assert reader.reads == (True, level == NO_PRESSURE)
         seen.append(level)
@@ -162,10 +162,10 @@ def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> No
     """A frame that must become whole before it may leave is never starved by the budget that it fills."""
     proxy = ProxyFixture()
     rewriting = proxy.connect(to_client=166 * KIB, kept=832 * KIB)
-    assert proxy.look() == (REFUSING, False)
+    assert proxy.check() == (REFUSING, False)
     assert rewriting.reads == (True, False)
     rewriting.set()
-    proxy.look()
+    proxy.check()
     assert rewriting.reads == (True, True)
     assert proxy.counters.memory_pressure == PAUSING
 
@@ -175,9 +175,9 @@ def test_other_reasons_to_pause_stay() -> None:
     proxy = ProxyFixture()
     reader = proxy.connect(to_client=950 * KIB)
     reader.broker.pause(PEER_FULL)
-    proxy.look()
+    proxy.check()
     reader.set()
-    proxy.look()
+    proxy.check()
     assert reader.broker.paused_for == ("peer_full",)
     reader.broker.resume(PEER_FULL | THROTTLE | MEMORY)
     assert reader.reads == (True, True)
@@ -187,14 +187,14 @@ def test_a_connection_that_ended_is_forgotten() -> None:
     """Neither a lost transport nor one that is closing is paused or read again."""
     proxy = ProxyFixture()
     gone = proxy.connect(to_client=950 * KIB)
-    proxy.look()
+    proxy.check()
     gone.broker.lost = True
     gone.broker.transport.resume_reading = None
     proxy.connections.clear()
-    assert proxy.look() == (NO_PRESSURE, True)
+    assert proxy.check() == (NO_PRESSURE, True)
     gone.closing = True
     proxy.connections.append(gone)
-    proxy.look()
+    proxy.check()
     assert gone.client.paused_for == ()
 
 
@@ -202,9 +202,9 @@ def test_a_reload_changes_the_budget() -> None:
     """The next look measures by the new limit."""
     proxy = ProxyFixture()
     proxy.connect(to_client=950 * KIB)
-    assert proxy.look() == (REFUSING, False)
+    assert proxy.check() == (REFUSING, False)
     proxy.budget.bytes_max = 2 * BUDGET
-    assert proxy.look() == (NO_PRESSURE, True)
+    assert proxy.check() == (NO_PRESSURE, True)
     assert proxy.account.bytes_max == 2 * BUDGET
 
 
@@ -214,22 +214,22 @@ def test_who_takes_nothing_under_pressure_goes_after_five_seconds() -> None:
     many = [proxy.connect(to_client=200 * KIB, host="10.0.0.66") for _ in range(3)]
     single = proxy.connect(to_client=250 * KIB)
     took = proxy.connect(to_client=100 * KIB)
-    assert proxy.look(1_000) == (REFUSING, False)
+    assert proxy.check(1_000) == (REFUSING, False)
     took.set()
-    proxy.look(1_000 + UNTAKEN_MS - 1)
+    proxy.check(1_000 + UNTAKEN_MS - 1)
     assert not any(connection.closed for connection in proxy.connections)
-    proxy.look(1_000 + UNTAKEN_MS)
+    proxy.check(1_000 + UNTAKEN_MS)
     assert [connection.closed for connection in many].count([CloseReason.SLOW_READER]) == 1
     assert (single.closed, took.closed) == ([], [])
-    assert proxy.look(1_001 + UNTAKEN_MS) == (NO_PRESSURE, True)
+    assert proxy.check(1_001 + UNTAKEN_MS) == (NO_PRESSURE, True)
 
 
 def test_an_upload_that_its_broker_does_not_take_is_not_the_clients_fault() -> None:
     """Only clients that take nothing go; a broker that takes nothing has its own deadline."""
     proxy = ProxyFixture()
     upload = proxy.connect(to_broker=950 * KIB)
-    proxy.look(0)
-    proxy.look(10 * UNTAKEN_MS)
+    proxy.check(0)
+    proxy.check(10 * UNTAKEN_MS)
     assert (upload.closed, upload.reads) == ([], (False, True))
 
 
@@ -237,10 +237,10 @@ def test_frames_give_way_before_unread_answers_use_up_their_room() -> None:
     """Bytes unsent at the last measurement reduce the limit for frames, but never below 40 % of the whole."""
     proxy = ProxyFixture()
     reader = proxy.connect(to_client=300 * KIB)
-    proxy.look()
+    proxy.check()
     assert proxy.account.frames_bytes_max == pytest.approx(600 * KIB)
     reader.set(to_client=900 * KIB)
-    proxy.look()
+    proxy.check()
     assert proxy.account.frames_bytes_max == pytest.approx(400 * KIB)
 
 
@@ -250,9 +250,9 @@ def test_a_line_about_memory_pressure_keeps_its_level() -> None:
     proxy.connect(to_client=int(0.97 * BUDGET))
 
     def rise_and_fall() -> None:
-        proxy.look()
+        proxy.check()
         proxy.connections.clear()
-        proxy.look(1_000)
+        proxy.check(1_000)
 
     lines = lines_of(rise_and_fall)
     assert [(line["event"], line["level"], line["pressure"]) for line in lines] == [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.base.host_port import HostPort
 from proxy.enforcement.groups.child_groups import enforced_group
 from proxy.observe.admin_http import AdminHttp
-from proxy.observe.explain import SHARERS_MAX, NobodyAnswersError, explain
+from proxy.observe.explain import SHARERS_MAX, NoWorkerError, explain
 from proxy.observe.health import ERRORS_PER_MINUTE_MAX
 from proxy.observe.page_source import OneProcess, PageSource
 from proxy.observe.rows.client_groups import CLIENTS_NAMED_MAX
@@ -206,7 +206,7 @@ async def test_explain_needs_a_worker() -> None:
     """Without an answer nothing is known of a client; of an address the admission knows."""
     workers = FakeWorkers([FakeState()])
     workers.silent = {1}
-    with pytest.raises(NobodyAnswersError):
+    with pytest.raises(NoWorkerError):
         await explain(workers.pages, {}, "bob", None, None)
     assert (await explain(workers.pages, {}, None, None, "192.0.2.7"))["quotas"][0]["rates"]
 

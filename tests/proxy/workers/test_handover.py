@@ -11,7 +11,7 @@ import pytest
 from proxy.base.errors import StartError
 from proxy.net.accept.client_listeners import Port
 from proxy.workers.handover.channel import Channel, ChannelClosed, connected
-from proxy.workers.handover.meeting import Meeting, Part
+from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import PROTOCOL, AskPorts, BucketState, Failed, HandedAll, Offer, Refused, Taken, TakeOver
 from proxy.workers.handover.orphan import Orphan
 from proxy.workers.handover.parts import parts_of
@@ -55,13 +55,13 @@ class Scene:
         self.replaced = Replaced([Port("edge", f"127.0.0.1:{at}", sock) for at, sock in enumerate(self.sockets)], self.segment)
         self.closed = 0
         self.listening = self.place.listen()
-        self.meeting = Meeting(self.listening, self.replaced, None, self._on_closed)
+        self.handover_listener = HandoverListener(self.listening, self.replaced, None, self._on_closed)
 
     def _on_closed(self) -> None:
         self.closed += 1
 
     async def close(self) -> None:
-        await self.meeting.stop()
+        await self.handover_listener.stop()
         self.place.close()
         for sock in self.sockets:
             sock.close()
@@ -162,12 +162,12 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
 async def test_workers_hold_ports_until_one_of_them_has_given_them_away(tmp_path: Path) -> None:
     """Two workers share the meeting of their dead supervisor: the new one is answered by one of them, and both let go."""
     place = Place(tmp_path / "run")
-    meeting, port, (segment, other) = place.listen(), socket.create_server(("127.0.0.1", 0)), os.pipe()
+    handover_listener, port, (segment, other) = place.listen(), socket.create_server(("127.0.0.1", 0)), os.pipe()
     orphans = [Orphan(number, segment, lambda: [(0, 1, "kafka", 9_092)]) for number in range(2)]
     for orphan in orphans:
         orphan.keep_port(Port("edge", "127.0.0.1:9092", port.dup()))
-        orphan.keep_meeting(meeting.dup())
-    meeting.close()
+        orphan.keep_handover_socket(handover_listener.dup())
+    handover_listener.close()
     offering = [asyncio.ensure_future(orphan.offer_until_taken()) for orphan in orphans]
     predecessor = await meet(place, takes_over=False)
     assert predecessor is not None
@@ -188,7 +188,7 @@ async def test_ports_are_not_held_for_ever(tmp_path: Path) -> None:
     address = port.getsockname()
     orphan = Orphan(0, -1, list)
     orphan.keep_port(Port("edge", "127.0.0.1:9092", port))
-    orphan.keep_meeting(place.listen())
+    orphan.keep_handover_socket(place.listen())
     await orphan.offer_until_taken(held_s=0.01)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(address)

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from proxy.workers.messaging.link import LENGTH, Link, LinkLost
-from proxy.workers.messaging.messages import AnyMessage, Drain, InForce, Look, Ports, Quotas, Ready, Request, encoded
+from proxy.workers.messaging.messages import AnyMessage, Drain, InForce, PageRequest, Ports, Quotas, Ready, Request, encoded
 from tests.support.scripted.scripted_sockets import until
 
 QUOTAS = Quotas(7, False, [((("client-id", None), ("user", "a")), {"producer_byte_rate": 1.5})], {"all": "observe"}, "User:a")
@@ -27,7 +27,7 @@ class Ends:
         return here, there
 
     async def answer(self, request: Request) -> bytes:
-        assert isinstance(request.what, Look)
+        assert isinstance(request.what, PageRequest)
         if request.what.query == b"wrong":
             raise ValueError("no such page")
         if request.what.query == b"slow":
@@ -70,7 +70,7 @@ async def test_a_request_gets_its_answer() -> None:
     """Answers are matched with requests by number, whichever comes first."""
     ends = Ends()
     here, there = await ends.connect()
-    answers = await asyncio.gather(*(here.ask(Look(str(number).encode() + b"x"), 5) for number in range(20)))
+    answers = await asyncio.gather(*(here.ask(PageRequest(str(number).encode() + b"x"), 5) for number in range(20)))
     assert answers == [str(number).encode() + b"X" for number in range(20)]
     here.close()
     there.close()
@@ -81,7 +81,7 @@ async def test_a_request_that_fails_there_names_the_reason() -> None:
     ends = Ends()
     here, there = await ends.connect()
     with pytest.raises(LinkLost, match="no such page"):
-        await here.ask(Look(b"wrong"), 5)
+        await here.ask(PageRequest(b"wrong"), 5)
     here.close()
     there.close()
 
@@ -91,8 +91,8 @@ async def test_an_answer_that_does_not_come_in_time_is_given_up() -> None:
     ends = Ends()
     here, there = await ends.connect()
     with pytest.raises(LinkLost, match="within"):
-        await here.ask(Look(b"slow"), 0.01)
-    assert await here.ask(Look(b"next"), 5) == b"NEXT"
+        await here.ask(PageRequest(b"slow"), 0.01)
+    assert await here.ask(PageRequest(b"next"), 5) == b"NEXT"
     here.close()
     there.close()
 
@@ -101,7 +101,7 @@ async def test_the_end_of_the_other_process_ends_requests() -> None:
     """Who waits for an answer of a process that is gone hears of it at once, and so does the owner of the link."""
     ends = Ends()
     here, there = await ends.connect()
-    asked = asyncio.ensure_future(here.ask(Look(b"slow"), 60))
+    asked = asyncio.ensure_future(here.ask(PageRequest(b"slow"), 60))
     await asyncio.sleep(0)
     there.close()
     with pytest.raises(LinkLost, match="ended"):

@@ -12,7 +12,7 @@ from proxy.workers.messaging.passing import (
     TURN,
     PassedConnection,
     PassedConnections,
-    PassedMeeting,
+    PassedHandoverSocket,
     PassedPort,
     pass_on,
     socket_pair,
@@ -22,7 +22,7 @@ from tests.support.scripted.scripted_sockets import until
 PASSED = PassedConnection("edge", 3, ("192.0.2.1", 4_711), 12_345, (-1, "192.0.2.1"), int(socket.AF_UNIX), b"hello")
 
 
-def kept_none(_what: PassedPort | PassedMeeting, _sock: socket.socket) -> None:
+def kept_none(_what: PassedPort | PassedHandoverSocket, _sock: socket.socket) -> None:
     """No duplicate of what listens is expected."""
     raise AssertionError
 
@@ -148,21 +148,21 @@ async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> No
 async def test_duplicates_of_what_listens_arrive() -> None:
     """A client that connects to the port is accepted by the duplicate, and one that comes to the meeting by that one."""
     supervisor, worker = socket_pair()
-    kept: list[tuple[PassedPort | PassedMeeting, socket.socket]] = []
+    kept: list[tuple[PassedPort | PassedHandoverSocket, socket.socket]] = []
     passed = PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None, lambda *one: kept.append(one))
     port = socket.create_server(("127.0.0.1", 0))
     pass_on(supervisor, PassedPort("edge", "127.0.0.1:9092", int(port.family)), port)
-    meeting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pass_on(supervisor, PassedMeeting(), meeting)
+    handover_listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pass_on(supervisor, PassedHandoverSocket(), handover_listener)
     await until(lambda: len(kept) == 2)
-    assert [what for what, _ in kept] == [PassedPort("edge", "127.0.0.1:9092", int(port.family)), PassedMeeting()]
+    assert [what for what, _ in kept] == [PassedPort("edge", "127.0.0.1:9092", int(port.family)), PassedHandoverSocket()]
     duplicate = kept[0][1]
     client = socket.create_connection(port.getsockname())
     port.close()
     accepted, _ = duplicate.accept()
     accepted.send(b"x")
     assert client.recv(1) == b"x"
-    for one in (client, accepted, duplicate, meeting, kept[1][1], supervisor):
+    for one in (client, accepted, duplicate, handover_listener, kept[1][1], supervisor):
         one.close()
     passed.close()
 

@@ -11,10 +11,10 @@ import pytest
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.workers.asked_bucket import Buckets, asked_bucket
-from proxy.workers.asked_principals import AskedPrincipals
-from proxy.workers.messaging.messages import AnyMessage, PrincipalLeft
+from proxy.workers.asked_principals import RemotePrincipals
+from proxy.workers.messaging.messages import AnyMessage, PrincipalConnectionEnded
 from proxy.workers.messaging.passing import socket_pair
-from proxy.workers.messaging.questions import AnsweredQuestions, AnyQuestion, BindBroker, BucketOf, EnterPrincipal, Questions, UseBuckets
+from proxy.workers.messaging.questions import AnyQuestion, BindBroker, BucketOf, EnterPrincipal, QuestionResponder, Questions, UseBuckets
 from quota.entity import KafkaPrincipal
 
 PORTS: msgspec.msgpack.Decoder[dict[str, int]] = msgspec.msgpack.Decoder(dict[str, int])
@@ -24,7 +24,7 @@ ALICE = KafkaPrincipal("User", "alice")
 async def asked(answer: Callable[[AnyQuestion], Any], ask: Callable[[Questions], Any], times: int = 1) -> Any:
     """Ask in a thread, as a worker does in a process; answer on the loop."""
     supervisor, worker = socket_pair()
-    answered = AnsweredQuestions(supervisor, answer)
+    answered = QuestionResponder(supervisor, answer)
     questions = Questions(worker)
     worker.settimeout(60.0)  # a machine that is busy is no silent supervisor
     try:
@@ -162,7 +162,7 @@ async def test_connections_of_a_principal_are_counted_by_the_supervisor() -> Non
         return len(asked_for) <= 2
 
     def play(questions: Questions) -> list[bool]:
-        principals = AskedPrincipals(questions, sent.append)
+        principals = RemotePrincipals(questions, sent.append)
         first = principals.enter(ALICE, only_observes=False)
         principals.max_connections = 1
         rest = [principals.enter(ALICE, only_observes=False) for _ in range(3)]
@@ -171,4 +171,4 @@ async def test_connections_of_a_principal_are_counted_by_the_supervisor() -> Non
 
     assert await asked(answer, play) == [True, True, True, False]
     assert asked_for == [EnterPrincipal("User", "alice", False)] * 3
-    assert sent == [PrincipalLeft("User", "alice")]
+    assert sent == [PrincipalConnectionEnded("User", "alice")]

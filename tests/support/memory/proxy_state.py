@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_group
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
-from proxy.enforcement.policy import Policy, Standing
+from proxy.enforcement.policy import Policy, PolicyResult
 from proxy.enforcement.switches import SwitchMode
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 from proxy.telemetry.counters import Counters, UsageTable
@@ -118,7 +118,7 @@ class FakeState:
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         return [rate for rate in self.ips if rate.ip == ip]
 
-    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> Standing:
+    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
         return self.policy.standing(principal, client_id, listener, address)
 
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from proxy.meter.batch import Batch
 from proxy.metering.conversion.runs import Runs, runs_of
-from proxy.metering.raw import Noted
+from proxy.metering.raw import SegmentBatch
 
 SHOWN = ("group_ref", "ts_ms", "value", "throttle_ms", "kind")
 
@@ -13,7 +13,7 @@ def decisions_of(batch: Batch) -> list[dict[str, int]]:
     """Return the decisions of a batch, in order; each is one more than the one before it, and the batch's first number is the first."""
     if not batch.count:
         return []
-    noted, reported, _ = runs_of([Noted(batch.first_seq, batch.words, batch.records)])
+    noted, reported, _ = runs_of([SegmentBatch(batch.first_seq, batch.words, batch.records)])
     runs: Runs = noted.apart(noted.count > 1)
     assert runs.seq.tolist() == list(range(batch.first_seq, batch.first_seq + len(runs)))
     assert all(getattr(runs, name)[reported.seq - batch.first_seq].tolist() == reported.records[name].tolist() for name in SHOWN)

@@ -149,7 +149,7 @@ class RunningGateway:
         assert len(gateway.timers) == 0
         assert self.counters.connections_open == 0
         assert not gateway.connection_deadlines._progress
-        assert not gateway.connection_deadlines._taking
+        assert not gateway.connection_deadlines._backlogs
         assert len(gateway.disconnect_watcher) == 0
         assert [group.pending for group in self.groups() if group.pending] == []
         for broker in self.brokers:

@@ -11,31 +11,31 @@ import numpy as np
 
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Ints
-from pipeline.validation.rules.workers.lives import OWN, Life, Timeline
+from pipeline.validation.rules.workers.group_histories import OWN, GroupHistory, Timeline
 
 PUBLISHED_MS: Final = 1_000
 """Highest delay of the record of usage that is recorded at an earlier time: one slot and the time to publish it."""
 
 
-def check_chain(life: Life, findings: Findings) -> None:
+def check_chain(history: GroupHistory, findings: Findings) -> None:
     """Check that the totals of each source in a group form a chain."""
-    for source in sorted(set(life.source[~life.is_own].tolist())):
-        at = np.flatnonzero(life.source == source)
-        amount, total = life.value[at], life.total[at]
+    for source in sorted(set(history.source[~history.is_own].tolist())):
+        at = np.flatnonzero(history.source == source)
+        amount, total = history.value[at], history.total[at]
         before = total - amount
         expected = np.append(0, total[:-1])
-        wrong = _unbridged(life, source, before, expected)
-        allowed = life.run.losses
+        wrong = _unbridged(history, source, before, expected)
+        allowed = history.run.losses
         if len(wrong) > allowed:
             first = int(wrong[allowed])
             recorded = f"{before[first]} + {amount[first]} = {total[first]}"
-            _add(life, int(at[first]), f"usage of worker {source} from {expected[first]} on", recorded, len(wrong) - allowed, findings)
+            _add(history, int(at[first]), f"usage of worker {source} from {expected[first]} on", recorded, len(wrong) - allowed, findings)
 
 
-def _unbridged(life: Life, source: str, before: Ints, expected: Ints) -> Ints:
+def _unbridged(history: GroupHistory, source: str, before: Ints, expected: Ints) -> Ints:
     """Return the positions of records that continue neither the record before, nor skipped usage, nor a start at 0."""
-    skipped = {skip.total - skip.amount: skip.total for skip in life.skips if skip.source == source and skip.amount}
-    begins = len(life.claims)
+    skipped = {skip.total - skip.amount: skip.total for skip in history.skips if skip.source == source and skip.amount}
+    begins = len(history.claims)
     wrong = []
     places = np.flatnonzero((before != expected) | (np.arange(len(before)) == 0))
     for at in places.tolist():
@@ -57,26 +57,26 @@ def _reached(total: int, skipped: Mapping[int, int]) -> set[int]:
     return found
 
 
-def check_recorded(life: Life, source: str, timelines: Sequence[Timeline], findings: Findings) -> None:
+def check_recorded(history: GroupHistory, source: str, timelines: Sequence[Timeline], findings: Findings) -> None:
     """Check that no recorded total exceeds the total that the source's own files have for that time."""
-    if len(life.claims) != 1:
+    if len(history.claims) != 1:
         return
-    at = np.flatnonzero(life.source == source)
+    at = np.flatnonzero(history.source == source)
     for one in timelines:
-        its = at[(life.ts_ms[at] >= one.from_ms) & (life.ts_ms[at] + PUBLISHED_MS <= one.until_ms)]
+        its = at[(history.ts_ms[at] >= one.from_ms) & (history.ts_ms[at] + PUBLISHED_MS <= one.until_ms)]
         if not len(its) or not one.is_exact:
             continue
         highest = np.maximum.accumulate(np.append(float(one.base), one.total))
-        known = highest[np.searchsorted(one.ts_ms, life.ts_ms[its] + PUBLISHED_MS, side="right")]
-        wrong = np.flatnonzero(life.total[its] > known + life.tolerance)
+        known = highest[np.searchsorted(one.ts_ms, history.ts_ms[its] + PUBLISHED_MS, side="right")]
+        wrong = np.flatnonzero(history.total[its] > known + history.tolerance)
         if len(wrong):
             first = int(wrong[0])
-            recorded = f"{life.total[its[first]]}"
-            _add(life, int(its[first]), f"at most {known[first]:.0f}, the total of worker {source}", recorded, len(wrong), findings)
+            recorded = f"{history.total[its[first]]}"
+            _add(history, int(its[first]), f"at most {known[first]:.0f}, the total of worker {source}", recorded, len(wrong), findings)
 
 
-def _add(life: Life, event: int, expected: str, recorded: str, number: int, findings: Findings) -> None:
-    assert life.source[event] != OWN
-    place = (life.group_ref, int(life.seq[event]), int(life.ts_ms[event]) + life.run.offset_ms)
-    what = f"usage of worker {life.source[event]} as recorded by worker {life.run.worker}"
+def _add(history: GroupHistory, event: int, expected: str, recorded: str, number: int, findings: Findings) -> None:
+    assert history.source[event] != OWN
+    place = (history.group_ref, int(history.seq[event]), int(history.ts_ms[event]) + history.run.offset_ms)
+    what = f"usage of worker {history.source[event]} as recorded by worker {history.run.worker}"
     findings.add(Finding(Kind.SHARED, *place, expected, recorded, what), number)

@@ -19,11 +19,11 @@ Entity = tuple[tuple[str, str | None], ...]
 _KEYS: Final[Mapping[str, ClientQuotaType]] = {**BYTE_RATES, **NUMBERS}
 
 
-class CannotTellError(Exception):
+class NoForecastError(Exception):
     """There are no decisions to compute from. The message is one line."""
 
 
-class Foreseen(NamedTuple):
+class GroupForecast(NamedTuple):
     """One group under the new quotas."""
 
     group: str
@@ -41,7 +41,7 @@ class Foreseen(NamedTuple):
         return f"throttled {self.throttled_today:,} -> {self.throttled:,} times, {waits}"
 
 
-def foresee(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since_s: float) -> list[Foreseen]:
+def forecast_groups(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since_s: float) -> list[GroupForecast]:
     """Return each group with decisions since `since_s`.
 
     Args:
@@ -50,20 +50,20 @@ def foresee(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since
         since_s: wall-clock time in seconds; file sets that ended before it are left out.
 
     Raises:
-        CannotTellError: there are no file sets since then, or they cannot be read.
+        NoForecastError: there are no file sets since then, or they cannot be read.
     """
     try:
         work = plan_work(directory, [_quota_file(quotas)], REGROUP, since_ms=int(since_s * 1_000))
     except (BadInputError, IncompleteError) as error:
-        raise CannotTellError(str(error)) from error
+        raise NoForecastError(str(error)) from error
     if not work:
-        raise CannotTellError(f"{directory}: nothing was metered on the last day")
+        raise NoForecastError(f"{directory}: nothing was metered on the last day")
     (outcomes,) = outcomes_of(do_all(work), 1)
-    return [_foreseen(change) for change in changes_of("then", outcomes, REGROUP)]
+    return [_forecast_of(change) for change in changes_of("then", outcomes, REGROUP)]
 
 
-def _foreseen(change: Change) -> Foreseen:
-    return Foreseen(*(getattr(change, name) for name in Foreseen._fields))
+def _forecast_of(change: Change) -> GroupForecast:
+    return GroupForecast(*(getattr(change, name) for name in GroupForecast._fields))
 
 
 def _quota_file(quotas: Mapping[Entity, Mapping[str, float]]) -> QuotaFile:

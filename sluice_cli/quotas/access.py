@@ -17,19 +17,19 @@ from sluice.admin import (
 )
 from sluice_cli.quotas.admin_port import AdminPort
 from sluice_cli.quotas.bulk import Quotas
-from sluice_cli.quotas.connection import Where, admin_port, cluster
+from sluice_cli.quotas.connection import ConnectionOptions, admin_port, cluster
 from sluice_cli.quotas.live import kept
 
 Errors = dict[ClientQuotaEntity, QuotaAdminError]
 
 
-class Reach(Protocol):
+class QuotaAccess(Protocol):
     """Access to quotas."""
 
     def describe(self, parts: Mapping[str, str | None] | None = None) -> Quotas:
         """Return all quotas, or those of the entity with exactly these parts."""
 
-    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
+    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, validate_only: bool) -> Errors:
         """Make changes, or only validate them; return the refused ones."""
 
 
@@ -40,8 +40,8 @@ class _Brokers:
     def describe(self, parts: Mapping[str, str | None] | None = None) -> Quotas:
         return self._admin.describe_client_quotas(None if parts is None else _exactly(parts))
 
-    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
-        results = self._admin.alter_client_quotas(alterations, validate_only=judge_only)
+    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, validate_only: bool) -> Errors:
+        results = self._admin.alter_client_quotas(alterations, validate_only=validate_only)
         return {entity: error for entity, error in results.items() if error is not None}
 
 
@@ -53,9 +53,9 @@ class _Port:
         query = {kind.replace("-", "_"): DEFAULT if name is None else name for kind, name in (parts or {}).items()}
         return kept(self._port.get("/admin/quotas", **query))
 
-    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, judge_only: bool) -> Errors:
+    def alter(self, alterations: Sequence[ClientQuotaAlteration], *, validate_only: bool) -> Errors:
         entries = [{"entity": one.entity.entries, "ops": one.ops} for one in alterations]
-        page = self._port.post("/admin/quotas", {"entries": entries, "validate_only": judge_only})
+        page = self._port.post("/admin/quotas", {"entries": entries, "validate_only": validate_only})
         return {
             ClientQuotaEntity.of(result["entity"]): QuotaAdminError(result["error"] or "no reason was given", result["error_code"])
             for result in page["results"]
@@ -71,10 +71,10 @@ def _exactly(parts: Mapping[str, str | None]) -> ClientQuotaFilter:
 
 
 @contextlib.contextmanager
-def reach(where: Where) -> Iterator[Reach]:
+def open_access(connection: ConnectionOptions) -> Iterator[QuotaAccess]:
     """Yield the access by the options: through brokers, or without them through the admin port."""
-    if where.bootstrap_server is None and where.command_config is None and where.admin is not None:
-        yield _Port(admin_port(where))
+    if connection.bootstrap_server is None and connection.command_config is None and connection.admin is not None:
+        yield _Port(admin_port(connection))
         return
-    with cluster(where) as admin:
+    with cluster(connection) as admin:
         yield _Brokers(admin)

@@ -72,7 +72,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class GroupHistory:
     """One group of one run: its events, in the order in which they were recorded.
 
     Attributes:
@@ -140,8 +140,8 @@ class Share:
         return self.of == 1 or (ref if identity is None else crc32(repr(identity).encode())) % self.of == self.number
 
 
-def lives_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[Life]:
-    """Return the lives of a run, one for each group of the share."""
+def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[GroupHistory]:
+    """Return the histories of a run, one for each group of the share."""
     parts: dict[int, list[_Part]] = {}
     skips: dict[int, list[Skip]] = {}
     identities: dict[int, Identity | None] = {}
@@ -158,7 +158,7 @@ def lives_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The events of one group in one file set; fields as in `Life`."""
+    """The events of one group in one file set; fields as in `GroupHistory`."""
 
     ts_ms: Ints
     value: Ints
@@ -169,7 +169,7 @@ class _Part:
     bound: float
 
 
-def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence[_Part], skips: tuple[Skip, ...]) -> Life:
+def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence[_Part], skips: tuple[Skip, ...]) -> GroupHistory:
     none = np.zeros(0, np.int64)
     empty = _Part(none, none, none.astype(np.bool_), none.astype(object), none, none, 0.0)
 
@@ -178,7 +178,7 @@ def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence
 
     columns = {name: of(name) for name in ("ts_ms", "value", "checked", "source", "total", "seq")}
     bound = max((part.bound for part in parts), default=0.0)
-    return Life(run=run, group_ref=ref, identity=identity, bound=bound, skips=skips, **columns)
+    return GroupHistory(run=run, group_ref=ref, identity=identity, bound=bound, skips=skips, **columns)
 
 
 def _identities(file_set: FileSet) -> dict[int, Identity | None]:
@@ -248,20 +248,20 @@ class Timeline:
     is_exact: bool
 
 
-def timelines_of(life: Life, next_ms: float, history_ms: int) -> list[Timeline]:
+def timelines_of(history: GroupHistory, next_ms: float, history_ms: int) -> list[Timeline]:
     """Return the totals that other workers can read, one timeline for each claim.
 
     Args:
-        life: the worker's records in the group.
-        next_ms: start of the worker's next life in the same group.
+        history: the worker's records in the group.
+        next_ms: start of the worker's next history in the same group.
         history_ms: usage of this time before the first claim is published together with it.
     """
-    own = life.is_own
-    ts_ms, value = life.ts_ms[own], life.value[own]
-    claims = life.claims
+    own = history.is_own
+    ts_ms, value = history.ts_ms[own], history.value[own]
+    claims = history.claims
     found = []
     for at, claim in enumerate(claims):
-        last_ms = np.inf if life.run.is_over else float(life.run.until_ms)
+        last_ms = np.inf if history.run.is_over else float(history.run.until_ms)
         until_ms = min(claims[at + 1].ts_ms if at + 1 < len(claims) else last_ms, next_ms)
         begin_ms = claim.ts_ms - history_ms if at == 0 else claim.ts_ms + 1
         its = (ts_ms >= begin_ms) & (ts_ms <= until_ms)

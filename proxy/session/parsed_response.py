@@ -10,16 +10,16 @@ from protocol.steps import Steps
 
 AT_ONCE_BYTES: Final = 4 * 1024
 """Most bytes of frames that are parsed in one call, in at most a millisecond; the rest is parsed in steps."""
-LEAVING_BYTES: Final = 256 * 1024
+SEND_STEP_BYTES: Final = 256 * 1024
 """Most bytes of a long answer that are sent in one step."""
 NOT_SEARCHED: Final = -2
-"""`Looked.throttle_at` of a response whose throttle time is found without walking over it."""
+"""`ParsedResponse.throttle_at` of a response whose throttle time is found without walking over it."""
 
 LongAnswer = Generator["bytes | memoryview | None", int, None]
 """Parses a response in steps, then yields the bytes that are sent; receives the time (ms)."""
 
 
-class Looked(NamedTuple):
+class ParsedResponse(NamedTuple):
     """What was found in a whole response.
 
     Attributes:
@@ -37,11 +37,11 @@ def in_pieces(buffers: Iterable[Buffer]) -> LongAnswer:
     """Cut buffers into pieces, one for each step; nothing is copied."""
     for buffer in buffers:
         view = memoryview(buffer)
-        for at in range(0, len(view), LEAVING_BYTES):
-            yield view[at : at + LEAVING_BYTES]
+        for at in range(0, len(view), SEND_STEP_BYTES):
+            yield view[at : at + SEND_STEP_BYTES]
 
 
-def as_it_came(frame: bytes | memoryview) -> Steps[Looked]:
+def as_it_came(frame: bytes | memoryview) -> Steps[ParsedResponse]:
     """Return the frame as received, without parsing it."""
-    return Looked(frame)
+    return ParsedResponse(frame)
     yield

@@ -62,7 +62,7 @@ class Replaceable(Protocol):
         """
 
 
-class Meeting:
+class HandoverListener:
     """Answers connections to a listening socket; it allows one handover at a time.
 
     Args:
