@@ -95,7 +95,7 @@ def no_collection() -> Iterator[None]:
 def _attached(proxy: ProxyFixture, *, metered: bool) -> Connection:
     connection = proxy.connect(_one_broker).connection
     if metered:
-        connection.session.meet_place(Place(BROKER, "default"))
+        connection.session.set_usage_place(Place(BROKER, "default"))
     connection.broker.attach(cast("asyncio.Transport", Sink(proxy, connection.broker)))
     connection.client.attach(cast("asyncio.Transport", Sink(proxy, connection.client)))
     connection.client_made()

@@ -36,7 +36,7 @@ _USED: Final = frozenset(
         "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password", "ssl.endpoint.identification.algorithm",
     }
 )  # fmt: skip
-_HARMLESS: Final = frozenset(
+_IGNORED_PROPERTIES: Final = frozenset(
     {"ssl.protocol", "ssl.enabled.protocols", "sasl.login.callback.handler.class", "ssl.truststore.password", "ssl.keystore.password"}
 )
 """Security settings that may be present without an effect: TLS 1.2 and 1.3 are used anyway, and PEM files have no password of their own."""
@@ -86,7 +86,7 @@ class _Reader:
 
     def settings(self) -> ClientSettings:
         for key in self._properties:
-            if key.startswith(_SECURITY) and key not in _USED | _HARMLESS:
+            if key.startswith(_SECURITY) and key not in _USED | _IGNORED_PROPERTIES:
                 raise self._wrong(key, "is not supported here", "leave it out")
         protocol = self._get("security.protocol").upper() or "PLAINTEXT"
         if protocol not in _PROTOCOLS:
@@ -96,7 +96,7 @@ class _Reader:
             self._context() if protocol.endswith("SSL") else None,
             self._login() if protocol.startswith("SASL") else None,
             self._timeout_ms(),
-            tuple(key for key in self._properties if key not in _USED | _HARMLESS),
+            tuple(key for key in self._properties if key not in _USED | _IGNORED_PROPERTIES),
         )
 
     # --- TLS

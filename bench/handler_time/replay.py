@@ -2,7 +2,7 @@
 
 python -m bench.handler_time.replay FOLDER... [--set NAME=VALUE]... [--sums]
 
-NAME is a constant of the estimator as MODULE.CONSTANT (`broker.UNIT_NS`, `work.ALONE`, `work.CAP_REPLICATED`): a candidate is
+NAME is a constant of the estimator as MODULE.CONSTANT (`broker.UNIT_NS`, `work.IDLE_BROKER_SHARE`, `work.CAP_REPLICATED`): a candidate is
 tried in a second instead of in ten minutes, on the very same answers.
 """
 

@@ -14,9 +14,9 @@ from pipeline.commands.execution.options import Common, common_options
 @common_options("local", because="one file is read, in this process", explain="Print type, null count, minimum and maximum of each column.")
 def inspect(file: Path, common: Common) -> None:
     """Print the content of a manifest, a Parquet file or an open segment: table, row count and first rows."""
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.commands.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of
 
     found = inspected(file)
     lines = [*lines_of(found), *(column_lines(found) if common.explain else ())]
-    put_out(common.form, None, as_dict(found), lines, rows_of(found), lambda: draw_inspected(file.name, found))
+    write_output(common.form, None, as_dict(found), lines, rows_of(found), lambda: draw_inspected(file.name, found))

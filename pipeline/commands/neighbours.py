@@ -32,7 +32,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:
     """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
     from pipeline.commands.execution.executor import executor
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.neighbours.load import JOB, load_of, plan_load
     from pipeline.neighbours.pairs import Pair, as_rows, pairs_of
     from pipeline.neighbours.text import lines_of
@@ -44,6 +44,6 @@ def neighbours(source: Path, share: float, window_s: int, out: Path | None, comm
     pairs = pairs_of(load, share)
     summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}
     lines = lines_of(pairs, load, share, explain=common.explain)
-    put_out(
+    write_output(
         common.form, out, summary, lines, as_rows(pairs), lambda: draw_neighbours(pairs, load), header=(*Pair.__struct_fields__, "says")
     )

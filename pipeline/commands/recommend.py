@@ -27,7 +27,7 @@ from pipeline.errors import IncompleteError
 def recommend(source: Path, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
     """Propose quotas from recorded usage, and print their expected effect on the same recording."""
     from pipeline.commands.execution.executor import executor
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.files import write_whole
     from pipeline.quotas.file import quota_file_of
     from pipeline.recommend.proposal import as_rows, propose
@@ -58,4 +58,4 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
         return draw_whatif(changes, "regroup", buckets, title="Quotas that would fit, and what they would have done")
 
     lines = lines_of(proposals, changes, left_out, percentile, explain=common.explain)
-    put_out(common.form, report, summary, lines, as_rows(proposals), page)
+    write_output(common.form, report, summary, lines, as_rows(proposals), page)

@@ -50,7 +50,7 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
 
 
 def _report(directory: Path, done: Repaired, common: Common) -> None:
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.manifest import read_manifest
 
     made = [_row(path.relative_to(directory), read_manifest(path)) for path in done.manifests]
@@ -61,7 +61,7 @@ def _report(directory: Path, done: Repaired, common: Common) -> None:
         "temporary_files": done.temporaries,
         "problems": done.problems,
     }
-    put_out(common.form, None, summary, _lines(summary, explain=common.explain), made, lambda: _page(summary), header=_COLUMNS)
+    write_output(common.form, None, summary, _lines(summary, explain=common.explain), made, lambda: _page(summary), header=_COLUMNS)
     for problem in done.problems:
         click.echo(f"sluice: {problem}", err=True)
     if done.problems:

@@ -53,7 +53,7 @@ def rollup(
     common: Common,
 ) -> None:
     """Aggregate usage by client and throttle decisions by quota group into tables per minute, hour or day. Runs on Spark."""
-    from pipeline.rollup.prices import read_prices, strangers
+    from pipeline.rollup.prices import read_prices, unknown_tenants
     from pipeline.rollup.tenants import read_tenants
     from pipeline.spark.session import session
 
@@ -63,7 +63,7 @@ def rollup(
             raise BadInputError(f'--level: "{level}" is not one of {", ".join(LEVELS)}; write them with commas')
     lines = tuple(read_tenants(tenants)) if tenants is not None else ()
     costs = read_prices(prices) if prices is not None else None
-    for tenant in sorted(strangers(costs, lines)):
+    for tenant in sorted(unknown_tenants(costs, lines)):
         click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so its prices apply to no client", err=True)
     from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, published_coverage
 
@@ -88,13 +88,13 @@ def rollup(
 
 
 def _report(out: Path, result: "RollupResult", common: Common) -> None:
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.summary import clients, lines_of, summary_of
 
     changed = bool(result.hours or result.late) or not (out / "report.html").exists()  # a killed run may not have drawn the report
     lines = lines_of(out, result, explain=common.explain)
-    put_out(common.form, out if changed else None, summary_of(out, result), lines, clients(out), lambda: draw_rollup(out, result))
+    write_output(common.form, out if changed else None, summary_of(out, result), lines, clients(out), lambda: draw_rollup(out, result))
 
 
 def _day(text: str | None) -> str | None:

@@ -23,7 +23,7 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Comm
 
     settings = StreamSettings(source, checkpoint, out, once)
     check_settings(settings)
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.report.stream_page import draw_stream
     from pipeline.spark.session import session
     from pipeline.spark.stream.stream import Stream
@@ -32,7 +32,7 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Comm
     with session(common.master, verbose=common.verbose) as spark:
         result = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
     lines, rows = result.lines(explain=common.explain), [divergence.as_row() for divergence in result.findings]
-    put_out(common.form, None, result.as_dict(), lines, rows, lambda: draw_stream(source, result), header=COLUMNS)
+    write_output(common.form, None, result.as_dict(), lines, rows, lambda: draw_stream(source, result), header=COLUMNS)
     if result.divergences:
         sys.exit(VIOLATIONS)
     if not result.is_whole:

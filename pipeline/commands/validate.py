@@ -107,7 +107,7 @@ def _check_undamaged(source: Path, verdict: "Verdict") -> None:
     from pipeline.manifest import check_undamaged, find_manifests
 
     manifests = find_manifests(source)
-    blamed = [manifest for manifest in manifests if verdict.blames((manifest.proxy_id, manifest.run_id))]
+    blamed = [manifest for manifest in manifests if verdict.concerns((manifest.proxy_id, manifest.run_id))]
     check_undamaged(source, blamed)
 
 

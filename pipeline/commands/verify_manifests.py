@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def verify_manifests(directory: Path, common: Common) -> None:
     """Verify presence, length and SHA-256 of each file against its manifest, and each manifest against its predecessor."""
     from pipeline.chain import broken_links
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.manifest import by_run, find_manifests, problems_in
     from pipeline.removed import removed_runs
     from pipeline.text import counted
@@ -36,7 +36,9 @@ def verify_manifests(directory: Path, common: Common) -> None:
     if common.explain:
         lines += _explained(sets)
     # CSV has its header even without problems
-    put_out(common.form, None, summary, lines, [{"problem": problem} for problem in problems], lambda: _page(summary), header=("problem",))
+    write_output(
+        common.form, None, summary, lines, [{"problem": problem} for problem in problems], lambda: _page(summary), header=("problem",)
+    )
     if problems:
         sys.exit(INCOMPLETE)
 

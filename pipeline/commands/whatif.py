@@ -35,7 +35,7 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     import msgspec
 
     from pipeline.commands.execution.executor import executor
-    from pipeline.commands.execution.output import put_out
+    from pipeline.commands.execution.output import write_output
     from pipeline.quotas.file import read_quota_file
     from pipeline.report.whatif_page import buckets_of, draw_whatif
     from pipeline.whatif.comparison import as_dict, changes_of, lines_of
@@ -55,7 +55,7 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     def page() -> str:
         return draw_whatif(changes, mode, {name: buckets_of(outcomes) for name, outcomes in found.items()})
 
-    put_out(common.form, out, summary, lines, [msgspec.structs.asdict(change) for change in changes], page)
+    write_output(common.form, out, summary, lines, [msgspec.structs.asdict(change) for change in changes], page)
 
 
 def _names(files: tuple[Path, ...]) -> list[str]:

@@ -15,7 +15,7 @@ from pipeline.replay.rows import INTEGERS, NOT_LISTED, Flags, Ints, Rows
 from pipeline.replay.runs import ALIKE, EVENTS, FLOATS, UNCHECKED, WAITS, Run, runs_of
 from pipeline.replay.waits import fit
 
-NOWHERE: Final = -1  # in place of the first event of a row that is not wanted
+NO_POSITION: Final = -1  # in place of the first event of a row that is not wanted
 
 
 def unpack(samples: pa.Table, groups: Ints | None = None) -> Rows:
@@ -85,7 +85,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
     row_of = np.repeat(np.arange(len(order)), counts)
     places = ((np.cumsum(lengths) - lengths).take(order) - event_at).take(row_of, mode="clip") + np.arange(len(row_of))
     values, dt_ms = (entries.take(places) for entries in _entries(runs, EVENTS))
-    begins = np.full(len(group_ref), NOWHERE)
+    begins = np.full(len(group_ref), NO_POSITION)
     begins[order] = event_at
     waits, (thr_ms, applied_ms), lost_waits = _marked(runs, WAITS, begins, lengths)
     unchecked, _, lost_marks = _marked(runs, UNCHECKED, begins, lengths)
@@ -152,7 +152,7 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
     Args:
         runs: the runs of the rows.
         alike: index of the columns in ALIKE.
-        begins: first event of each row, in the order of the runs; `NOWHERE` when the row is not wanted.
+        begins: first event of each row, in the order of the runs; `NO_POSITION` when the row is not wanted.
         counts: number of events of each row.
     """
     positions, *others = _entries(runs, alike)
@@ -165,7 +165,7 @@ def _marked(runs: Sequence[Run], alike: int, begins: Ints, counts: Ints) -> tupl
     beyond = (positions < 0) | (positions >= counts.take(row, mode="clip"))
     misplaced[row[beyond]] = True
     places = begins.take(row, mode="clip")
-    left_out = beyond | (places == NOWHERE)
+    left_out = beyond | (places == NO_POSITION)
     places += positions
     back = np.flatnonzero(places[1:] <= places[:-1])  # few apart from the boundaries of runs
     misplaced[row[back[row[back] == row[back + 1]]]] = True

@@ -11,7 +11,7 @@ from pipeline.report.style import STYLE
 _NUMBER: Final = re.compile(r"(?:[-+]?\d[\d.,]*(?: ?[^\d\s]+)?|-|)")
 """Matches a number with an optional unit, and an empty cell; does not match a time of day."""
 
-Mood = Literal["good", "bad", "plain"]
+Status = Literal["good", "bad", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Figure:
 
     value: str
     label: str
-    mood: Mood = "plain"
+    status: Status = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def draw_page(page: Page) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    return f'<div class="figure {figure.mood}"><b>{escape(figure.value)}</b><span>{escape(figure.label)}</span></div>'
+    return f'<div class="figure {figure.status}"><b>{escape(figure.value)}</b><span>{escape(figure.label)}</span></div>'
 
 
 def _section(section: Section) -> str:

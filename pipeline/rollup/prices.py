@@ -61,7 +61,7 @@ class Prices:
     prices: tuple[Price, ...]
 
 
-def strangers(prices: Prices | None, lines: Iterable[TenantLine]) -> set[str]:
+def unknown_tenants(prices: Prices | None, lines: Iterable[TenantLine]) -> set[str]:
     """Return the tenants that have prices of their own and appear in no line of the tenants file."""
     named = {price.tenant for price in prices.prices if price.tenant is not None} if prices is not None else set()
     return named - {line.tenant for line in lines} - {UNASSIGNED}

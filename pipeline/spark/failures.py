@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pipeline.errors import BadInputError, IncompleteError, PipelineError
 
-_OURS: Final = re.compile(r"^pipeline\.errors\.(BadInputError|IncompleteError): (.+)$", re.MULTILINE)
+_OWN_ERROR: Final = re.compile(r"^pipeline\.errors\.(BadInputError|IncompleteError): (.+)$", re.MULTILINE)
 _CLASSES: Final = {"BadInputError": BadInputError, "IncompleteError": IncompleteError}
 _NAMED: Final = re.compile(r"^(?:: )?[\w.$]*(?:Error|Exception|Interrupt): .*$", re.MULTILINE)
 _IN_PYTHON: Final = "Traceback (most recent call last)"
@@ -43,16 +43,16 @@ def reported_in_one_line() -> Iterator[None]:
 
 def error_of(text: str) -> PipelineError:
     """Return the error for the text of a failed job."""
-    found = _OURS.search(text)
+    found = _OWN_ERROR.search(text)
     if found is not None:
         return _CLASSES[found[1]](found[2])
     memory = _MEMORY.search(text)
     if memory is not None:
-        return _ran_out(memory[1].strip())
-    return IncompleteError(f"Spark could not finish the work: {gist_of(text)}")
+        return _out_of_memory(memory[1].strip())
+    return IncompleteError(f"Spark could not finish the work: {failure_line(text)}")
 
 
-def gist_of(text: str) -> str:
+def failure_line(text: str) -> str:
     """Return the line of an exception's text that states the failure."""
     message: list[str] = _NAMED.findall(text) or [line for line in text.splitlines() if line.strip()] or ["no word"]
     last = message[-1 if _IN_PYTHON in text else 0]  # Python states the failure last, Java first
@@ -64,7 +64,7 @@ def is_of_spark_itself(text: str) -> bool:
     return _MEMORY.search(text) is not None or _SHUT_DOWN.search(text) is not None
 
 
-def _ran_out(message: str) -> IncompleteError:
+def _out_of_memory(message: str) -> IncompleteError:
     heap = os.environ.get(HEAP, "what spark-submit gave")
     less = "or do less at once (rollup: --from and --to)"
     return IncompleteError(
@@ -73,7 +73,7 @@ def _ran_out(message: str) -> IncompleteError:
 
 
 @contextlib.contextmanager
-def death_reported(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
+def reporting_jvm_exit(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
     """Raise the death of the JVM in place of an exception in a block. Without this, the caller only sees a refused connection.
 
     Args:
@@ -92,7 +92,7 @@ def death_reported(process: "subprocess.Popen[bytes] | None") -> Iterator[None]:
         code = _ended(process, _ENDS_S if is_broken else 0.0) if process is not None else None
         if code is None:
             raise
-        raise death_of(code) from error
+        raise jvm_exit_error(code) from error
 
 
 @contextlib.contextmanager
@@ -110,7 +110,7 @@ def stopped(spark: Any, process: "subprocess.Popen[bytes] | None") -> Iterator[N
     """
     from py4j.protocol import Py4JError
 
-    with death_reported(process):
+    with reporting_jvm_exit(process):
         try:
             with reported_in_one_line():
                 yield
@@ -127,10 +127,10 @@ def _ended(process: "subprocess.Popen[bytes]", within_s: float) -> int | None:
         return None
 
 
-def death_of(code: int) -> IncompleteError:
+def jvm_exit_error(code: int) -> IncompleteError:
     """Return the error for the exit code of a JVM; a negative code is a signal."""
     if code == _OUT_OF_MEMORY:
-        return _ran_out("the JVM ended")
+        return _out_of_memory("the JVM ended")
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         heap = os.environ.get(HEAP, "")
         return IncompleteError(

@@ -13,14 +13,14 @@ import click
 
 from pipeline.errors import BadInputError
 from pipeline.memory import ARROW_KEEPS, heap_mib, memory_bytes
-from pipeline.spark.failures import HEAP, gist_of, stopped
+from pipeline.spark.failures import HEAP, failure_line, stopped
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Environment variable that `spark-submit` sets for the program that it starts."""
 
-WITHOUT: Final = " (validate, whatif, recommend and neighbours do without, by --engine local)"
+LOCAL_ENGINE_HINT: Final = " (validate, whatif, recommend and neighbours do without, by --engine local)"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 
 SETTINGS: Final = {
@@ -63,9 +63,11 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise BadInputError(f'Spark cannot start: PySpark is not installed; run `pip install "kafka-sluice[pipeline]"`{WITHOUT}') from error
+        raise BadInputError(
+            f'Spark cannot start: PySpark is not installed; run `pip install "kafka-sluice[pipeline]"`{LOCAL_ENGINE_HINT}'
+        ) from error
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise BadInputError(f"Spark cannot start: no Java found; install a JDK 17 and set JAVA_HOME{WITHOUT}")
+        raise BadInputError(f"Spark cannot start: no Java found; install a JDK 17 and set JAVA_HOME{LOCAL_ENGINE_HINT}")
     if master is None and SUBMITTED not in os.environ:
         master = LOCAL
     if not verbose:
@@ -89,7 +91,7 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
     try:
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
-        raise BadInputError(f"--master {master}: Spark does not start there ({gist_of(str(error))})") from error
+        raise BadInputError(f"--master {master}: Spark does not start there ({failure_line(str(error))})") from error
     spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")  # failures are raised as exceptions and reported in one line
     if str(spark.sparkContext.master).startswith("local"):  # Spark's default of 200 tasks suits a cluster
         spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))

@@ -23,7 +23,7 @@ ALIKE_SHARE: Final = 0.1
 """Two throttle times of an answer are alike when they differ by at most a sample's length, or by this share of the longer one."""
 ALIKE_ANSWERS_MIN: Final = 0.9
 """Share of a group's answers that must be alike for the group to be alike."""
-SUMS_APART_MAX: Final = 0.25
+SUM_DIFFERENCE_MAX: Final = 0.25
 """Highest relative difference of the sums of throttle times for the group to be alike. One sample's length is always allowed."""
 
 ALIKE: Final = "alike"
@@ -153,7 +153,7 @@ def _verdict(quota_type: str, share: float, broker_ms: int, sluice_ms: int, samp
         return WITHHELD
     if not sample_ms or share < ALIKE_ANSWERS_MIN:
         return APART
-    sums_allowed = max(sample_ms, SUMS_APART_MAX * max(broker_ms, sluice_ms))
+    sums_allowed = max(sample_ms, SUM_DIFFERENCE_MAX * max(broker_ms, sluice_ms))
     return ALIKE if abs(sluice_ms - broker_ms) <= sums_allowed else APART
 
 

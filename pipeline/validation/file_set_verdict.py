@@ -28,7 +28,7 @@ from pipeline.validation.rules.group_bits import bits_of, united
 from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, fastest, throttle_windows
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
-from pipeline.validation.rules.sums import ELSEWHERE, check_sums, counts_of
+from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
 from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
 
 REQUEST: Final = "Request"
@@ -101,7 +101,7 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
     """
     verdict = FileSetVerdict(file_set.manifest.file_set)
     shares = SHARED in file_set.manifest.settings
-    samples = file_set.read("samples", columns=[*COLUMNS, *ELSEWHERE] if shares else COLUMNS)
+    samples = file_set.read("samples", columns=[*COLUMNS, *REMOTE_SUM_COLUMNS] if shares else COLUMNS)
     kinds = _kinds(file_set)
     differ = False
     if len(samples):

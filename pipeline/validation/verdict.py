@@ -100,7 +100,7 @@ class Verdict:
         """The number of groups for which brokers' throttle times differ from Sluice's."""
         return sum(one.verdict == APART for one in self.against_broker or ())
 
-    def blames(self, key: RunKey) -> bool:
+    def concerns(self, key: RunKey) -> bool:
         """Whether a run has divergences. Differences of the cross-check and of brokers concern all runs."""
         return bool(self.objections) or (key in self.findings and self.findings[key].total > 0)
 

@@ -10,7 +10,7 @@ from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from protocol.messages.api_versions import UNSUPPORTED_VERSION
 from protocol.primitives import INT16, INT32, Buffer
 
-NOT_HERE_YET = -1
+NEEDS_MORE_BYTES = -1
 """`throttle_at` needs more bytes of the frame."""
 
 _FIELD = "ThrottleTimeMs"
@@ -30,7 +30,7 @@ def throttle_at(api: ApiVersion, data: Buffer, at: int = 0) -> int | None:
     """Return the offset of the 4 bytes of throttle_time_ms, counted from `at`, the first byte of the frame's length.
 
     Returns:
-        The offset; None when this frame has no such field; NOT_HERE_YET when more bytes are needed to tell.
+        The offset; None when this frame has no such field; NEEDS_MORE_BYTES when more bytes are needed to tell.
 
     Raises:
         BadResponseError: the frame does not match its API and version.
@@ -38,7 +38,7 @@ def throttle_at(api: ApiVersion, data: Buffer, at: int = 0) -> int | None:
     if api.throttle is ThrottlePosition.NONE:
         return None
     if len(data) < at + RESPONSE_HEAD_BYTES:
-        return NOT_HERE_YET
+        return NEEDS_MORE_BYTES
     end = frame_end(data, at)
     header_len = response_header_len(api, data, at)
     if header_len is None:
@@ -56,11 +56,11 @@ def throttle_at(api: ApiVersion, data: Buffer, at: int = 0) -> int | None:
         found = _walk(api, data, body_at, end)
     if found + _FIELD_BYTES > end:
         raise BadResponseError("the frame ends before its throttle time")
-    return found if found == NOT_HERE_YET else found - at
+    return found if found == NEEDS_MORE_BYTES else found - at
 
 
 def _walk(api: ApiVersion, data: Buffer, body_at: int, end: int) -> int:
-    """Return the absolute offset of the field, or NOT_HERE_YET."""
+    """Return the absolute offset of the field, or NEEDS_MORE_BYTES."""
     try:
         return _WALKERS[api.index](data, body_at)
     except (IndexError, struct.error):
@@ -70,7 +70,7 @@ def _walk(api: ApiVersion, data: Buffer, body_at: int, end: int) -> int:
 def _not_here(data: Buffer, end: int) -> int:
     if len(data) >= end:
         raise BadResponseError("the frame ends before its throttle time")
-    return NOT_HERE_YET
+    return NEEDS_MORE_BYTES
 
 
 def stamp(buffer: bytearray | memoryview, at: int, throttle_ms: int) -> bool:

@@ -25,7 +25,7 @@ from proxy.telemetry.status import (
     SourceStatus,
 )
 
-ANSWERED_LATELY_MS = 30_000
+RECENT_ANSWER_MS = 30_000
 SOURCE_FRESH_MS = 60_000
 
 LOGIN_ENABLES = ("early topology", "topic store", "forward mode", "metering topic")
@@ -153,7 +153,7 @@ class ControlPlaneState:
 def _upstream(name: str, prober: Prober) -> ReadinessCheck:
     answered_ms = prober.answered_ms
     age_ms = None if answered_ms is None else clock.now_ms() - answered_ms
-    ok = age_ms is not None and age_ms <= ANSWERED_LATELY_MS
+    ok = age_ms is not None and age_ms <= RECENT_ANSWER_MS
     detail = "no broker has answered yet" if age_ms is None else f"answered {age_ms} ms ago"
     return ReadinessCheck(name, ok, detail if prober.error is None else f"{detail}; {prober.error}")
 

@@ -7,7 +7,7 @@ from typing import Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-AT_ONCE: Final = 256
+INLINE_ITEMS_MAX: Final = 256
 """So many entities, or lines, take a few milliseconds at most."""
 
 
@@ -16,6 +16,6 @@ async def offload(size: int, work: Callable[P, T], *arguments: P.args, **named: 
 
     `work` must have no side effects, or use only objects that no other thread uses meanwhile.
     """
-    if size <= AT_ONCE:
+    if size <= INLINE_ITEMS_MAX:
         return work(*arguments, **named)
     return await asyncio.to_thread(work, *arguments, **named)

@@ -159,5 +159,5 @@ def _result(judgement: Judgement) -> str:
         return f"{passed} · never held"
     predicted = f"{passed} · {unit.amount_of(sum(judgement.predicted))} predicted"
     if judgement.role.quota_type == "Connection":
-        return f"{predicted} · {judgement.turned_away} turned away"
+        return f"{predicted} · {judgement.refused} refused"
     return f"{predicted} · {judgement.equal} of {judgement.verdicts} waits recomputed equal"

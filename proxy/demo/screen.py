@@ -96,7 +96,7 @@ def judged(judgement: Judgement) -> str:
     if role.bound is None or judgement.allowed is None:
         return f"bound none; {measured}; {last}; {judgement.verdicts} verdicts"
     if role.quota_type == "Connection":
-        verdicts = f"; {judgement.turned_away} turned away"
+        verdicts = f"; {judgement.refused} refused"
     else:
         unseen = f", {judgement.unseen} unseen" if judgement.unseen else ""
         verdicts = f"; {judgement.equal} of {judgement.verdicts} verdicts equal{unseen}"

@@ -9,7 +9,7 @@ from proxy.enforcement.rule import rule_of
 from proxy.telemetry.counters import Counters, Usage
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import KafkaPrincipal
-from quota.groups.declared_groups import NOWHERE, Member, Origin
+from quota.groups.declared_groups import UNKNOWN_ORIGIN, Member, Origin
 from quota.maker import Maker
 from quota.manager import ClientQuotaManager, Group, QuotaGroups
 from quota.names import KeptName, kept_name
@@ -99,7 +99,7 @@ class ClientQuota:
         usage: Usage,
         counters: Counters,
         policy: Policy,
-        origin: Origin = NOWHERE,
+        origin: Origin = UNKNOWN_ORIGIN,
         maker: Maker | None = None,
     ) -> None:
         self._scope = scope
@@ -125,18 +125,18 @@ class ClientQuota:
         self.is_exempt = False
         self.enforcement = policy.base
         self._policy_generation = policy.generation
-        self._obey(client_id)
+        self._resolve_enforcement(client_id)
 
-    def obey(self) -> None:
+    def refresh_enforcement(self) -> None:
         """Look up again how verdicts on this client are enforced, if anything changed."""
         policy = self._policy
         if self._policy_generation == policy.generation:
             return
         self._policy_generation = policy.generation
         if not isinstance(self.client_id, KeptName):  # a request with a long name uses the state of its first look-up
-            self._obey(self.client_id)
+            self._resolve_enforcement(self.client_id)
 
-    def _obey(self, client_id: str) -> None:
+    def _resolve_enforcement(self, client_id: str) -> None:
         policy = self._policy
         enforcement = policy.of_client(self._origin.listener, self.principal, client_id)
         self._is_recorded = enforcement is not None
@@ -147,7 +147,7 @@ class ClientQuota:
     @property
     def is_enforced(self) -> bool:
         """Whether this client is delayed by verdicts at present."""
-        self.obey()
+        self.refresh_enforcement()
         return self._is_recorded and not self.enforcement.only_observes
 
     def latencies(self, api_key: int, *, known: bool) -> list[int]:
@@ -187,7 +187,7 @@ class ClientQuota:
         return self._mutation
 
     def _group_in(self, manager: QuotaGroups[Group], now_ms: int) -> Group | None:
-        self.obey()
+        self.refresh_enforcement()
         if not (manager.enabled and self._is_recorded):
             return None
         return manager.group(self._who, self.client_id, now_ms, self._maker)

@@ -15,7 +15,7 @@ UP: Final = 1 + 0.08 * 0.1
 DOWN: Final = 1 / (1 + 0.08 * 0.9)
 """Factors that track the 10th percentile of samples: one sample above it outweighs nine below. It converges in about 200 requests."""
 FORGET_AFTER_NS: Final = 1_000_000_000
-FORGET_SHARE: Final = 0.02
+DECAY_SHARE: Final = 0.02
 WAITED_SHARE: Final = 0.02
 SMALL_BYTES: Final = 4_096
 LOAD_WINDOW_NS: Final = 20_000_000
@@ -88,7 +88,7 @@ class BrokerHandlerTime:
             if cap := work.cap:
                 limit = unit * cap + size * work.ns_per_byte
                 if now_ns > self._forget_ns:  # without recent samples the cost returns to the default
-                    self.unit_ns = unit + (UNIT_NS * self._share - unit) * FORGET_SHARE
+                    self.unit_ns = unit + (UNIT_NS * self._share - unit) * DECAY_SHARE
                 if spent > limit:
                     known += (limit - known) * WAITED_SHARE
                 if known > limit:

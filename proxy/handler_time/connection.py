@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.handler_time.broker import BrokerHandlerTime
-from proxy.handler_time.work import ALONE, Work
+from proxy.handler_time.work import IDLE_BROKER_SHARE, Work
 
 ANSWERS_PER_RTT: Final = 64
 HANDOVERS_NS: Final = 42_000
@@ -101,7 +101,7 @@ class ConnectionHandlerTime:
             passed_ns = elapsed_ns - self.way_ns
             if passed_ns < HANDOVERS_NS:
                 passed_ns = (passed_ns + HANDOVERS_NS) // 2
-            return self.broker.charge(work, size, elapsed_ns, passed_ns * ALONE, now_ns)
+            return self.broker.charge(work, size, elapsed_ns, passed_ns * IDLE_BROKER_SHARE, now_ns)
         elapsed_ns = now_ns - end_ns  # the round trip overlapped with the previous response
         return self.broker.charge(work, size, elapsed_ns, elapsed_ns * work.behind, now_ns)
 
@@ -165,6 +165,6 @@ class ConnectionHandlerTime:
             passed_ns = elapsed_ns - self.way_ns
             if passed_ns < HANDOVERS_NS:
                 passed_ns = (passed_ns + HANDOVERS_NS) // 2
-            return elapsed_ns, passed_ns * ALONE
+            return elapsed_ns, passed_ns * IDLE_BROKER_SHARE
         elapsed_ns = now_ns - self._end_ns
         return elapsed_ns, elapsed_ns * work.behind

@@ -16,7 +16,7 @@ from proxy.handler_time.broker import LOAD_WINDOW_NS, Address, BrokerHandlerTime
 from proxy.handler_time.work import Work
 from proxy.shared_usage.broker_rows import COLUMN_WORDS
 
-CLAIM_AGAIN_NS: Final = 1_000_000_000
+CLAIM_INTERVAL_NS: Final = 1_000_000_000
 _BUSY, _DUE_AGAIN, _SUM, _LOAD, _UNIT, _LEARNT, _UNUSED, _DUE = range(COLUMN_WORDS)
 """Words of one worker. `_BUSY` is the sum of durations that count for the load; it only grows. The others are its newest measurement:
 `_DUE` and `_DUE_AGAIN` are two copies of the time of the next one. The writer writes `_DUE` first and `_DUE_AGAIN` last, so a reader skips
@@ -65,7 +65,7 @@ class SharedBrokerHandlerTime(BrokerHandlerTime):
 
     def _join(self, now_ns: int) -> None:
         """Share the load with the other workers from now on, if cells are free."""
-        self._claim_ns = now_ns + CLAIM_AGAIN_NS
+        self._claim_ns = now_ns + CLAIM_INTERVAL_NS
         self._cells = cells = self._claim()
         if cells is not None:
             first = self._worker * COLUMN_WORDS

@@ -9,7 +9,7 @@ from protocol.api_keys import ApiKey
 PRODUCE_NS_PER_BYTE: Final = 3.5
 ANSWER_NS_PER_BYTE: Final = 0.4
 ACKS_ALL: Final = -1
-ALONE: Final = 0.7
+IDLE_BROKER_SHARE: Final = 0.7
 """Share of the time between request and response that threads work while the broker serves no other request."""
 
 PROMPT: Final = 0.0
@@ -36,7 +36,7 @@ class Work:
         self.key = number << 6
         self.cap = cap
         self.by_request = by_request
-        self.behind = ALONE if cap else 1.0
+        self.behind = IDLE_BROKER_SHARE if cap else 1.0
         self.loads = loads
         self.of_login = of_login
         self.ns_per_byte = PRODUCE_NS_PER_BYTE if by_request else ANSWER_NS_PER_BYTE

@@ -37,7 +37,7 @@ class ForgetError(Exception):
 FORGOTTEN: Final = "__forgotten__"
 NAMING: Final = ("dim_group", "dim_client", "dim_bound", "states")
 """Tables with names: the dimensions, and the switches."""
-_MAY_LACK: Final = (("states", "switches"), ("dim_group", "tags"))
+_OPTIONAL_COLUMNS: Final = (("states", "switches"), ("dim_group", "tags"))
 """Columns that older versions do not have."""
 
 
@@ -167,7 +167,7 @@ def _read(place: Path, name: str) -> pa.Table:
         raise ForgetError(f"{place}: is missing, and its manifest lists it; restore it") from error
     except pa.ArrowInvalid as error:
         raise ForgetError(f"{place}: not a readable Parquet file ({str(error).splitlines()[0]}); restore it") from error
-    if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _MAY_LACK):
+    if any(column not in table.column_names for column, _ in _COLUMNS[name] if (name, column) not in _OPTIONAL_COLUMNS):
         raise ForgetError(f"{place}: is no {name} of metering; another program wrote it")
     return table
 

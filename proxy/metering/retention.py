@@ -18,9 +18,9 @@ from metering_format.places import KIND, LEDGER_KIND, MANIFESTS, REMOVED, SEGMEN
 from proxy.base.files import TEMPORARY, make_directory, put_bytes, remove
 from proxy.metering.locks import changing
 
-DISK_TROUBLE: Final = 1
+DISK_FAILURE: Final = 1
 """Exit code of the converting child process after a failed write to the disk."""
-GOING: Final = "going"
+PENDING_REMOVALS: Final = "going"
 """Key of the ledger: the file sets that were entered last, with manifest and files of each."""
 RUNS_MAX: Final = 10_000
 
@@ -32,7 +32,7 @@ class Retention:
     bytes_max: int | None = None
     age_ms_max: int | None = None
     now_ms: int = 0
-    look_every_s: float = 300.0
+    check_interval_s: float = 300.0
     proxy_id: str = ""
 
     @property
@@ -114,7 +114,9 @@ def _enter(directory: Path, proxy_id: str, gone: list[_Set], now_ms: int) -> Non
         run["removed_ms"] = now_ms
     make_directory(path.parent)
     ledger = {"schema": 1, "kind": LEDGER_KIND, "proxy_id": proxy_id, "runs": list(runs.values())[-RUNS_MAX:]}
-    ledger[GOING] = [[str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.fields["files"])] for one in gone]
+    ledger[PENDING_REMOVALS] = [
+        [str(one.manifest.relative_to(directory)), *(entry["path"] for entry in one.fields["files"])] for one in gone
+    ]
     put_bytes(path, pretty(ledger))
 
 
@@ -133,7 +135,7 @@ def _ledger(path: Path) -> dict[str, Any]:
 def _finish(directory: Path, proxy_id: str) -> None:
     """Complete a removal that was interrupted."""
     with contextlib.suppress(TypeError, ValueError):
-        for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(GOING, ()):
+        for manifest, *files in _ledger(_ledger_path(directory, proxy_id)).get(PENDING_REMOVALS, ()):
             one = _set(directory / manifest)  # files have other names if a user was forgotten since
             files += [] if one is None else [entry["path"] for entry in one.fields["files"]]
             _take_away(directory, directory / manifest, [directory / path for path in files])

@@ -126,7 +126,7 @@ def _is_empty(channel: Channel) -> bool:
 
 def _measure(connection: Connection, backlog: _Backlog) -> int:
     """Return the bytes that the transports of a connection hold, and add its sides with a large backlog to `backlog`."""
-    to_client, to_broker = max(_unsent(connection.client), connection.broker.given_away_bytes), _unsent(connection.broker)
+    to_client, to_broker = max(_unsent(connection.client), connection.broker.released_bytes), _unsent(connection.broker)
     if not connection.closing:
         if to_client >= WRITE_LOW_BYTES:
             backlog.append((to_client, connection.broker, connection))

@@ -127,7 +127,7 @@ class Connection:
         self.draining = False
         self.guarded = False
         session.fetch_admission.notify = self._ask_again_soon
-        session.buffer.end = self.end_for_room
+        session.buffer.end = self.close_for_memory
         self.client, self.broker = channels_of(self, session, owner.check)
         self.client.peer, self.broker.peer = self.broker, self.client
 
@@ -166,7 +166,7 @@ class Connection:
             step = session.reading.next_step(now, now_ns(), draining=self.draining)
         self._send(step)
         self._read(step)
-        self._hand_on()
+        self._queue_work()
         end_ms = self._settle_end(now) if self.departure is not None or self.draining else 0
         if self.closing:
             return
@@ -174,9 +174,9 @@ class Connection:
         if wake_at_ms or self.wake_at_ms:
             self._owner.timers.schedule(self, wake_at_ms)
         if not session.reserve(self.client.login_bytes):
-            self.end_for_room()
+            self.close_for_memory()
             return
-        session.attention.needs_settle = bool(wake_at_ms or self.departure is not None or self.draining or session.is_unsettled)
+        session.settle_flag.needs_settle = bool(wake_at_ms or self.departure is not None or self.draining or session.is_unsettled)
 
     def _send(self, step: ReadStep) -> None:
         """Send the bytes of a step."""
@@ -206,7 +206,7 @@ class Connection:
         if step.is_free:
             self._restore_buffers()
 
-    def _hand_on(self) -> None:
+    def _queue_work(self) -> None:
         """Queue the work of others for this connection: steps of a long frame, a request that Sluice answers."""
         if self._has_work():
             self._owner.long_work.add(self)
@@ -406,7 +406,7 @@ class Connection:
         is_news = self.departure is None
         if is_news:
             self.departure = Departure(now)
-            self.session.attention.needs_settle = True
+            self.session.settle_flag.needs_settle = True
             self.session.throttle.depart(now)
         self._resume_kept(now)
         if is_news and not self.closing and not self._owner.client_departed(self):
@@ -428,7 +428,7 @@ class Connection:
             raise ConnectionAbortedError("the connection has ended")
         self._question = question = self.session.ask(api, frame, now_ms(), now_ns())
         self._answered = answered = self._loop.create_future()
-        self.session.attention.needs_settle = True
+        self.session.settle_flag.needs_settle = True
         self.write_broker(frame)
         try:
             await answered
@@ -508,13 +508,13 @@ class Connection:
         now = now_ms()
         requests = self.session.requests
         self.draining = True
-        self.session.attention.needs_settle = True
+        self.session.settle_flag.needs_settle = True
         requests.ungated = True
-        self.session.throttle.forgive()
+        self.session.throttle.cancel()
         self._resume_kept(now)
         self.wake(now)
 
-    def end_for_room(self) -> None:
+    def close_for_memory(self) -> None:
         """Close, because the process exceeds its buffer budget, and this connection holds most of the address that holds most."""
         if not self.closing:
             self.close(CloseReason.BUFFER_LIMIT, f"{self.session.buffer.reserved_bytes} bytes kept")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from proxy.net.connection import Connection
 
 EVENTS_MAX = 64
-ONCE = select.EPOLLONESHOT  # no other events: a reset is always reported
-ONCE_ALSO_FIN = select.EPOLLRDHUP | select.EPOLLONESHOT
+RESET_ONLY = select.EPOLLONESHOT  # no other events: a reset is always reported
+FIN_AND_RESET = select.EPOLLRDHUP | select.EPOLLONESHOT
 RESET = select.EPOLLERR | select.EPOLLHUP
 
 
@@ -39,7 +39,7 @@ class DisconnectWatcher:
             return
         self._watched[fd] = connection
         connection.watched_fd = fd
-        self._epoll.register(fd, ONCE_ALSO_FIN)
+        self._epoll.register(fd, FIN_AND_RESET)
 
     def forget(self, connection: Connection) -> None:
         """Stop watching a connection that has ended."""
@@ -63,5 +63,5 @@ class DisconnectWatcher:
             if connection is None:
                 continue
             if not events & RESET:
-                self._epoll.modify(fd, ONCE)
+                self._epoll.modify(fd, RESET_ONLY)
             self._on_left(connection, bool(events & RESET))

@@ -174,8 +174,8 @@ class Gateway:
             transport = tls = None
             if listener.tls is not None:
                 left_ms = arrival.since_ms + self._deadlines.tls_handshake_ms - now_ms()
-                transport, tls = await listener.tls.meet(sock, left_ms, arrival.first)
-            connection = self._meet(listener, node_id, arrival, tls)
+                transport, tls = await listener.tls.handshake(sock, left_ms, arrival.first)
+            connection = self._connection_for(listener, node_id, arrival, tls)
             connection.client_tls = transport
             connection.ip_key = key
             connection.accepted_ms = arrival.since_ms
@@ -192,7 +192,7 @@ class Gateway:
         finally:
             del self._arrivals[sock]
 
-    def _meet(self, listener: BoundListener, node_id: int | None, arrival: Arrival, tls: TlsPeer | None) -> Connection:
+    def _connection_for(self, listener: BoundListener, node_id: int | None, arrival: Arrival, tls: TlsPeer | None) -> Connection:
         rules = self.settings.identities.get(listener.settings.name, OPEN)
         session = Session(self._session_settings, self._rewriter(listener, arrival.sock), rules, arrival.peer, tls)
         return Connection(self, session, arrival.sock, arrival.peer, listener.settings.name, self._upstream_of(listener.route, node_id))
@@ -218,9 +218,9 @@ class Gateway:
         if node_id is not None:
             self._events.on_node_met(node_id, broker_peer, route.number)
         connection.broker_peer = broker_peer
-        session.meet_broker(self.handler_times.of(broker_peer))
+        session.set_broker_times(self.handler_times.of(broker_peer))
         if self._session_settings.meter is not None:
-            session.meet_place(Place(broker_peer, connection.listener_name))
+            session.set_usage_place(Place(broker_peer, connection.listener_name))
         session.count_in(self._events.scope_of(broker_peer))
         self.connections[connection] = None
         self.counters.connections_open += 1
@@ -303,7 +303,7 @@ class Gateway:
         self.counters.responses += responses.answers
         self.counters.bytes_from_clients += connection.client.bytes_in
         self.counters.bytes_from_brokers += connection.broker.bytes_in
-        log.info_of("connection_closed", limit_key=reason.value, fields=lambda: _story_of(connection, reason, detail))
+        log.info_of("connection_closed", limit_key=reason.value, fields=lambda: _log_fields_of(connection, reason, detail))
 
     def administer(self, connection: Connection) -> None:
         """Answer a request about quotas. A change that was begun is completed even when its client disconnects."""
@@ -417,7 +417,7 @@ class Gateway:
         self.disconnect_watcher.close()
 
 
-def _story_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:
+def _log_fields_of(connection: Connection, reason: CloseReason, detail: str) -> dict[str, object]:
     """Return the log fields of a connection that ended."""
     requests, responses = connection.session.requests, connection.session.responses
     return {

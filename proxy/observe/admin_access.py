@@ -43,7 +43,7 @@ class Access:
 
     def is_known(self, request: web.Request) -> bool:
         """Return whether a request has a valid token, or comes from this host by its own name."""
-        return self._holder(request) is not None or self._strangeness(request) is None
+        return self._holder(request) is not None or self._foreign_reason(request) is None
 
     def reader(self, request: web.Request, *, can_be_opened: bool = False) -> Requester:
         """Return the requester of a page.
@@ -57,7 +57,7 @@ class Access:
         if self.tokens:
             raise web.HTTPForbidden(reason="only with a token: Authorization: Bearer TOKEN")
         if not (can_be_opened and self._open_quotas):
-            self._refuse_strangers(request)
+            self._refuse_foreign(request)
         return _asker(request, None, "read")
 
     def writer(self, request: web.Request) -> Requester:
@@ -74,7 +74,7 @@ class Access:
         holder = self._holder(request)
         if holder is not None:
             return _asker(request, *holder)
-        self._refuse_strangers(request)
+        self._refuse_foreign(request)
         return _asker(request, None, None)
 
     def _holder(self, request: web.Request) -> tuple[str, Right] | None:
@@ -84,12 +84,12 @@ class Access:
             return None
         return self.tokens.holder(token.strip().encode("utf-8", "surrogateescape"))
 
-    def _refuse_strangers(self, request: web.Request) -> None:
-        reason = self._strangeness(request)
+    def _refuse_foreign(self, request: web.Request) -> None:
+        reason = self._foreign_reason(request)
         if reason is not None:
             raise web.HTTPForbidden(reason=reason)
 
-    def _strangeness(self, request: web.Request) -> str | None:
+    def _foreign_reason(self, request: web.Request) -> str | None:
         """Return why a request does not count as one of this host; None: it does."""
         if not self._is_local(request.remote or ""):
             return "only with a token and TLS, or on this machine"

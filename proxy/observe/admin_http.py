@@ -151,11 +151,11 @@ class AdminHttp:
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def _get_healthz(self, _: web.Request) -> web.Response:
-        complaint = self._health.complaint((await self._source.pulse()).internal_errors, self._control.now_ms())
+        complaint = self._health.complaint((await self._source.health_inputs()).internal_errors, self._control.now_ms())
         return web.Response(status=200 if complaint is None else 503, text=f"{complaint or 'ok'}\n")
 
     async def _get_readyz(self, request: web.Request) -> web.Response:
-        checks = [*self._control.readiness(), *(await self._source.pulse()).checks]
+        checks = [*self._control.readiness(), *(await self._source.health_inputs()).checks]
         ready = all(check.ok for check in checks)
         logins = [login._asdict() for login in self._control.logins()]
         if not self._access.is_known(request):  # details contain names: of users in the quota file, of brokers

@@ -15,7 +15,7 @@ from proxy.observe.state import ControlState, ProxyState
 from proxy.telemetry.status import ReadinessCheck
 
 
-class Pulse(NamedTuple):
+class HealthInputs(NamedTuple):
     """Values of the data path on which health and readiness depend."""
 
     internal_errors: int
@@ -42,7 +42,7 @@ class PageSource(Protocol):
     async def client_answers(self, question: ClientQuestion) -> list[ClientAnswer]:
         """Return the groups of a client in each process; [] when no worker answers."""
 
-    async def pulse(self) -> Pulse:
+    async def health_inputs(self) -> HealthInputs:
         """Return the values for /healthz and /readyz."""
 
 
@@ -73,9 +73,9 @@ class OneProcess:
         """Return one answer."""
         return [await client_answer(self._state, question)]
 
-    async def pulse(self) -> Pulse:
+    async def health_inputs(self) -> HealthInputs:
         """Return the errors of this process."""
-        return Pulse(self._state.counters.internal_errors, ())
+        return HealthInputs(self._state.counters.internal_errors, ())
 
 
 def source_of(shown: ProxyState | PageSource) -> PageSource:

@@ -95,14 +95,14 @@ class Authorizer:
         if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
             return False
         principal = _known(asker.principal)
-        nearer = [] if principal is None else _nearer(parts, principal.partition(":")[2])
+        nearer = [] if principal is None else _more_specific(parts, principal.partition(":")[2])
         return any(all(op.key not in quotas.get(entity, {}) for entity in nearer) for op in alteration.ops)
 
     def _may_alter_own(self, asker: Requester) -> bool:
         return not self.rules.deny_self or asker.way == "http" or _known(asker.principal) in self.rules.super_principals
 
 
-def _nearer(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
+def _more_specific(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:
     """Return the entities that precede the default user's entity `parts` for all clients of `user`, if they have a quota."""
     own = [((USER, user),), ((USER, user), (CLIENT_ID, None))]
     if CLIENT_ID not in parts:

@@ -30,7 +30,7 @@ class Observed:
         self._expected = frozenset(changes)
         return [AppliedChange(change, _value(content, change)) for change in changes]
 
-    def expected_no_more(self) -> None:
+    def stop_expecting(self) -> None:
         """Stop expecting changes, because they were made or failed."""
         self._expected = frozenset()
 

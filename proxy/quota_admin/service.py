@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from proxy.base.offload import AT_ONCE, offload
+from proxy.base.offload import INLINE_ITEMS_MAX, offload
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
 from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
 from proxy.quota_admin.audit.lines import asked_entries, lines_of
@@ -152,7 +152,7 @@ class Administration:
             if alterations:
                 self._deny(asker, "alter")
             return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, DENIED) for one in alterations]
-        refused, right = await self._sifted(asker, alterations)
+        refused, right = await self._split_by_permission(asker, alterations)
         if not right:
             return refused
         if validate_only:
@@ -189,7 +189,7 @@ class Administration:
         unexpected = self._observed.arrived(content, origin)
         if unexpected is None:
             return
-        found = unexpected.changes() if unexpected.size <= AT_ONCE else None
+        found = unexpected.changes() if unexpected.size <= INLINE_ITEMS_MAX else None
         if found is None or found:
             self._keep(asyncio.ensure_future(self._note_outside(unexpected)))
 
@@ -221,11 +221,11 @@ class Administration:
 
     # --- changing
 
-    async def _sifted(self, asker: Requester, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
+    async def _split_by_permission(self, asker: Requester, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
         refused: list[Result] = []
         right: list[Alteration] = []
         for number, one in enumerate(alterations, 1):
-            if number % AT_ONCE == 0:
+            if number % INLINE_ITEMS_MAX == 0:
                 await asyncio.sleep(0)  # let other tasks run
             entity = one.entity
             if (denial := self._denial(asker, one)) is not None:
@@ -291,7 +291,7 @@ class Administration:
             raise AdminError(NOT_CONTROLLER, str(error)) from error
         finally:
             self.altering = None
-            self._observed.expected_no_more()
+            self._observed.stop_expecting()
         self._count(asker.way, len(made))
         try:
             async with self._in_order:

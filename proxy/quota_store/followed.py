@@ -16,7 +16,7 @@ from quota.admin.messages import EntityKey
 T = TypeVar("T")
 
 REPLACED_LOGGED_MAX: Final = 8
-AT_ONCE: Final = 500
+INLINE_ENTITIES_MAX: Final = 500
 """Above this number of entities, before or after a change, a thread derives the enforced quotas."""
 OTHER_S: Final = 20.0
 """Time limit for the first read of a store that replaces a working one."""
@@ -135,7 +135,7 @@ class FollowedQuotas:
 
     def _take(self, content: StoreContent, origin: Origin) -> None:
         """Put a new content in force: at once if it is small, otherwise after a thread has derived the quotas."""
-        if self._working is None and max(len(content.quotas), len(self.content.quotas)) <= AT_ONCE:
+        if self._working is None and max(len(content.quotas), len(self.content.quotas)) <= INLINE_ENTITIES_MAX:
             self._put(in_force(content, self.in_force), origin)
             return
         if origin == "outside" and self._waiting and self._waiting[-1][1] == "outside":

@@ -85,7 +85,7 @@ class Reading:
             self._read_rest(step, now_ms, now_ns)
         else:
             self._read(step, now_ms, now_ns)
-        step.again = step.again or responses.owes_reply_now
+        step.again = step.again or responses.next_is_own_reply
         return step
 
     def _read(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
@@ -127,7 +127,7 @@ class Reading:
         requests = self._requests
         if requests.pending.waits_for_us or (stop is Stop.LOGIN and self._login.awaits):
             return True
-        return stop is Stop.ALONE and bool(self._in_flight) and not requests.ungated
+        return stop is Stop.NONE_IN_FLIGHT and bool(self._in_flight) and not requests.ungated
 
     def _read_rest(self, step: ReadStep, now_ms: int, now_ns: int) -> None:
         """Read no more than the rest of a frame; requests behind one that Sluice answers, or behind a fetch, still get their turn."""

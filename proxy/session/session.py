@@ -12,7 +12,6 @@ from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
 from proxy.session.administered import CORRELATION_ID, BrokersAnswer
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.identity import OPEN, IdentityRules, Peer, TlsPeer
 from proxy.session.login.login import Login
@@ -26,6 +25,7 @@ from proxy.session.responses.shadow import ShadowResponseSide
 from proxy.session.responses.unanswered import UnansweredRequests
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import KafkaPrincipal
@@ -45,7 +45,6 @@ class Session:
         "_rewriter",
         "_settings",
         "_unanswered",
-        "attention",
         "buffer",
         "fetch_admission",
         "in_flight",
@@ -53,6 +52,7 @@ class Session:
         "reading",
         "requests",
         "responses",
+        "settle_flag",
         "throttle",
     )
 
@@ -77,13 +77,13 @@ class Session:
         self.login = self._classifier.login = Login(rules, peer, settings.counters, self._identified, tls)
         self.in_flight: InFlight = deque()
         self._own_replies = OwnReplies(self.in_flight)
-        self.attention = Attention()
+        self.settle_flag = SettleFlag()
         self.buffer = settings.buffers.open(self._host)
-        self.throttle = ThrottleState(self.attention)
+        self.throttle = ThrottleState(self.settle_flag)
         self.fetch_admission = FetchAdmission()
         self.requests = RequestSide(
             self.in_flight,
-            self.attention,
+            self.settle_flag,
             self.throttle,
             self.fetch_admission,
             self._classifier,
@@ -94,7 +94,7 @@ class Session:
         )
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
         self.responses = make_responses(
-            self.in_flight, self.attention, self.throttle, self.fetch_admission, rewriter, self._classifier, self._own_replies, self.login
+            self.in_flight, self.settle_flag, self.throttle, self.fetch_admission, rewriter, self._classifier, self._own_replies, self.login
         )
 
         if isinstance(self.responses, ShadowResponseSide):
@@ -183,7 +183,7 @@ class Session:
         self.responses.judge_questions(context.client, now_ms)
         self._own_replies.put_first(frame, context, now_ms, now_ns)
         self.responses.verdicts.answers += 1
-        self.attention.needs_settle = True
+        self.settle_flag.needs_settle = True
 
     def broker_max(self, key: int) -> int:
         """Return the newest version of an API that every broker so far has, -1 when unknown."""
@@ -193,11 +193,11 @@ class Session:
         """Return a response of the broker as the client may see it."""
         return frame if self._rewriter.what_for(api) == AS_IT_IS else bytes(self._rewriter.rewrite(api, frame))
 
-    def meet_broker(self, times: BrokerHandlerTime) -> None:
+    def set_broker_times(self, times: BrokerHandlerTime) -> None:
         """Store the handler times of the broker, which is known now."""
         self._classifier.broker_times = times
 
-    def meet_place(self, place: Place) -> None:
+    def set_usage_place(self, place: Place) -> None:
         """Meter the usage of this client at `place`."""
         self._classifier.place = place
 
@@ -231,7 +231,7 @@ class Session:
         """Release what waits for a client that is not enforced any more; a client that still is enforced is checked again, and waits."""
         client = self.throttle.client
         if client is not None and not client.is_enforced:
-            self.throttle.forgive()
+            self.throttle.cancel()
             self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
         if not self.throttle.is_throttled:
             self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)

@@ -48,7 +48,7 @@ LOCK_TRIES: Final = 50
 NEVER_MS: Final = -(2**62)
 """Time of the last throttle round of a worker without one."""
 
-ASLEEP_MS: Final = 1_000
+HEARTBEAT_AGE_MAX_MS: Final = 1_000
 """Age of a heartbeat, due every 100 ms, above which a worker counts as stopped or overloaded."""
 
 LOCKED: Final = -1
@@ -129,7 +129,7 @@ class Segment:
         """A text that is unique to this segment."""
         return f"{self.words[_IDENTITY]:016x}"
 
-    def beat(self, worker: int, now_ms: int) -> None:
+    def store_heartbeat(self, worker: int, now_ms: int) -> None:
         """Store the heartbeat of a worker."""
         self.words[_PER_WORKER + worker] = now_ms
 
@@ -137,10 +137,10 @@ class Segment:
         """Return the last heartbeat of a worker; 0: there was none, or it has ended."""
         return self.words[_PER_WORKER + worker]
 
-    def is_asleep(self, worker: int, now_ms: int) -> bool:
+    def is_unresponsive(self, worker: int, now_ms: int) -> bool:
         """Whether a worker exists and has had no heartbeat for a second; no other worker waits for it."""
         heartbeat_ms = self.words[_PER_WORKER + worker]
-        return heartbeat_ms != 0 and now_ms - heartbeat_ms >= ASLEEP_MS
+        return heartbeat_ms != 0 and now_ms - heartbeat_ms >= HEARTBEAT_AGE_MAX_MS
 
     def announce_quotas(self, generation: int) -> None:
         """Store the generation of quotas that were sent to all workers."""
@@ -151,7 +151,7 @@ class Segment:
         marks = self._in_use + worker * self.rows_max
         for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()):
             if mark:
-                for at in (self.under_way_at(row), self.waiting_at(row), self.fronts_at(row)):
+                for at in (self.under_way_at(row), self.waiting_at(row), self.oldest_fetches_at(row)):
                     self.words[at + worker] = 0
         self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
 
@@ -199,7 +199,7 @@ class Segment:
         """Return the index of the first worker's number of waiting fetches; those of the other workers follow."""
         return self.totals_at(row) + 2 * self.workers
 
-    def fronts_at(self, row: int) -> int:
+    def oldest_fetches_at(self, row: int) -> int:
         """Return the index of the time of the first worker's oldest waiting fetch (0: none); those of the other workers follow."""
         return self.totals_at(row) + 3 * self.workers
 

@@ -75,7 +75,9 @@ class SegmentRow:
         segment = self._segment
         fronts = self._used[3 * segment.workers : 4 * segment.workers].tolist()
         own = (fronts[self._worker], self._worker)
-        return not any(front and (front, worker) < own and not segment.is_asleep(worker, now_ms) for worker, front in enumerate(fronts))
+        return not any(
+            front and (front, worker) < own and not segment.is_unresponsive(worker, now_ms) for worker, front in enumerate(fronts)
+        )
 
     def under_way(self) -> int:
         """Return the usage in flight of all workers."""

@@ -43,7 +43,7 @@ class TlsClients:
         self.keeper = keeper
         self._mapping = mapping
 
-    async def meet(self, sock: socket.socket, timeout_ms: int, first: bytes = b"") -> tuple[TlsTransport, TlsPeer]:
+    async def handshake(self, sock: socket.socket, timeout_ms: int, first: bytes = b"") -> tuple[TlsTransport, TlsPeer]:
         """Take over an accepted socket, whose bytes `first` were read already; return its transport after the handshake, and the peer.
 
         Raises:

@@ -17,7 +17,7 @@ STALLED_S: Final = 1.0
 class Handshake(Protocol):
     """One end of a connection whose handshake is under way."""
 
-    def go_on_shaking(self) -> None:
+    def continue_handshake(self) -> None:
         """Take one step with what the peer has sent."""
 
     def stalled(self) -> None:
@@ -52,7 +52,7 @@ class HandshakeQueue:
         if self._taken < STEPS_PER_TURN and not self._waiting:
             self._taken += 1
             self._next_round_soon()
-            one.go_on_shaking()
+            one.continue_handshake()
         else:
             self._waiting.append(one)
             self._next_round_soon()
@@ -80,4 +80,4 @@ class HandshakeQueue:
         if self._waiting:
             self._next_round_soon()
         for _ in range(self._taken):
-            self._waiting.popleft().go_on_shaking()
+            self._waiting.popleft().continue_handshake()

@@ -121,7 +121,7 @@ class TlsTransport(asyncio.Protocol):
     def begin(self) -> None:
         """Begin the handshake, on the client's side."""
         self._make()
-        self.go_on_shaking()
+        self.continue_handshake()
 
     def _make(self) -> ssl.SSLObject:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -142,13 +142,13 @@ class TlsTransport(asyncio.Protocol):
         """Continue the handshake, now or in its turn; after it, keep a small amount of early data."""
         if self._shaken is not None and not self._shaken.done():
             if self._queue is None:
-                self.go_on_shaking()
+                self.continue_handshake()
             else:
                 self._queue.ask(self)
         if sum(map(len, self._unfed)) > EARLY_BYTES_MAX:
             self._pause_raw()
 
-    def go_on_shaking(self) -> None:
+    def continue_handshake(self) -> None:
         """Take one step of the handshake with what the peer has sent."""
         if self._shaken is None or self._shaken.done() or self._lost:
             return

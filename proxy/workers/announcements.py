@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from protocol.messages.metadata import Topology
 from proxy.quota_store.store import StoreContent, different_entities
-from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerMet, Cluster, Ports, Quotas
+from proxy.workers.messaging.messages import AnyMessage, Authority, BrokerAddress, Cluster, Ports, Quotas
 
 
 class Announcements:
@@ -27,7 +27,7 @@ class Announcements:
         self._content = StoreContent({}, {})
         self.generation = 0
         self._ports: dict[str, Ports] = {}
-        self._brokers: dict[tuple[int, int], BrokerMet] = {}
+        self._brokers: dict[tuple[int, int], BrokerAddress] = {}
         self._cluster: Cluster | None = None
         self._authority = Authority(True)
         self.wants_cluster = False
@@ -63,7 +63,7 @@ class Announcements:
         ports = self._ports[listener] = Ports(listener, bootstrap_port, dict(brokers))
         self._broadcast(ports)
 
-    def broker_met(self, broker: BrokerMet) -> None:
+    def broker_met(self, broker: BrokerAddress) -> None:
         """Send the address of a broker."""
         if self._brokers.get((broker.route, broker.node_id)) != broker:
             self._brokers[broker.route, broker.node_id] = broker

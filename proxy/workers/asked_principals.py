@@ -12,7 +12,7 @@ from proxy.workers.messaging.messages import AnyMessage, PrincipalConnectionEnde
 from proxy.workers.messaging.questions import EnterPrincipal, Questions
 from quota.entity import KafkaPrincipal
 
-_MAY_STAY: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)
+_DECODER: Final[msgspec.msgpack.Decoder[bool]] = msgspec.msgpack.Decoder(bool)
 
 
 class RemotePrincipals(PrincipalConnections):
@@ -29,7 +29,7 @@ class RemotePrincipals(PrincipalConnections):
     def enter(self, principal: KafkaPrincipal, *, only_observes: bool) -> bool:
         """Count a connection of `principal`; False: the principal has reached its limit, and the connection is not counted."""
         if self.max_connections is not None or self.overrides:
-            may_stay = self._questions.ask(EnterPrincipal(principal.type, principal.name, only_observes), _MAY_STAY)
+            may_stay = self._questions.ask(EnterPrincipal(principal.type, principal.name, only_observes), _DECODER)
             if may_stay is False:
                 return False
             if may_stay:

@@ -26,7 +26,7 @@ from proxy.workers.messaging.link import LinkLost
 from proxy.workers.messaging.messages import (
     Accepting,
     AnyMessage,
-    BrokerMet,
+    BrokerAddress,
     CommitReload,
     ConnectionEnded,
     Drain,
@@ -49,7 +49,7 @@ from proxy.workers.messaging.questions import AnyQuestion
 ANSWER_S: Final = 1.0
 """Time limit for one worker's response to an alteration, a reload and a page."""
 RETRY_S: Final = 0.01
-QUICK_DEATH_MS: Final = 1_000
+EARLY_EXIT_MS: Final = 1_000
 """A worker that dies within this time after its start is restarted after the same time."""
 END_S: Final = 5.0
 """Time limit for a worker to end after its last connection has ended."""
@@ -71,7 +71,7 @@ class WorkerPool:
         segment: descriptor of the segment of shared usage.
         on_death: called with the number of each worker that died.
         on_quotas: called with the generation of quotas after they were sent to all workers.
-        is_awake: whether the worker of a number has sent a heartbeat lately; an unresponsive worker gets connections last.
+        is_responsive: whether the worker of a number has sent a heartbeat lately; an unresponsive worker gets connections last.
 
     Attributes:
         workers: running workers by number.
@@ -87,14 +87,14 @@ class WorkerPool:
         *,
         on_left: Callable[[str, tuple[int, str]], None],
         on_login_failed: Callable[[tuple[str, int]], None],
-        on_broker_met: Callable[[BrokerMet], None],
+        on_broker_met: Callable[[BrokerAddress], None],
         on_principal_left: Callable[[str, str], None],
         answers: Callable[[Request], Any],
         answer: Callable[[WorkerProcess, AnyQuestion], Any],
         segment: int,
         on_death: Callable[[int], None],
         on_quotas: Callable[[int], None],
-        is_awake: Callable[[int], bool],
+        is_responsive: Callable[[int], bool],
     ) -> None:
         self._source = source
         self._preparing: PrepareReload | None = None  # the reload in progress
@@ -111,7 +111,7 @@ class WorkerPool:
         self._answer = answer
         self._segment = segment
         self._on_death = on_death
-        self._is_awake = is_awake
+        self._is_responsive = is_responsive
         self.workers: dict[int, WorkerProcess] = {}
         self._watches: dict[int, Callable[[], None]] = {}
         self._started_ms: dict[int, int] = {}
@@ -201,7 +201,7 @@ class WorkerPool:
             return
         write_log = log.error if worker.poll() else log.info  # exit code 0: the worker was requested to end
         write_log("worker_died", worker=number, pid=worker.pid, exit_code=worker.poll(), connections=worker.connections)
-        self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= QUICK_DEATH_MS else QUICK_DEATH_MS)
+        self._restart_later(number, 0 if now_ms() - self._started_ms[number] >= EARLY_EXIT_MS else EARLY_EXIT_MS)
 
     def _restart_later(self, number: int, wait_ms: int) -> None:
         task = asyncio.ensure_future(self._restart(number, wait_ms))
@@ -215,7 +215,7 @@ class WorkerPool:
                 await self._start(number)
         except OSError as error:  # no free process or descriptor
             log.error("worker_not_started", limit_key="worker_not_started", worker=number, problem=error.strerror or str(error))
-            self._restart_later(number, QUICK_DEATH_MS)
+            self._restart_later(number, EARLY_EXIT_MS)
 
     def _give_back(self, worker: WorkerProcess) -> None:
         """Free the slots of a worker that has ended."""
@@ -280,7 +280,7 @@ class WorkerPool:
             self._try_soon()
 
     def _serve(self, admitted: AdmittedConnection) -> bool:
-        for worker in sorted(self._ready(), key=self._burden_of):
+        for worker in sorted(self._ready(), key=self._load_key):
             try:
                 worker.serve(admitted)
             except OSError:  # the queue is full, or the worker has ended
@@ -288,9 +288,9 @@ class WorkerPool:
             return True
         return False
 
-    def _burden_of(self, worker: WorkerProcess) -> tuple[bool, int, int]:
+    def _load_key(self, worker: WorkerProcess) -> tuple[bool, int, int]:
         """Return the sort key of a worker: one without memory or without heartbeats comes last; equal workers take turns."""
-        return not (worker.may_accept and self._is_awake(worker.number)), worker.connections, worker.given
+        return not (worker.may_accept and self._is_responsive(worker.number)), worker.connections, worker.given
 
     def _try_soon(self) -> None:
         if self._retry is None:
@@ -394,7 +394,7 @@ class WorkerPool:
             self._principal_left(worker, message.kind, message.name)
         elif isinstance(message, Accepting):
             worker.may_accept = message.may_accept
-        elif isinstance(message, BrokerMet):
+        elif isinstance(message, BrokerAddress):
             self._on_broker_met(message)
         else:
             self._progressed(worker, message)

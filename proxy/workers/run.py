@@ -12,7 +12,7 @@ from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.workers.count import usable_cores
-from proxy.workers.handover.predecessor import TAKES_OVER
+from proxy.workers.handover.predecessor import TAKEOVER_PID_VARIABLE
 
 
 def run_sluice(source: ConfigSource) -> int:
@@ -24,7 +24,7 @@ def run_sluice(source: ConfigSource) -> int:
     """
     config = fit_open_files(source.load())
     workers = usable_cores() if config.workers == "auto" else config.workers
-    predecessor_pid = os.environ.pop(TAKES_OVER, None)
+    predecessor_pid = os.environ.pop(TAKEOVER_PID_VARIABLE, None)
     if is_supervised(config):
         return run(config, source, _supervisor_of(workers, takes_over=predecessor_pid is not None))
     if predecessor_pid is not None:

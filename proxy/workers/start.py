@@ -15,14 +15,14 @@ from proxy.config.model import Config
 from proxy.shared_usage.segment import Segment, SegmentError
 from proxy.telemetry import log
 from proxy.workers.handover.place import Place, runtime_dir_of
-from proxy.workers.handover.predecessor import Predecessor, meet
+from proxy.workers.handover.predecessor import Predecessor, claim_place
 from proxy.workers.supervisor import Supervisor
 
 GROUP_ROWS: Final = 65_536
 """Maximum number of quota groups in the segment; each worker counts further groups alone."""
 GENERATIONS: Final = 2
 """Number of supervisors with workers in one segment: after an upgrade the replaced supervisor's workers drain."""
-GONE_MS: Final = 10_000
+DEAD_AFTER_MS: Final = 10_000
 """Time without a heartbeat after which a worker counts as dead and its number as free; heartbeats come every 100 ms."""
 
 
@@ -41,7 +41,7 @@ async def start_supervisor(
         StartError: another supervisor runs in the same runtime folder and is not replaced, or the folder cannot be used.
     """
     place = place_of(config)
-    predecessor = None if place is None else await meet(place, takes_over=takes_over)
+    predecessor = None if place is None else await claim_place(place, takes_over=takes_over)
     if predecessor is None and takes_over:
         log.warning("predecessor_gone", problem="no running Sluice was found")
     windows = quota_windows(config)
@@ -87,6 +87,6 @@ def _segment_of(predecessor: Predecessor, workers: int, num_samples: int, window
 
 
 def free_numbers(segment: Segment, taken: list[int], now_ms: int) -> list[int]:
-    """Return the numbers in the segment that are neither in `taken` nor used by a worker with a heartbeat in the last `GONE_MS`."""
+    """Return the numbers in the segment that are neither in `taken` nor used by a worker with a heartbeat in the last `DEAD_AFTER_MS`."""
     beats_ms = {number: segment.heartbeat_ms(number) for number in range(segment.workers) if number not in taken}
-    return [number for number, beat_ms in beats_ms.items() if not beat_ms or now_ms - beat_ms >= GONE_MS]
+    return [number for number, beat_ms in beats_ms.items() if not beat_ms or now_ms - beat_ms >= DEAD_AFTER_MS]

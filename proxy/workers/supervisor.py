@@ -32,7 +32,7 @@ from proxy.net.upstream.routes import Route, Routes
 from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_store.store import Origin, StoreContent
 from proxy.session.login.principal_connections import PrincipalConnections
-from proxy.shared_usage.segment import ASLEEP_MS, Segment
+from proxy.shared_usage.segment import HEARTBEAT_AGE_MAX_MS, Segment
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
@@ -45,7 +45,7 @@ from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import Inherited, Predecessor
 from proxy.workers.handover.successor import Successor
 from proxy.workers.messaging.link import LinkLost
-from proxy.workers.messaging.messages import AlterQuotas, BrokerMet, Described, DescribeQuotas, Request, encoded
+from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Described, DescribeQuotas, Request, encoded
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
@@ -94,14 +94,14 @@ class Supervisor:
             self.policy,
             on_left=self.admission.left,
             on_login_failed=self.admission.login_failed,
-            on_broker_met=self._broker_met,
+            on_broker_met=self._learn_broker,
             on_principal_left=self._principal_left,
             answers=self._answer_request,
             answer=self._answer_question,
             segment=self._segment.descriptor,
             on_death=self._segment.exit,
             on_quotas=self._quotas_sent,
-            is_awake=lambda number: now_ms() - self._segment.heartbeat_ms(number) < ASLEEP_MS,
+            is_responsive=lambda number: now_ms() - self._segment.heartbeat_ms(number) < HEARTBEAT_AGE_MAX_MS,
         )
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
         self.control.client_listeners.on_bound = self._ports_bound
@@ -169,9 +169,9 @@ class Supervisor:
         self._buckets.restore(inherited.buckets)
         self.control.accept()
         for broker in inherited.brokers:
-            self._broker_met(BrokerMet(*broker))
+            self._learn_broker(BrokerAddress(*broker))
         listeners.drop_inherited()
-        self._meet()
+        self._listen_for_successors()
         if predecessor is not None:
             await predecessor.taken()
             log.info("took_over", pid=os.getpid(), ports=len(inherited.ports))
@@ -200,7 +200,7 @@ class Supervisor:
                 await self.control.use_store(config)
         except ConfigProblems as problems:
             return self.control.reload_rejected(problems.lines())
-        lines = await self.pool.reload(lambda: self._obey(config))
+        lines = await self.pool.reload(lambda: self._apply_config(config))
         if lines:
             return self.control.reload_rejected(lines)
         await self.tls.refresh()
@@ -257,7 +257,7 @@ class Supervisor:
             return UpgradeEnded(None, "there is no runtime_dir")
         return await self._successor.upgrade()
 
-    def _meet(self) -> None:
+    def _listen_for_successors(self) -> None:
         """Listen for other supervisors, and pass duplicates of the socket to the workers for the case that this process dies.
 
         Raises:
@@ -305,7 +305,7 @@ class Supervisor:
 
     # --- settings
 
-    def _obey(self, config: Config) -> None:
+    def _apply_config(self, config: Config) -> None:
         for key in needs_restart(self.config, config):
             log.warning("restart_needed", key=key)
         if self._metering is not None:
@@ -342,19 +342,19 @@ class Supervisor:
                 self.pool.show(PassedPort(port.listener, port.address, int(port.sock.family)), port.sock)
 
     def _broker_moved(self, route: Route) -> Any:
-        return lambda node_id, address: self.pool.announcements.broker_met(BrokerMet(route.number, node_id, *address))
+        return lambda node_id, address: self.pool.announcements.broker_met(BrokerAddress(route.number, node_id, *address))
 
-    def _broker_met(self, met: BrokerMet) -> None:
+    def _learn_broker(self, message: BrokerAddress) -> None:
         """A worker learned the address of a broker."""
         for route in self._routes:
-            if route.number == met.route:
-                route.book.learn(met.node_id, met.host, met.port)
+            if route.number == message.route:
+                route.book.learn(message.node_id, message.host, message.port)
 
     # --- requests of workers
 
     def _answer_question(self, worker: WorkerProcess, question: AnyQuestion) -> Any:
         if isinstance(question, BindBroker):
-            self._broker_met(BrokerMet(question.route, question.node_id, question.host, question.port))
+            self._learn_broker(BrokerAddress(question.route, question.node_id, question.host, question.port))
             listeners = self.control.client_listeners.listeners
             return {one.settings.name: one.ports[question.node_id] for one in listeners if question.node_id in one.ports}
         if isinstance(question, EnterPrincipal):

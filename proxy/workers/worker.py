@@ -92,7 +92,7 @@ class Worker:
         self._listeners = {listener.settings.name: listener for listener in listeners}
         for route in self._routes:
             route.binds(self._bind)
-            route.book.on_move = functools.partial(self._met, route)
+            route.book.on_move = functools.partial(self._send_broker, route)
         self.data_path = DataPath(
             config,
             source,
@@ -206,7 +206,7 @@ class Worker:
         self._usage.publish_noted(within_ms, now_ms())
 
     def _beat(self) -> None:
-        self._usage.segment.beat(self._usage.worker, now_ms())
+        self._usage.segment.store_heartbeat(self._usage.worker, now_ms())
 
     async def _report_forever(self) -> None:
         """Send heartbeats, and report whether there is memory for more connections."""
@@ -235,8 +235,8 @@ class Worker:
     def _known_brokers(self) -> list[Broker]:
         return [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
 
-    def _met(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
-        self._send(messages.BrokerMet(route.number, node_id, *address))
+    def _send_broker(self, route: Route, node_id: int, address: tuple[str, int]) -> None:
+        self._send(messages.BrokerAddress(route.number, node_id, *address))
 
     # --- messages of the supervisor
 
@@ -250,7 +250,7 @@ class Worker:
         return {
             messages.Quotas: self._quotas_changed,
             messages.Ports: self._ports_bound,
-            messages.BrokerMet: self._broker_met,
+            messages.BrokerAddress: self._broker_met,
             messages.Cluster: self._cluster_changed,
             messages.Authority: self._authority_changed,
             messages.MakeRoom: lambda message: self.data_path.make_room(message.protected_listener),
@@ -304,7 +304,7 @@ class Worker:
             listener.bootstrap_port = message.bootstrap_port
             listener.ports.update(message.brokers)
 
-    def _broker_met(self, message: messages.BrokerMet) -> None:
+    def _broker_met(self, message: messages.BrokerAddress) -> None:
         route = next((route for route in self._routes if route.number == message.route), None)
         if route is not None:
             route.book.upstream[message.node_id] = (message.host, message.port)

@@ -91,7 +91,7 @@ class Origin(NamedTuple):
         return None if self.groups is None else self.groups.group_at(self.fits, user, client_id)
 
 
-NOWHERE: Final = Origin()
+UNKNOWN_ORIGIN: Final = Origin()
 
 
 @lru_cache(maxsize=256)

@@ -9,9 +9,9 @@ from typing import Final
 from proxy.base.clock import wall_time_s
 from sluice_cli.quotas.bulk import Quotas
 
-LAST_S: Final = 24 * 3_600
+LAST_DAY_S: Final = 24 * 3_600
 GROUPS_SHOWN: Final = 10
-CANNOT: Final = "the effect on the last day is unknown"
+UNKNOWN_EFFECT: Final = "the effect on the last day is unknown"
 
 
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
@@ -19,13 +19,13 @@ def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
     try:
         from pipeline.whatif import forecast  # imported here, since the pipeline is an extra
     except ModuleNotFoundError as error:
-        yield f'{CANNOT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
+        yield f'{UNKNOWN_EFFECT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
         return
-    since_s = wall_time_s() - LAST_S
+    since_s = wall_time_s() - LAST_DAY_S
     try:
         found = forecast.forecast_groups(metering, {entity.parts: values for entity, values in after.items()}, since_s)
     except forecast.NoForecastError as error:
-        yield f"{CANNOT}: {error}"
+        yield f"{UNKNOWN_EFFECT}: {error}"
         return
     throttled = [group for group in found if group.throttled]
     newly = sum(not group.throttled_today for group in throttled)

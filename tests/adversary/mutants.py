@@ -73,7 +73,7 @@ _depart = Connection._depart
 def _forgiven(self: Connection, now: int) -> None:
     """As it was: what is left of the throttle is dropped, and complete frames go on whatever they cost."""
     self.session.requests.ungated = True
-    self.session.throttle.forgive()
+    self.session.throttle.cancel()
     _depart(self, now)
 
 

@@ -45,7 +45,7 @@ def _route(kafka: KafkaCluster) -> Iterator[Route]:
 @pytest.fixture(autouse=True)
 def watches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stores learn from ZooKeeper they learn by its watches, not by the look that comes every few seconds anyway."""
-    monkeypatch.setattr(zookeeper_worker, "BEAT_S", 3_600.0)
+    monkeypatch.setattr(zookeeper_worker, "POLL_INTERVAL_S", 3_600.0)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ Page = Callable[[], str]
 """Draws the report; called only when the page is printed or written."""
 
 
-def put_out(
+def write_output(
     form: str,
     out: Path | None,
     summary: Mapping[str, Any],

@@ -42,7 +42,7 @@ def draw_shifts(shifts: Sequence[Shift]) -> str:
 
 def _row(shift: Shift, y: float, top: float) -> list[str]:
     before, after = _x(shift.before_percent, top), _x(shift.after_percent, top)
-    mood = (
+    status = (
         "after"
         if abs(shift.after_percent - shift.before_percent) < 0.5
         else "worse"
@@ -54,7 +54,7 @@ def _row(shift: Shift, y: float, top: float) -> list[str]:
         text(LEFT - 14, y + 4, shift.name if len(shift.name) <= 33 else shift.name[:32] + "…", anchor="end", kind="value"),
         line(before, y, after, y, "stem"),
         f'<circle cx="{before:.1f}" cy="{y:.1f}" r="5" class="before"><title>{tooltip}</title></circle>',
-        f'<circle cx="{after:.1f}" cy="{y:.1f}" r="6.5" class="{mood}"><title>{tooltip}</title></circle>',
+        f'<circle cx="{after:.1f}" cy="{y:.1f}" r="6.5" class="{status}"><title>{tooltip}</title></circle>',
         text(_PLACES[0][0], y + 4, shift.bound, kind="value"),
         text(_PLACES[1][0], y + 4, shift.waits, kind="value"),
     ]

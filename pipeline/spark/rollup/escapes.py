@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 
 from pipeline.spark.schemas import CLIENT, ESCAPES
 
-SOON_MS: Final = 15_000
+RECONNECT_MAX_MS: Final = 15_000
 """A new connection within this time after a wait counts as soon after it."""
 OPENED_MIN: Final = 5
 TIMES_MORE: Final = 3
-GONE_MS: Final = 60_000
+SUCCESSOR_GAP_MAX_MS: Final = 60_000
 """Longest time from a throttled client-id's last activity to the first activity of a client-id that counts as its successor."""
-SILENT_MS: Final = GONE_MS // 6
+OVERLAP_MAX_MS: Final = SUCCESSOR_GAP_MAX_MS // 6
 """Longest overlap of a client-id and its successor."""
 BEFORE_MAX: Final = 16
 """Number of client-ids, latest activity first, that are candidates for each new client-id."""
@@ -41,11 +41,12 @@ def escapes_of(seconds: DataFrame) -> DataFrame:
 def reconnects_of(clients: DataFrame) -> DataFrame:
     """Return clients that open connections soon after waits several times as often as at other times, by hour.
 
-    The time without waits counts as at least SOON_MS, so that the first connections of a client that waits nearly always are no sign.
+    The time without waits counts as at least RECONNECT_MAX_MS. Otherwise the first connections of a client that waits nearly always
+    would be a sign.
     """
     before = Window.partitionBy("date", "hour", *_CLIENT).orderBy("second_ms").rowsBetween(Window.unboundedPreceding, -1)
     last_wait_ms = F.last(F.when(F.col("throttled") > 0, F.col("second_ms")), ignorenulls=True).over(before)
-    is_soon = F.coalesce(F.col("second_ms") - last_wait_ms <= SOON_MS, F.lit(False))
+    is_soon = F.coalesce(F.col("second_ms") - last_wait_ms <= RECONNECT_MAX_MS, F.lit(False))
     counted = (
         clients.withColumn("soon", is_soon)
         .groupBy("date", "hour", *_CLIENT)
@@ -57,7 +58,7 @@ def reconnects_of(clients: DataFrame) -> DataFrame:
             F.min(F.when(F.col("soon") & (F.col("opened") > 0), F.col("second_ms"))).alias("at_ms"),
         )
     )
-    others = (F.col("opened") - F.col("n")) / F.greatest(F.col("seconds") - F.col("soon_s"), F.lit(SOON_MS // 1_000))
+    others = (F.col("opened") - F.col("n")) / F.greatest(F.col("seconds") - F.col("soon_s"), F.lit(RECONNECT_MAX_MS // 1_000))
     suspect = (F.col("n") >= OPENED_MIN) & (F.col("n") / F.col("soon_s") >= TIMES_MORE * others)
     kinds = counted.where(suspect).withColumns({"kind": F.lit("reconnects"), "to_client_id": F.lit(None).cast("string")})
     return kinds.to(ESCAPES)
@@ -73,7 +74,7 @@ def rotations_of(clients: DataFrame) -> DataFrame:
     pairs = succession_of(lives)
     alike = F.levenshtein("client_id", "to_client_id") * 3 <= F.length("client_id") + 3
     named = (F.col("principal") != ANONYMOUS) | alike
-    in_time = F.col("at_ms") <= F.col("wait_ms") + GONE_MS
+    in_time = F.col("at_ms") <= F.col("wait_ms") + SUCCESSOR_GAP_MAX_MS
     differs = F.col("client_id") != F.col("to_client_id")
     return pairs.where(in_time & differs & named).withColumns({"kind": F.lit("rotates"), "n": F.lit(1).cast("long")}).to(ESCAPES)
 
@@ -86,8 +87,8 @@ def succession_of(lives: DataFrame) -> DataFrame:
     Args:
         lives: one row per day and client: first_ms, last_ms, and wait_ms, the last second with a throttle, or null.
     """
-    silent_ms = F.greatest("wait_ms", F.col("last_ms") - SILENT_MS)
-    throttled = lives.where(F.col("last_ms") - SILENT_MS <= F.col("wait_ms") + GONE_MS).withColumn("silent_ms", silent_ms)
+    silent_ms = F.greatest("wait_ms", F.col("last_ms") - OVERLAP_MAX_MS)
+    throttled = lives.where(F.col("last_ms") - OVERLAP_MAX_MS <= F.col("wait_ms") + SUCCESSOR_GAP_MAX_MS).withColumn("silent_ms", silent_ms)
     in_order = Window.partitionBy(*_USER).orderBy("silent_ms", "wait_ms", "client_id", "tenant")
     old = throttled.withColumn("place", F.row_number().over(in_order)).drop("first_ms", "last_ms", "silent_ms")
     falls_silent = throttled.select(*_USER, F.col("silent_ms").alias("ms"), F.lit(1).alias("old"), F.lit(None).cast("string").alias("to"))

@@ -29,7 +29,7 @@ from pipeline.text import counted
 NEVER_TOO_OLD: Final = "36500d"
 FILES_A_BATCH: Final = 64
 INTERVAL: Final = "10 seconds"
-LANDED: Final = "landed"
+LANDING_DIRECTORY: Final = "landed"
 
 ReportProgress = Callable[[str], None]
 
@@ -47,7 +47,7 @@ class Stream:
         self._settings = settings
         self._report = report
         self._is_topic = settings.is_topic
-        self._directory = (settings.out / LANDED if self._is_topic else Path(settings.source)).resolve()
+        self._directory = (settings.out / LANDING_DIRECTORY if self._is_topic else Path(settings.source)).resolve()
         self._error: PipelineError | None = None
         self._reported: set[str] = set()
         self.result = StreamResult()

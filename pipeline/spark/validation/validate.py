@@ -109,7 +109,7 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
     if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
         verdict.incomplete.append("what workers recorded of each other's usage was not compared: that takes local files")
     if not (verdict.holds or every_byte):
-        _check_undamaged(spark, place, {key: runs[key] for key in runs if verdict.blames(key)})
+        _check_undamaged(spark, place, {key: runs[key] for key in runs if verdict.concerns(key)})
     return verdict
 
 

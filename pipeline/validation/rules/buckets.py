@@ -89,14 +89,14 @@ def _steps(file_set: FileSet) -> Steps:
 def _check_steps(steps: Steps, recomputed: RecomputedSteps, known: Flags, findings: Findings) -> None:
     """Check which requests were let through, how many mutations they took, and how long they waited."""
     below = recomputed.balance < 0.0
-    let_through = known & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
-    turned_away = known & ~below & (steps.kind == REFUSED)
-    right = known & ~let_through & ~turned_away
+    wrongly_passed = known & below & ((steps.kind == CHARGED) | (steps.kind == ASKED))
+    wrongly_refused = known & ~below & (steps.kind == REFUSED)
+    right = known & ~wrongly_passed & ~wrongly_refused
     recorded, due = steps.throttle_ms, recomputed.throttle_ms
     differs = right & (recorded != due)
     missed, spurious = differs & (recorded == 0) & (due > 0), differs & (recorded > 0) & (due == 0)
-    _note(steps, recomputed, let_through, Kind.MISSED, "refused", "let through", findings)
-    _note(steps, recomputed, turned_away, Kind.SPURIOUS, "let through", "refused", findings)
+    _note(steps, recomputed, wrongly_passed, Kind.MISSED, "refused", "let through", findings)
+    _note(steps, recomputed, wrongly_refused, Kind.SPURIOUS, "let through", "refused", findings)
     for wrong, kind in ((missed, Kind.MISSED), (spurious, Kind.SPURIOUS), (differs & ~missed & ~spurious, Kind.MATH)):
         _note(steps, recomputed, wrong, kind, due, recorded, findings, "wait, ms")
     _note(steps, recomputed, known & (steps.after != recomputed.after), Kind.MATH, recomputed.after, steps.after, findings, "balance left")

@@ -12,7 +12,7 @@ from pipeline.replay.rows import Ints
 
 COUNTED: Final = ["n", "sum", "throttled_n", "throttle_ms_sum"]
 """Columns of samples that are added up to a `TypeCount`."""
-ELSEWHERE: Final = ["remote_n", "remote_sum"]
+REMOTE_SUM_COLUMNS: Final = ["remote_n", "remote_sum"]
 """Columns that are subtracted when processes share usage, since each process counts only its own usage."""
 
 
@@ -25,7 +25,7 @@ def counts_of(samples: pa.Table, kinds: Sequence[tuple[str, Ints]]) -> dict[str,
     """
     counts: dict[str, TypeCount] = {}
     for quota_type, refs in kinds:
-        its = samples.select([*COUNTED, *(name for name in ELSEWHERE if name in samples.column_names)])
+        its = samples.select([*COUNTED, *(name for name in REMOTE_SUM_COLUMNS if name in samples.column_names)])
         if len(kinds) > 1:
             its = its.filter(pc.is_in(samples.column("group_ref"), value_set=pa.array(refs, pa.int32())))
         if len(its):

@@ -42,7 +42,7 @@ def advice_on_clear_text(config: Config) -> list[str]:
     open_ones = [
         (listener.name, MAIN if listener.upstream is None else f"listener.{MAIN}")
         for listener in config.listeners
-        if listener.tls is not None and _crosses_in_the_clear(listener.upstream or config.upstream)
+        if listener.tls is not None and _is_unencrypted(listener.upstream or config.upstream)
     ]
     return [
         f"listener {name}: requests that clients encrypt are sent to the brokers in the clear; "
@@ -51,5 +51,5 @@ def advice_on_clear_text(config: Config) -> list[str]:
     ]
 
 
-def _crosses_in_the_clear(upstream: Upstream) -> bool:
+def _is_unencrypted(upstream: Upstream) -> bool:
     return not upstream.uses_tls and not all(address.is_loopback for address in upstream.bootstrap)

@@ -28,7 +28,7 @@ class Judgement:
         last_rate: amount per second in the last ten seconds.
         verdicts, equal: number of throttles that were read from Sluice, and of those with an equal recomputed throttle time in ms.
         unseen: number of throttles that Sluice dropped before they were read.
-        turned_away: number of refused connections.
+        refused: number of refused connections.
         faults: descriptions of failed checks; empty: all passed.
     """
 
@@ -41,7 +41,7 @@ class Judgement:
     verdicts: int
     equal: int
     unseen: int
-    turned_away: int
+    refused: int
     faults: tuple[str, ...]
 
     @property
@@ -82,7 +82,7 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int) -> Judgeme
         verdicts=len(group.verdicts),
         equal=group.equal,
         unseen=group.unseen,
-        turned_away=group.turned_away,
+        refused=group.refused,
         faults=faults,
     )
 

@@ -15,7 +15,7 @@ from quota.throttle import narrow_to_int32, throttle_time_ms
 POLL_SECONDS: Final = 0.05
 """Interval of the reads. A group keeps its last 16 verdicts, and no client of the demo gets as many in this time."""
 
-_TURNED_AWAY: Final = re.compile(r'^kafka_sluice_closes_total\{reason="ip_connection_rate(?:_unheld)?"\} (\S+)', re.MULTILINE)
+_REFUSED_COUNT: Final = re.compile(r'^kafka_sluice_closes_total\{reason="ip_connection_rate(?:_unheld)?"\} (\S+)', re.MULTILINE)
 
 
 class VerdictSeen(NamedTuple):
@@ -39,7 +39,7 @@ class GroupSeen:
 
     Attributes:
         held_now: number of connections above the quota that Sluice holds before it closes them.
-        turned_away: number of connections that were closed for this reason.
+        refused: number of connections that were closed for this reason.
     """
 
     quota_type: str = ""
@@ -50,7 +50,7 @@ class GroupSeen:
     throttle_count: int = 0
     throttled_until_ms: int = 0
     held_now: int = 0
-    turned_away: int = 0
+    refused: int = 0
     verdicts: list[VerdictSeen] = field(default_factory=list)
 
     @property
@@ -118,10 +118,10 @@ class Watcher:
             OSError: Sluice does not respond.
         """
         page = ask(self._admin_port, "/metrics")[1].decode()
-        turned_away = sum(int(float(count)) for count in _TURNED_AWAY.findall(page))
+        refused = sum(int(float(count)) for count in _REFUSED_COUNT.findall(page))
         for (_, _, quota_type), group in self._groups.items():
             if quota_type == "Connection":
-                group.turned_away = turned_away
+                group.refused = refused
 
     def __enter__(self) -> Self:
         self._thread.start()

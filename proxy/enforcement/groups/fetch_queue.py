@@ -8,7 +8,7 @@ from collections.abc import Callable
 from proxy.enforcement.mode import AGE_MAX_MS
 
 WINDOWS_PER_THROTTLE_ROUND = 2  # a window that was filled at once is empty after 11 s, so 25 s have two
-GIVEN_OUT = 0.9  # share of the bytes to use; the rest is for responses larger than requested
+ALLOCATED_SHARE = 0.9  # share of the bytes to use; the rest is for responses larger than requested
 
 Place = tuple[int, int, Callable[[], None]]
 """Time of the read in ms, a unique number, and the callback that notifies the fetch."""
@@ -63,7 +63,7 @@ class FetchQueue:
         Fetches that left the queue recently are included, since their clients will fetch again.
         """
         self._roll_max_depth(now_ms)
-        return window_bytes * WINDOWS_PER_THROTTLE_ROUND * GIVEN_OUT / max(self._max_depth, self._max_depth_before, 1)
+        return window_bytes * WINDOWS_PER_THROTTLE_ROUND * ALLOCATED_SHARE / max(self._max_depth, self._max_depth_before, 1)
 
     def _roll_max_depth(self, now_ms: int) -> None:
         if now_ms - self._max_depth_since_ms >= AGE_MAX_MS:

@@ -38,7 +38,7 @@ from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, STATE_SUFFIX, pending_path, remove_temporaries
 from proxy.metering.locks import converting
 from proxy.metering.marks import put_mark
-from proxy.metering.retention import DISK_TROUBLE, Retention, apply_retention
+from proxy.metering.retention import DISK_FAILURE, Retention, apply_retention
 from proxy.metering.segment import Segment, read_segment
 
 REQUEST: Final = "Request"
@@ -282,7 +282,7 @@ def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
         order: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
 
     Returns:
-        0, or `DISK_TROUBLE` when the segments stay; and the number of file sets that retention removed.
+        0, or `DISK_FAILURE` when the segments stay; and the number of file sets that retention removed.
     """
     try:
         with converting(directory, order["proxy_id"]):
@@ -294,7 +294,7 @@ def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         remove_temporaries(directory, order["proxy_id"])
-        return DISK_TROUBLE, 0
+        return DISK_FAILURE, 0
     return 0, removed
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from proxy.meter.batch import Fact
 from proxy.metering.conversion.unended import unended
-from proxy.metering.retention import DISK_TROUBLE, Retention
+from proxy.metering.retention import DISK_FAILURE, Retention
 from proxy.telemetry.counters import MeteringCounts
 
 RETRY_S: Final = 5.0
@@ -35,7 +35,7 @@ def convert_in_child(directory: Path, order: Fact) -> tuple[int, int]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return DISK_TROUBLE, 0
+        return DISK_FAILURE, 0
     return done.returncode, int(done.stdout or 0)
 
 
@@ -72,7 +72,7 @@ class Converter:
             self._convert()
         while True:
             try:
-                item = self._queue.get(timeout=RETRY_S if self._waiting else self._retention.look_every_s)
+                item = self._queue.get(timeout=RETRY_S if self._waiting else self._retention.check_interval_s)
             except queue.Empty:
                 if self._waiting or self._retention.is_limited:
                     self._convert()
@@ -95,5 +95,5 @@ class Converter:
         self._counts.conversion_failures += code != 0
         self._counts.file_sets_removed += removed
         self.on_converted()
-        if code != DISK_TROUBLE:
+        if code != DISK_FAILURE:
             self._waiting.clear()  # any other failure is an unreadable segment: `sluice meter repair` says why

@@ -20,7 +20,7 @@ STATE: Final = pa.schema(
 )
 """The samples of each group that can still be live, and at least its newest: the initial state of the next file set."""
 NONE: Final = -1
-MANY_TIMES: Final = 0.75
+DENSE_TIMES_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def times_of(runs: Runs) -> Times:
     begins = np.ones(len(runs), np.bool_)
     begins[1:] = (group_ref[1:] != group_ref[:-1]) | (ts_ms[1:] != ts_ms[:-1])
     at = np.flatnonzero(begins)
-    if len(at) > MANY_TIMES * len(runs):  # duplicates do no harm, and runs need no expansion
+    if len(at) > DENSE_TIMES_SHARE * len(runs):  # duplicates do no harm, and runs need no expansion
         return Times(np.arange(len(runs)), np.ones(len(runs), np.int64), group_ref.astype(np.int64), ts_ms)
     return Times(at, np.diff(at, append=len(runs)), group_ref[at].astype(np.int64), ts_ms[at])
 
@@ -119,7 +119,7 @@ def pieces_of(times: Times, sensors: Sensors, state: pa.Table) -> Pieces:
     goes_on = np.flatnonzero(known != NONE)
     open_until_ms = state.column("start_ms").to_numpy()[known[goes_on]] + window_ms[first[goes_on]]
     position[goes_on] = np.searchsorted(keys, group[first[goes_on]] * stride + np.clip(open_until_ms - origin, 0, stride - 1))
-    begins = _chase(following, position, ends)
+    begins = _follow_pointers(following, position, ends)
     continued = position > first
     begin_at = np.concatenate((first[continued], begins))
     of_state = np.concatenate((known[continued], np.full(len(begins), NONE)))
@@ -135,7 +135,7 @@ def _begins(group_ref: Ints) -> Ints:
     return np.flatnonzero(np.diff(group_ref, prepend=NONE))
 
 
-def _chase(following: Ints, firsts: Ints, ends: Ints) -> Ints:
+def _follow_pointers(following: Ints, firsts: Ints, ends: Ints) -> Ints:
     """Follow the pointers of each group from its first to its end; a pointer beyond that leads to the next group."""
     pointers: Any = memoryview(following)  # type: ignore[arg-type]  # numbers by position, faster than the array
     begins: list[int] = []

@@ -223,11 +223,11 @@ class ClientListeners:
     def _arrived(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
         """Read the host name, if needed, of a connection whose client's address is known."""
         if listener.names is None:
-            self._let_in(listener, node_id, arrival)
+            self._admit(listener, node_id, arrival)
         else:
-            self._hellos.read(arrival, functools.partial(self._greeted, listener, listener.names))
+            self._hellos.read(arrival, functools.partial(self._route_by_name, listener, listener.names))
 
-    def _greeted(self, listener: BoundListener, names: ServerNames, arrival: Arrival, name: str | None) -> None:
+    def _route_by_name(self, listener: BoundListener, names: ServerNames, arrival: Arrival, name: str | None) -> None:
         """Find the broker of the requested host name; None: no name was requested."""
         try:
             node_id = names.node_of(name)
@@ -235,11 +235,11 @@ class ClientListeners:
             self._hellos.refuse(arrival, str(error))
             return
         if node_id is None or node_id in listener.route.book.upstream:
-            self._let_in(listener, node_id, arrival)
+            self._admit(listener, node_id, arrival)
         else:
             self._hellos.refuse(arrival, f"broker {node_id} is not known")
 
-    def _let_in(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
+    def _admit(self, listener: BoundListener, node_id: int | None, arrival: Arrival) -> None:
         """Check the connection by its address, then serve it."""
         key = listener.admission.admit(node_id, arrival.sock, arrival.peer)
         if key is not None:

@@ -16,9 +16,9 @@ ACCEPTS_PER_TURN = 32
 BACKLOG_ACCEPTS_PER_TURN = 8
 """Connections accepted in a turn while the kernel's queue is long: other connections wait while these are set up."""
 BACKLOG_CONNECTIONS_MIN = 128
-LONE_TURNS = 7
+SINGLE_ACCEPT_TURNS = 7
 """While connections arrive alone, this many turns accept one each, since looking for another costs a system call that fails."""
-LONE_ARRIVALS_MIN = 6
+SINGLE_ARRIVALS_MIN = 6
 """Number of consecutive turns with a single connection before that: where several arrive at once, a turn for each costs more."""
 RETRY_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -67,7 +67,7 @@ class Acceptor:
         self._reading = False
         self._stopped = self._suspended = False
         self._accepts_per_turn = ACCEPTS_PER_TURN
-        self._lone_turns = self._lone_arrivals = 0
+        self._single_turns = self._single_arrivals = 0
         self._retry: asyncio.TimerHandle | None = None
         self.port: int = sock.getsockname()[1]
         self._spare = _spare_descriptor()
@@ -122,8 +122,8 @@ class Acceptor:
         self._retry = self._loop.call_later(RETRY_S, self._resume)
 
     def _on_readable(self) -> None:
-        if self._lone_turns:
-            self._lone_turns -= 1
+        if self._single_turns:
+            self._single_turns -= 1
             self._accept_some(1)
         elif self._accept_some(self._accepts_per_turn):
             has_backlog = queued_connections(self.sock) > BACKLOG_CONNECTIONS_MIN
@@ -141,8 +141,8 @@ class Acceptor:
                 fd, peer = self.sock._accept()  # type: ignore[attr-defined]  # as `accept`, which makes a socket of the slow kind
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 self._accepts_per_turn = ACCEPTS_PER_TURN
-                self._lone_arrivals = self._lone_arrivals + 1 if number <= 1 else 0
-                self._lone_turns = LONE_TURNS if self._lone_arrivals >= LONE_ARRIVALS_MIN else 0
+                self._single_arrivals = self._single_arrivals + 1 if number <= 1 else 0
+                self._single_turns = SINGLE_ACCEPT_TURNS if self._single_arrivals >= SINGLE_ARRIVALS_MIN else 0
                 return False
             except OSError as error:
                 if error.errno not in _EXHAUSTED:

@@ -22,6 +22,6 @@ class AnswerBuffer:
             self._view = memoryview(bytearray(BUFFER_BYTES))
         return self._view
 
-    def give_away(self) -> None:
+    def release_memory(self) -> None:
         """Give up the current memory, because a transport still has to send from it; the next read uses new memory."""
         self._view = None

@@ -35,11 +35,11 @@ LONG_READ_BYTES: Final = 32 * 1024
 class BrokerChannel(Channel):
     """The broker's side: writes requests, reads responses."""
 
-    __slots__ = ("_attention", "_long_answers", "_responses")
+    __slots__ = ("_long_answers", "_responses", "_settle_flag")
 
     def __init__(self, connection: ChannelOwner, session: Session) -> None:
         super().__init__(connection)
-        self._attention = session.attention
+        self._settle_flag = session.settle_flag
         self._responses = session.responses
         self._long_answers: LongAnswersChannel | None = None  # reads in place of this channel while responses are long
 
@@ -75,7 +75,7 @@ class BrokerChannel(Channel):
                 self._read_long_answers()
             if onward is not None:
                 self.write_peer(onward)
-            if self._attention.needs_settle:
+            if self._settle_flag.needs_settle:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_broker(error)
@@ -94,7 +94,7 @@ class BrokerChannel(Channel):
         try:
             self._responses.pass_body(len(data), now, at_ns)
             self.write_peer(data)
-            if self._attention.needs_settle:
+            if self._settle_flag.needs_settle:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_broker(error)
@@ -125,7 +125,7 @@ class BrokerChannel(Channel):
         self.read_by(self)
 
     @property
-    def given_away_bytes(self) -> int:
+    def released_bytes(self) -> int:
         """Bytes of a given-away buffer that the client's transport holds, sent or not."""
         client = None if self._long_answers is None or self.peer is None or self.peer.lost else self.peer.transport
         return BUFFER_BYTES if client is not None and client.get_write_buffer_size() else 0
@@ -177,7 +177,7 @@ class LongAnswersChannel(BufferedReader):
         else:
             self._channel.data_received(bytes(data))
         if self._client.get_write_buffer_size():
-            self._buffer.give_away()
+            self._buffer.release_memory()
         if not is_body and nbytes < LONG_READ_BYTES:
             self._channel.read_short_answers()
 

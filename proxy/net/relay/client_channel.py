@@ -22,12 +22,12 @@ BUFFER_BYTES = 4 * 1024
 class ClientChannel(Channel):
     """The client's side: reads requests, writes responses."""
 
-    __slots__ = ("_attention", "_login", "_requests")
+    __slots__ = ("_login", "_requests", "_settle_flag")
 
     def __init__(self, connection: ChannelOwner, session: Session) -> None:
         super().__init__(connection)
         self._requests = session.requests
-        self._attention = session.attention
+        self._settle_flag = session.settle_flag
         self._login: LoginChannel | None = None  # reads in place of this channel while the client logs in
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -47,7 +47,7 @@ class ClientChannel(Channel):
             onward = self._requests.scan(data, now, at_ns)
             if onward is not None:
                 self.write_peer(onward)
-            if self._attention.needs_settle:
+            if self._settle_flag.needs_settle:
                 connection.settle(now)
         except ProtocolError as error:
             connection.fail_client(error, data)

@@ -15,7 +15,7 @@ from sluice.broker_client import BrokerClient
 
 RETRY_MS: Final = 60_000
 """Retry interval after a refusal. A new password or token is tried at once."""
-AGAIN_MS: Final = 30_000
+REFRESH_INTERVAL_MS: Final = 30_000
 """Interval after a success: how often the topology is requested when each request costs a login."""
 
 
@@ -66,13 +66,13 @@ class OwnLogin:
             self._due_ms = now_ms + RETRY_MS
             self._failed("refused", str(error))
             return False
-        self._due_ms = now_ms + AGAIN_MS
+        self._due_ms = now_ms + REFRESH_INTERVAL_MS
         if self.state != "works":
             self.state, self.problem = "works", None
             self._on_change(None)
         return True
 
-    def hung_up(self) -> None:
+    def closed_by_broker(self) -> None:
         """The broker closed the connection instead of answering."""
         if self._credentials is None:
             self.state = "missing"

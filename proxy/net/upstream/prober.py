@@ -98,7 +98,7 @@ class Prober:
         try:
             answer = await connection.ask(metadata_request(version, 2, CLIENT_ID, all_topics=self._wants_topics()))
         except (asyncio.IncompleteReadError, ConnectionError):
-            self.login.hung_up()  # a broker that requires a login closes here; the topology then comes from responses to clients
+            self.login.closed_by_broker()  # a broker that requires a login closes here; the topology then comes from responses to clients
             return
         self.login.answered()
         api = API_VERSIONS[ApiKey.METADATA << 16 | version]

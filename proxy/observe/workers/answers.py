@@ -10,7 +10,7 @@ from proxy.observe.rows.connections_json import shown_connection
 from proxy.observe.rows.group_rows import rows_page
 from proxy.observe.snapshot import take_managers
 from proxy.observe.state import DataState
-from proxy.observe.workers.messages import Connections, ConnectionsQuery, MetricsQuery, PulseQuery, Question, QuotasQuery, WorkerPulse
+from proxy.observe.workers.messages import Connections, ConnectionsQuery, HealthQuery, MetricsQuery, Question, QuotasQuery, WorkerHealth
 from proxy.observe.workers.packing import pack, unpack
 from proxy.observe.workers.report import ReportParts
 from proxy.telemetry.loop_lag import LoopLag
@@ -38,8 +38,8 @@ class WorkerAnswers:
                 return await asyncio.to_thread(self._connections, after_number, limit)
             case ClientQuestion() as question:
                 return pack(await client_answer(state, question))
-            case PulseQuery():
-                return pack(WorkerPulse(self._incarnation, state.counters.internal_errors))
+            case HealthQuery():
+                return pack(WorkerHealth(self._incarnation, state.counters.internal_errors))
 
     def _connections(self, after: int, limit: int) -> bytes:
         infos = list(map(shown_connection, self._state.connections(after, limit)))

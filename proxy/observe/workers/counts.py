@@ -1,4 +1,4 @@
-"""Merges the `Counters` of several processes. `HOW` has the rule for each number; a test compares it with the class."""
+"""Merges the `Counters` of several processes. `MERGE_MODES` has the rule for each number; a test compares it with the class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from proxy.telemetry.counters import Counters, ThrottleHistogram
 from proxy.telemetry.latency import APIS_MAX, ApiLatencies
 
-How = Literal["sum", "sum_now", "max_now", "min_now", "own"]
+MergeMode = Literal["sum", "sum_now", "max_now", "min_now", "own"]
 """sum: counted since the start, added, also for processes that ended. sum_now: added over live processes. max_now, min_now: the largest or
 smallest of live processes. own: has its own form, added bucket by bucket, or is not reported."""
 
-HOW: Final[dict[str, How]] = {
+MERGE_MODES: Final[dict[str, MergeMode]] = {
     "accepts_exhausted": "sum",
     "accepts_waited": "sum",
     "administration.audit_failures": "sum",
@@ -72,11 +72,14 @@ HOW: Final[dict[str, How]] = {
 
 Key = tuple[str, ...]
 """The keys of a number: none, one string, or two."""
-_GET: Final = {name: attrgetter(name) for name, how in HOW.items() if how != "own"}
+_GET: Final = {name: attrgetter(name) for name, how in MERGE_MODES.items() if how != "own"}
 
 
 class Counts(msgspec.Struct):
-    """The counters of a worker. `numbers` is by name in `HOW`; `latencies` by API key; a throttle histogram is buckets and sum in ms."""
+    """The counters of a worker.
+
+    `numbers` is by name in `MERGE_MODES`; `latencies` by API key; a throttle histogram is buckets and sum in ms.
+    """
 
     numbers: dict[str, dict[Key, int | float]] = {}
     latencies: dict[int, list[int]] = {}
@@ -86,11 +89,11 @@ class Counts(msgspec.Struct):
     def add(self, other: Counts, *, lasting_only: bool = False) -> None:
         """Add those of another process; `lasting_only`: it has ended, so only its totals count."""
         for name, values in other.numbers.items():
-            if lasting_only and HOW[name] != "sum":
+            if lasting_only and MERGE_MODES[name] != "sum":
                 continue
             mine = self.numbers.setdefault(name, {})
             for key, value in values.items():
-                mine[key] = _joined(HOW[name], mine[key], value) if key in mine else value
+                mine[key] = _joined(MERGE_MODES[name], mine[key], value) if key in mine else value
         for api, row in other.latencies.items():
             self.latencies[api] = _added(self.latencies.get(api, []), row)
         self.other_latencies = _added(self.other_latencies, other.other_latencies)
@@ -161,7 +164,7 @@ def _by_key(value: object) -> dict[Key, int | float]:
             raise TypeError(f"no number: {value!r}")
 
 
-def _joined(how: How, one: int | float, other: int | float) -> int | float:
+def _joined(how: MergeMode, one: int | float, other: int | float) -> int | float:
     match how:
         case "max_now":
             return max(one, other)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
-from proxy.observe.page_source import Pulse
+from proxy.observe.page_source import HealthInputs
 from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion
 from proxy.observe.rows.connections_json import connections_json
 from proxy.observe.rows.group_rows import Cursor, GroupRow, RowsPage, merged_row
@@ -20,17 +20,17 @@ from proxy.observe.workers.messages import (
     Ask,
     Connections,
     ConnectionsQuery,
+    HealthQuery,
     MetricsQuery,
-    PulseQuery,
     Question,
     QuotasQuery,
-    WorkerPulse,
+    WorkerHealth,
     WorkerQuery,
 )
 from proxy.observe.workers.packing import pack, unpack
 from proxy.telemetry.status import ConnectionInfo, ReadinessCheck
 
-PULSE_SHARED_MS: Final = 200
+HEALTH_SHARED_MS: Final = 200
 
 T = TypeVar("T")
 Answers = Sequence[tuple[int, bytes | None]]
@@ -48,11 +48,11 @@ class ManyWorkers:
         self.control = control
         self._ask = ask
         self._reports = MergedReports()
-        self._pulses: dict[int, WorkerPulse] = {}
+        self._worker_health: dict[int, WorkerHealth] = {}
         self._ended_errors = 0
-        self._pulse: Pulse | None = None
-        self._pulse_ms = 0
-        self._one_pulse = asyncio.Lock()
+        self._health: HealthInputs | None = None
+        self._health_ms = 0
+        self._one_query = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
         """Return the state of all processes; reports are merged in a thread."""
@@ -78,26 +78,26 @@ class ManyWorkers:
         """Return the answers of the workers."""
         return [answer for _, answer in _read(await self._answers(question), ClientAnswer)]
 
-    async def pulse(self) -> Pulse:
-        """Return the errors of all workers, also of ended ones, and whether one serves; queried at most once in `PULSE_SHARED_MS`.
+    async def health_inputs(self) -> HealthInputs:
+        """Return the errors of all workers, also of ended ones, and whether one serves; queried at most once in `HEALTH_SHARED_MS`.
 
         Every client that reaches the port may request it, so a flood of requests must not cause a flood of messages to workers.
         """
-        async with self._one_pulse:
+        async with self._one_query:
             now_ms = self.control.now_ms()
-            if self._pulse is None or now_ms - self._pulse_ms >= PULSE_SHARED_MS:
-                self._pulse, self._pulse_ms = await self._ask_pulse(), now_ms
-            return self._pulse
+            if self._health is None or now_ms - self._health_ms >= HEALTH_SHARED_MS:
+                self._health, self._health_ms = await self._query_health(), now_ms
+            return self._health
 
-    async def _ask_pulse(self) -> Pulse:
-        answers = await self._answers(PulseQuery())
-        for number, pulse in _read(answers, WorkerPulse):
-            before = self._pulses.get(number)
-            if before is not None and before.incarnation != pulse.incarnation:
+    async def _query_health(self) -> HealthInputs:
+        answers = await self._answers(HealthQuery())
+        for number, health_inputs in _read(answers, WorkerHealth):
+            before = self._worker_health.get(number)
+            if before is not None and before.incarnation != health_inputs.incarnation:
                 self._ended_errors += before.internal_errors
-            self._pulses[number] = pulse
-        errors = self._ended_errors + sum(pulse.internal_errors for pulse in self._pulses.values())
-        return Pulse(self.control.counters.internal_errors + errors, [_check(answers)])
+            self._worker_health[number] = health_inputs
+        errors = self._ended_errors + sum(health_inputs.internal_errors for health_inputs in self._worker_health.values())
+        return HealthInputs(self.control.counters.internal_errors + errors, [_check(answers)])
 
     async def _answers(self, query: WorkerQuery) -> Answers:
         return await self._ask(pack(Question(query)))

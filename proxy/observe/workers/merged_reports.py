@@ -3,7 +3,7 @@
 | Figure | Merged value |
 |---|---|
 | counters, histograms, traffic, calls of the callback, stalls | the sum, with those of workers that ended |
-| numbers of present things | the sum over live workers; a few are the largest or smallest one, see `counts.HOW` |
+| numbers of present things | the sum over live workers; a few are the largest or smallest one, see `counts.MERGE_MODES` |
 | groups | groups with equal tags are one, as `merged_row` merges them |
 | clients | equal clients are one, with their counters added; the first 10,000 are counted one by one, those after them together |
 """

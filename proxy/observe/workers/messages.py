@@ -32,11 +32,11 @@ class ConnectionsQuery(msgspec.Struct, frozen=True, tag=True):
     limit: int
 
 
-class PulseQuery(msgspec.Struct, frozen=True, tag=True):
-    """Query for a `WorkerPulse`."""
+class HealthQuery(msgspec.Struct, frozen=True, tag=True):
+    """Query for a `WorkerHealth`."""
 
 
-WorkerQuery = MetricsQuery | QuotasQuery | ConnectionsQuery | ClientQuestion | PulseQuery
+WorkerQuery = MetricsQuery | QuotasQuery | ConnectionsQuery | ClientQuestion | HealthQuery
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
@@ -52,7 +52,7 @@ class Connections(msgspec.Struct, frozen=True, array_like=True):
     open: int
 
 
-class WorkerPulse(msgspec.Struct, frozen=True, array_like=True):
+class WorkerHealth(msgspec.Struct, frozen=True, array_like=True):
     """Errors since the worker began; `incarnation` differs for each process."""
 
     incarnation: int

@@ -84,7 +84,7 @@ class AuditFile:
             raise _problem(self.path, f"cannot be opened: {error.strerror}", "name a file that Sluice may write") from None
         try:
             self._check()
-            self._mend()
+            self._truncate_incomplete_line()
             _sync_folder(self.path)
         except BaseException:
             os.close(self._file)
@@ -101,7 +101,7 @@ class AuditFile:
         except OSError:
             raise _problem(self.path, "is written by another process", "give each Sluice a file of its own") from None
 
-    def _mend(self) -> None:
+    def _truncate_incomplete_line(self) -> None:
         """Find the end of the chain, and remove an incomplete last line; the change of this line never got a response."""
         size = os.fstat(self._file).st_size
         torn = next(iter(_pieces_back(self._file, size)), b"") if size else b""

@@ -11,7 +11,7 @@ from proxy.config.toml_reader import read_bounded
 from proxy.quota_store.file.lock import FileLock, last_commit
 from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.file.quota_text import QuotaText, altered, altered_whole, cut
-from proxy.quota_store.file.write import loosely_kept, write_whole
+from proxy.quota_store.file.write import writable_by_others, write_whole
 from proxy.quota_store.store import ContentHolder, Decide, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
 from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
@@ -129,7 +129,7 @@ class FileStore(ContentHolder):
         Raises:
             ConfigProblems: the file is invalid, so there is no content to start with.
         """
-        if self._altering and (loose := loosely_kept(self.path)):
+        if self._altering and (loose := writable_by_others(self.path)):
             raise ConfigProblems([Problem(str(self.path), "", *loose)])
         reading = await asyncio.to_thread(self._poll, always=True)
         self._accept(reading, "start")
@@ -284,7 +284,7 @@ class FileStore(ContentHolder):
         content = changed(self.content, _in_usual_form(changes))
         if content is self.content:
             return _Commit(answer, seen, content, self._text)
-        if loose := loosely_kept(self.path):
+        if loose := writable_by_others(self.path):
             raise StoreUnavailable(f"{self.path}: {'; '.join(loose)}, nothing was changed")
         new, text = self._rewritten(data, content)
         if len(new) > QUOTA_FILE_BYTES_MAX:

@@ -8,16 +8,16 @@ from typing import Final
 
 from proxy.base.files import sync_directory
 
-LOOSE: Final = stat.S_IWGRP | stat.S_IWOTH
+WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
-def loosely_kept(path: Path) -> tuple[str, str] | None:
+def writable_by_others(path: Path) -> tuple[str, str] | None:
     """Return problem and remedy if others than the owner may write the file, since they could set quotas without permission; else None."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return None  # the reader of the file reports the reason
-    if not mode & LOOSE:
+    if not mode & WRITABLE_BY_OTHERS:
         return None
     return "may be written by its group or by all users, who could set quotas without permission", f"run `chmod go-w {path}`"
 

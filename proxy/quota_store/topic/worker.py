@@ -16,7 +16,7 @@ from proxy.quota_store.topic.log import Fenced, Settings, TopicProblem, TopicRea
 from proxy.quota_store.topic.records import TopicState, records_of
 
 RETRY_S: Final = 1.0
-BEAT_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """Interval of requests for the end of the log, since a reader without new records could be disconnected."""
 TRIES: Final = 100
 COMMIT_S: Final = 20.0
@@ -94,7 +94,7 @@ class TopicWorker:
                 self._truncated, self._state, self._offset = False, TopicState(), 0
                 await self._let_go()
             with contextlib.suppress(*_FAILURES, Truncated):
-                async with asyncio.timeout(BEAT_S):
+                async with asyncio.timeout(POLL_INTERVAL_S):
                     while self._reader is None or not self._whole:  # noqa: ASYNC110 - the next try sets it
                         await asyncio.sleep(0.02)
                     await self._until(await self._reader.end())
@@ -188,7 +188,7 @@ class TopicWorker:
 
     async def _beat(self, reader: TopicReader) -> None:
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
             if await reader.end() < await reader.position():
                 raise Truncated
             self._report("outside")
@@ -283,7 +283,7 @@ class TopicWorker:
             return False
         except _FAILURES as error:
             await self._drop_writer()
-            return await self._found_out(problem_of(error))
+            return await self._resolve_outcome(problem_of(error))
         try:
             async with asyncio.timeout(COMMIT_S):
                 await self._until(offset + 1)
@@ -291,7 +291,7 @@ class TopicWorker:
             raise StoreUnavailable(f"{self._place}: the change is made and could not be read back yet", is_certain=False) from None
         return True
 
-    async def _found_out(self, problem: str) -> bool:
+    async def _resolve_outcome(self, problem: str) -> bool:
         """Return whether the last write was committed: a new writer ends the open transaction, so that the log can be read to its end.
 
         Raises:

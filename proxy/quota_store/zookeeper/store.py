@@ -12,7 +12,7 @@ from proxy.quota_store.zookeeper.client import ZookeeperClient
 from proxy.quota_store.zookeeper.worker import ZookeeperWorker
 from proxy.telemetry import log
 
-WEDGED_MS: Final = 60_000
+STALLED_MS: Final = 60_000
 WATCH_S: Final = 1.0
 MakeClient = Callable[[Callable[[bool], None]], ZookeeperClient]
 
@@ -28,7 +28,7 @@ class ZookeeperStore(RemoteStore):
         access: TLS and credentials.
         creates: whether to create missing parent nodes of Kafka's quotas.
         snapshot: file with the last valid content, for a start without ZooKeeper; None: the start waits for it.
-        wedged_ms: time without any result after which the client and its thread are replaced.
+        stalled_ms: time without any result after which the client and its thread are replaced.
         make_client: creates a client from a function to call when the connection is made or lost.
     """
 
@@ -44,12 +44,12 @@ class ZookeeperStore(RemoteStore):
         access: Access = PLAIN,
         creates: bool = False,
         snapshot: Snapshot | None = None,
-        wedged_ms: int = WEDGED_MS,
+        stalled_ms: int = STALLED_MS,
         make_client: MakeClient | None = None,
     ) -> None:
         super().__init__(f"zookeeper:{connect}", on_content, now_ms=now_ms, wall_time_s=wall_time_s, snapshot=snapshot)
         self._creates = creates
-        self._wedged_ms = wedged_ms
+        self._stalled_ms = stalled_ms
         self._make_client: MakeClient = make_client or (lambda on_connected: ZookeeperClient(connect, on_connected, access=access))
         self.worker = self._new_worker(None)
 
@@ -58,7 +58,7 @@ class ZookeeperStore(RemoteStore):
         while True:
             await asyncio.sleep(WATCH_S)
             silent_ms = self._now_ms() - self.worker.progress_ms
-            if silent_ms > self._wedged_ms:
+            if silent_ms > self._stalled_ms:
                 log.warning("zookeeper_client_replaced", source=self.place, silent_ms=silent_ms)
                 self.worker.stop()
                 self.worker = self._new_worker(self.worker)

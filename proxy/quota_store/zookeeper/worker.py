@@ -17,7 +17,7 @@ from proxy.quota_store.zookeeper.znode_operations import Step, steps_of
 from proxy.quota_store.zookeeper.znode_reader import ZnodeReader, with_users
 from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 
-BEAT_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """Maximum interval between reads of changes, with or without a watch."""
 RETRY_S: Final = 0.5
 WHOLE_MS: Final = 15 * 60 * 1_000
@@ -109,7 +109,7 @@ class ZookeeperWorker:
         self._client.start()
         while True:
             try:
-                job = self._jobs.get(timeout=BEAT_S if self._whole else RETRY_S)
+                job = self._jobs.get(timeout=POLL_INTERVAL_S if self._whole else RETRY_S)
             except queue.Empty:
                 job = self._look_at_changes if self._whole else self._resync
             if job is None:

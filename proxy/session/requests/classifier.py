@@ -34,7 +34,7 @@ from proxy.session.request_context import (
 from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from quota.entity import ANONYMOUS, DEFAULT, KafkaPrincipal
-from quota.groups.declared_groups import NOWHERE, Origin
+from quota.groups.declared_groups import UNKNOWN_ORIGIN, Origin
 from quota.maker import NO_MAKER, Maker
 from quota.names import kept_name
 
@@ -66,7 +66,7 @@ class RequestClassifier:
     """
 
     __slots__ = (
-        "_met",
+        "_counted_cell",
         "_rewriter",
         "_scope",
         "_settings",
@@ -87,7 +87,7 @@ class RequestClassifier:
         rewriter: Rewriter,
         number: int = 0,
         principal: KafkaPrincipal | None = ANONYMOUS,
-        origin: Origin = NOWHERE,
+        origin: Origin = UNKNOWN_ORIGIN,
         here: Maker = NO_MAKER,
     ) -> None:
         self._settings = settings
@@ -96,7 +96,7 @@ class RequestClassifier:
         self.place: Place | None = None  # where its usage is counted; None: not metered
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
-        self._met: UsageCell | None = None  # where this connection is counted as open
+        self._counted_cell: UsageCell | None = None  # where this connection is counted as open
         self.broker_times = UNKNOWN_BROKER_TIMES
         self.login: Login | None = None
         self.origin = origin
@@ -131,18 +131,18 @@ class RequestClassifier:
             known = self._make(head, name, prefix, precedes_login=precedes_login)
             if not is_long:
                 settings.known_heads.add(key, known)
-        if self._met is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
-            self._met = self.meter.usage.opened(self.place, known.client.usage, self.principal, settings.usages.other)
+        if self._counted_cell is None and self.place is not None and self.meter is not None and head.api.key not in MAY_PRECEDE_LOGIN:
+            self._counted_cell = self.meter.usage.opened(self.place, known.client.usage, self.principal, settings.usages.other)
         if len(self.client_ids) < CLIENT_IDS_MAX and (kept := kept_name(name)) not in self.client_ids:
             self.client_ids = (*self.client_ids, kept)
         return known
 
     def left(self) -> None:
         """The connection has ended."""
-        if self._met is not None:
-            self._met.connections_open -= 1
-            self._met.is_dirty = True
-            self._met = None
+        if self._counted_cell is not None:
+            self._counted_cell.connections_open -= 1
+            self._counted_cell.is_dirty = True
+            self._counted_cell = None
 
     def mutation_gate(self) -> ControllerMutationFilter:
         """Return a new filter for the requests of one connection that create or delete topics."""

@@ -10,9 +10,9 @@ from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from protocol.steps import Steps
 from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.administered import Administered
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
 from proxy.session.requests.unfinished_frame import PIECE_BYTES, UnfinishedFrame
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.throttle_state import ThrottleState
 
 HEAD = Struct(">iIi")  # size, API key and version as one number, correlation id
@@ -30,14 +30,14 @@ class Stop(IntEnum):
     TURN = 1  # limit of one callback: continue in the next one
     IN_FLIGHT = 2  # continue after a response
     THROTTLE = 3  # continue at `resume_at_ms`
-    ALONE = 4  # continue when nothing is in flight
+    NONE_IN_FLIGHT = 4  # continue when nothing is in flight
     LOGIN = 5  # continue when the broker has answered a message of the client's login
-    OURS = 6  # the next request is answered by Sluice: continue when nothing is in flight
+    OWN_ANSWER = 6  # the next request is answered by Sluice: continue when nothing is in flight
     ANSWERED = 7  # continue when that request is answered
     WORK = 8  # the next is a long request that is parsed in steps: continue when that is done
 
 
-_FOR_US = frozenset({Stop.OURS, Stop.ANSWERED, Stop.WORK})
+_FOR_US = frozenset({Stop.OWN_ANSWER, Stop.ANSWERED, Stop.WORK})
 
 
 class PendingRequests:
@@ -56,8 +56,8 @@ class PendingRequests:
     """
 
     __slots__ = (
-        "_attention",
         "_in_flight",
+        "_settle_flag",
         "_throttle",
         "administered",
         "at",
@@ -72,9 +72,9 @@ class PendingRequests:
         "worked",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, throttle: ThrottleState) -> None:
+    def __init__(self, in_flight: InFlight, settle_flag: SettleFlag, throttle: ThrottleState) -> None:
         self._in_flight = in_flight
-        self._attention = attention
+        self._settle_flag = settle_flag
         self._throttle = throttle
         self.tail: UnfinishedFrame | None = None
         self.data: bytes | None = None
@@ -116,7 +116,7 @@ class PendingRequests:
         """Whether it still does."""
         if self.stop is Stop.WORK:
             return self.work is not None
-        return bool(self._in_flight) if self.stop is Stop.OURS else self.stop is Stop.ANSWERED and self.administered is not None
+        return bool(self._in_flight) if self.stop is Stop.OWN_ANSWER else self.stop is Stop.ANSWERED and self.administered is not None
 
     @property
     def is_long(self) -> bool:
@@ -138,7 +138,7 @@ class PendingRequests:
         self.at = at
         self.read_ms = read_ms
         self.stop = stop
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
 
     def keep_over(self, data: bytes | bytearray, at: int, in_flight_max: int, now_ms: int, read_ms: int) -> None:
         """Keep `data` from `at` on until fewer than `in_flight_max` requests are in flight or the limit rises; else until the next turn."""
@@ -156,7 +156,7 @@ class PendingRequests:
         assert self.data is not None
         self.data = self.data[self.at :] + data
         self.at = 0
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
 
     def defer(self, data: bytes | bytearray, at: int) -> None:
         """Forward the frames before an invalid one first; in the next turn the invalid one is the first."""
@@ -213,12 +213,12 @@ class PendingRequests:
     def keep_tail(self, data: bytes | bytearray, need_bytes: int) -> None:
         """Keep the beginning of a frame until `need_bytes` of it have arrived."""
         self.tail = UnfinishedFrame(data, need_bytes)
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
 
     def join_tail(self, data: bytes) -> bytes | None:
         """Append `data` to the kept beginning of a frame; return both when they are enough."""
         assert self.tail is not None
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
         if not self.tail.add(data):
             return None
         joined, self.tail = self.tail.joined(), None

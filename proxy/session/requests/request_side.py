@@ -12,7 +12,6 @@ from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
@@ -23,6 +22,7 @@ from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.requests_ahead import RequestsAhead
 from proxy.session.requests.throttle_checks import ThrottleChecks
 from proxy.session.requests.whole_requests import FoundRequest, WholeRequests
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 
@@ -45,7 +45,6 @@ class RequestSide:
     """
 
     __slots__ = (
-        "_attention",
         "_body_left",
         "_classifier",
         "_fetch_admission",
@@ -59,6 +58,7 @@ class RequestSide:
         "_limits",
         "_login",
         "_recorded",
+        "_settle_flag",
         "_throttle",
         "_throttle_checks",
         "_turn_began",
@@ -75,7 +75,7 @@ class RequestSide:
     def __init__(
         self,
         in_flight: InFlight,
-        attention: Attention,
+        settle_flag: SettleFlag,
         throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         classifier: RequestClassifier,
@@ -85,14 +85,14 @@ class RequestSide:
         login: Login,
     ) -> None:
         self._in_flight = in_flight
-        self._attention = attention
+        self._settle_flag = settle_flag
         self._throttle = throttle
         self._fetch_admission = fetch_admission
         self._classifier = classifier
         self._login = login
         self.frame_bytes_max = frame_bytes_max
-        self.pending = PendingRequests(in_flight, attention, throttle)
-        self._whole = WholeRequests(in_flight, attention, throttle, self.pending, classifier, own_replies, reply, login)
+        self.pending = PendingRequests(in_flight, settle_flag, throttle)
+        self._whole = WholeRequests(in_flight, settle_flag, throttle, self.pending, classifier, own_replies, reply, login)
         self._fetches = FetchRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
         self._recorded = RecordedRequests(in_flight, throttle, classifier)
         self._throttle_checks = ThrottleChecks(throttle)
@@ -291,7 +291,7 @@ class RequestSide:
         count, most = len(self._in_flight), 1
         if count:
             if self.ahead is None:
-                self.ahead = RequestsAhead(self._in_flight, self._attention, self._throttle, self._classifier)
+                self.ahead = RequestsAhead(self._in_flight, self._settle_flag, self._throttle, self._classifier)
             most = INT32_MAX if self.ungated else self.ahead.number(head, size, now_ms)
             if not most:
                 self.pending.keep_over(data, at, count, now_ms, read_ms)

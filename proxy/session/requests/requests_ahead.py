@@ -13,10 +13,10 @@ from typing import Final
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, produced_bytes
 from proxy.session.request_context import LOGIN, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -70,12 +70,12 @@ class RequestsAhead:
     """
 
     __slots__ = (
-        "_attention",
         "_classifier",
         "_each",
         "_in_flight",
         "_produced",
         "_producer",
+        "_settle_flag",
         "_throttle",
         "_timed",
         "_timed_by",
@@ -84,9 +84,9 @@ class RequestsAhead:
         "is_noted",
     )
 
-    def __init__(self, in_flight: InFlight, attention: Attention, throttle: ThrottleState, heads: RequestClassifier) -> None:
+    def __init__(self, in_flight: InFlight, settle_flag: SettleFlag, throttle: ThrottleState, heads: RequestClassifier) -> None:
         self._in_flight = in_flight
-        self._attention = attention
+        self._settle_flag = settle_flag
         self._throttle = throttle
         self._classifier = heads
         self._produced = self._timed = _NOTHING
@@ -146,14 +146,14 @@ class RequestsAhead:
                 if self._produced is _NOTHING:
                     self._produced = Share()
                 self._produced.note(group, amount)
-                self.is_noted = self._attention.needs_settle = True
+                self.is_noted = self._settle_flag.needs_settle = True
         if timed_by is not None:
             amount = len(in_flight) * self._each
             if self._timed.amount or amount * NOTED_SHARE > timed_by.certain_room(now_ms):
                 if self._timed is _NOTHING:
                     self._timed = Share()
                 self._timed.note(timed_by, amount)
-                self.is_noted = self._attention.needs_settle = True
+                self.is_noted = self._settle_flag.needs_settle = True
 
     def settle(self, now_ms: int) -> bool:
         """Update the notes after responses. Returns whether anything is still noted."""

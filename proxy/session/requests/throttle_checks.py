@@ -8,28 +8,28 @@ from proxy.session.request_context import FETCH, MUTATION, NO_ACK, PRODUCE, Requ
 from proxy.session.throttle.departed_throttles import longest_throttle, take_throttle
 from proxy.session.throttle.throttle_state import ThrottleState
 
-GROUPS_MET_MAX = 64
+GROUPS_SEEN_MAX = 64
 
 
 class ThrottleChecks:
     """The throttle checks of one connection."""
 
-    __slots__ = ("_groups_met", "_throttle")
+    __slots__ = ("_groups_seen", "_throttle")
 
     def __init__(self, throttle: ThrottleState) -> None:
         self._throttle = throttle
-        self._groups_met: set[ThrottlingGroup] | None = None  # groups of this connection's requests
+        self._groups_seen: set[ThrottlingGroup] | None = None  # groups of this connection's requests
 
     def inherits(self, context: RequestContext, now_ms: int, *, ungated: bool) -> bool:
         """Take over the longest throttle that a departed connection left to a group, before the first request of the group."""
         client, inherits = context.client, False
-        met = self._groups_met
-        if met is None or len(met) >= GROUPS_MET_MAX:
-            met = self._groups_met = set()
+        seen = self._groups_seen
+        if seen is None or len(seen) >= GROUPS_SEEN_MAX:
+            seen = self._groups_seen = set()
         for group in _groups_of(context, now_ms):
-            if group is None or group in met:
+            if group is None or group in seen:
                 continue
-            met.add(group)
+            seen.add(group)
             if ungated or not client.is_enforced:
                 continue
             found = take_throttle(group, now_ms)

@@ -18,7 +18,6 @@ from protocol.limits import (
 from protocol.messages.topic_changes import check_topic_count
 from protocol.steps import finished
 from proxy.session.administered import is_for_us, read_administered
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.mutations.filter import ControllerMutationFilter, MutationDecision, plain_head, question_head
@@ -28,6 +27,7 @@ from proxy.session.parsed_response import AT_ONCE_BYTES
 from proxy.session.request_context import ADMIN, ANSWER, CONFIGS, LOGIN, MUTATION, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.throttle_state import ThrottleState
 
 
@@ -95,7 +95,6 @@ class WholeRequests:
     """
 
     __slots__ = (
-        "_attention",
         "_classifier",
         "_in_flight",
         "_login",
@@ -103,6 +102,7 @@ class WholeRequests:
         "_own_replies",
         "_pending",
         "_reply",
+        "_settle_flag",
         "_throttle",
         "looked_bytes",
     )
@@ -110,7 +110,7 @@ class WholeRequests:
     def __init__(
         self,
         in_flight: InFlight,
-        attention: Attention,
+        settle_flag: SettleFlag,
         throttle: ThrottleState,
         pending: PendingRequests,
         classifier: RequestClassifier,
@@ -119,7 +119,7 @@ class WholeRequests:
         login: Login,
     ) -> None:
         self._in_flight = in_flight
-        self._attention = attention
+        self._settle_flag = settle_flag
         self._throttle = throttle
         self._pending = pending
         self._classifier = classifier
@@ -194,7 +194,7 @@ class WholeRequests:
         context = request.context
         reply = self._reply(request.correlation_id, context)
         self._own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
         return _left_out(request, 0)
 
     def _take_in_if_ours(self, request: FoundRequest) -> ScanStep:
@@ -234,7 +234,7 @@ class WholeRequests:
     def _change_topics(self, request: FoundRequest) -> ScanStep:
         """Check a request that creates or deletes topics. With a stop the request, or those behind it, are kept."""
         if request.may_wait and self._in_flight and self._filter().waits_for_its_turn(request.context):
-            self._pending.keep(request.data, request.at, request.read_ms, Stop.ALONE)
+            self._pending.keep(request.data, request.at, request.read_ms, Stop.NONE_IN_FLIGHT)
             return _stopped(request)
         decision = self._pending.take_worked()
         if decision is None:
@@ -245,7 +245,7 @@ class WholeRequests:
         asked = self._ask(decision, request)
         data, at = request.data, request.at
         if decision.waits:
-            self._pending.keep(data, at, request.read_ms, Stop.ALONE)
+            self._pending.keep(data, at, request.read_ms, Stop.NONE_IN_FLIGHT)
             return ScanStep(data[:at] + asked, at + len(asked), 0, goes_on=False)
         context = request.context
         context.client.usage.requests[context.key] += 1
@@ -281,13 +281,13 @@ class WholeRequests:
     def _refuse(self, refusal: Refusal, request: FoundRequest) -> ScanStep:
         """Enter a refusal in place of a request that is not forwarded."""
         own_replies, context = self._own_replies, request.context
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
         if not request.may_wait:  # its verdict is not awaited any more
             reply, _ = refusal.answer(refusal.left_ms(request.now_ms))
             own_replies.append(reply, context, request.size, request.read_ms, request.now_ns)
             return _left_out(request, 1)
         own_replies.append(refusal, context, request.size, request.read_ms, request.now_ns)
-        self._pending.keep(request.data, request.end, request.read_ms, Stop.ALONE)  # requests behind it wait for the verdict
+        self._pending.keep(request.data, request.end, request.read_ms, Stop.NONE_IN_FLIGHT)  # requests behind it wait for the verdict
         return _stopped(request, 1)
 
     def _log_in(self, request: FoundRequest) -> ScanStep:
@@ -306,7 +306,7 @@ class WholeRequests:
         """Take a request that Sluice answers when nothing is in flight; until then it is kept with those behind it."""
         pending, context = self._pending, request.context
         if self._in_flight:
-            pending.keep(request.data, request.at, request.read_ms, Stop.OURS)
+            pending.keep(request.data, request.at, request.read_ms, Stop.OWN_ANSWER)
             return ScanStep(request.data, request.at, 0, goes_on=False)
         try:
             pending.administered = read_administered(context, bytes(request.frame))

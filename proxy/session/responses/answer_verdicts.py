@@ -12,13 +12,13 @@ from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.quota_scope import ClientQuota, EnforcedRequestManager
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.meter.record import RUN_VALUE_END
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
 from proxy.session.mutations.charge import is_strict
 from proxy.session.mutations.pending import PendingMutation
 from proxy.session.request_context import FETCH, LOGIN, PASS, PRODUCE, RequestContext
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -42,7 +42,6 @@ class AnswerVerdicts:
     """
 
     __slots__ = (
-        "_attention",
         "_charged_ns",
         "_classifier",
         "_fetch_admission",
@@ -50,6 +49,7 @@ class AnswerVerdicts:
         "_login",
         "_number",
         "_questions_ms",
+        "_settle_flag",
         "_throttle",
         "_timed_group",
         "answers",
@@ -62,14 +62,14 @@ class AnswerVerdicts:
     def __init__(
         self,
         in_flight: InFlight,
-        attention: Attention,
+        settle_flag: SettleFlag,
         throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         classifier: RequestClassifier,
         login: Login,
     ) -> None:
         self._in_flight = in_flight
-        self._attention = attention
+        self._settle_flag = settle_flag
         self._throttle = throttle
         self._fetch_admission = fetch_admission
         self._classifier = classifier
@@ -240,7 +240,7 @@ class AnswerVerdicts:
             charged_ns = int(times.charge_head(work, amount, forwarded_ns, now_ns))
             self.paying = head
         if times.rtt_due <= 0:
-            self._attention.needs_settle = True
+            self._settle_flag.needs_settle = True
         head.count_time(charged_ns)
         group = client.request(now_ms)
         if group is None:
@@ -255,7 +255,7 @@ class AnswerVerdicts:
                 self._timed_group, self._charged_ns = group, charged_ns
         return throttle_ms
 
-    def pay_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
+    def charge_rest(self, head: RequestContext, now_ms: int, now_ns: int) -> None:
         """Charge the rest of the time at the end of a response, without a verdict, as in Kafka."""
         self.paying = None
         if self.times is None:

@@ -15,7 +15,6 @@ from protocol.messages.throttle_time import stamp
 from protocol.steps import Pace, Steps, finished
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
-from proxy.session.attention import Attention
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.mutations.pending import Refusal
@@ -39,13 +38,14 @@ from proxy.session.responses.answer_bytes import (
 )
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.rewrite import Rewriter, Walker
+from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from proxy.telemetry.latency import SHIFT
 
 HEAD = Struct(">ii")  # size, correlation id
 
-NOT_TAKEN = -1
+NOT_CHARGED = -1
 RUN_BYTES = 32 * 1024  # a run of responses that need parsing has at most this many bytes
 SMALL_BYTES = 512  # shorter responses are parsed at once: there are at most as many as requests in flight
 
@@ -61,8 +61,8 @@ class ResponseSide:
     """
 
     __slots__ = (
-        "_attention",
         "_body_left",
+        "_charged_ms",
         "_classifier",
         "_fetch_admission",
         "_held",
@@ -75,9 +75,9 @@ class ResponseSide:
         "_own_replies",
         "_parsed",
         "_rewriter",
+        "_settle_flag",
         "_tail",
         "_tail_need",
-        "_taken_ms",
         "_throttle",
         "_walker",
         "broken",
@@ -93,7 +93,7 @@ class ResponseSide:
     def __init__(
         self,
         in_flight: InFlight,
-        attention: Attention,
+        settle_flag: SettleFlag,
         throttle: ThrottleState,
         fetch_admission: FetchAdmission,
         rewriter: Rewriter,
@@ -102,7 +102,7 @@ class ResponseSide:
         login: Login,
     ) -> None:
         self._in_flight = in_flight
-        self._attention = attention
+        self._settle_flag = settle_flag
         self._throttle = throttle
         self._classifier = classifier
         self._login = login
@@ -110,7 +110,7 @@ class ResponseSide:
         self._fetch_admission = fetch_admission
         self._number = classifier.number
         self._meter = classifier.meter
-        self.verdicts = AnswerVerdicts(in_flight, attention, throttle, fetch_admission, classifier, login)
+        self.verdicts = AnswerVerdicts(in_flight, settle_flag, throttle, fetch_admission, classifier, login)
         self._rewriter = rewriter
         self._body_left = 0
         self._tail: bytearray | None = None
@@ -120,7 +120,7 @@ class ResponseSide:
         self._held_stamps: list[tuple[int, int]] = []  # offsets of throttle times in them, and their values
         self.hold_until_ms = 0
         self.broken: ProtocolError | None = None
-        self._taken_ms = NOT_TAKEN  # the throttle time by request time of the next response, when that was charged already
+        self._charged_ms = NOT_CHARGED  # the throttle time by request time of the next response, when that was charged already
         self._parsed: ParsedResponse | None = None  # the parsed content of the next, long response
         self._looked_bytes = 0  # of long responses parsed in this call
         self.work: LongAnswer | None = None
@@ -170,7 +170,7 @@ class ResponseSide:
         return self._body_left if self._walker is None and self._held is None and self._tail is None else 0
 
     @property
-    def owes_reply_now(self) -> bool:
+    def next_is_own_reply(self) -> bool:
         """Whether the next response to the client is a reply of Sluice's own."""
         return bool(self._in_flight) and self._in_flight[0][0] is None and not self._body_left and self.work is None
 
@@ -178,7 +178,7 @@ class ResponseSide:
         """Scan bytes of the broker; return the bytes to send to the client now.
 
         The code here handles the usual case: one whole response, certainly within its quota, sent unchanged. For any other nothing is
-        recorded before `_follow`, except its time (`_taken_ms`).
+        recorded before `_follow`, except its time (`_charged_ms`).
 
         Args:
             data: the bytes.
@@ -208,8 +208,8 @@ class ResponseSide:
         if request_quota is not None and request_quota.enabled and head.work is not None:
             if head.work.of_login or request_quota.custom_callback:  # which is called once per group and response, not twice
                 return self._follow(data, now_ms, now_ns)
-            self._taken_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
-            if self._taken_ms > 0:
+            self._charged_ms = verdicts.take_time(head, size, request_size, forwarded_ns, 0, now_ms, now_ns)
+            if self._charged_ms > 0:
                 return self._follow(data, now_ms, now_ns)
         # The following lines are `AnswerVerdicts.judge` and `RequestContext.count` for one response, inlined: docs/adr/0009.
         client, cell, kind = head.client, head.cell, head.kind
@@ -239,7 +239,7 @@ class ResponseSide:
                 meter.passed(group, amount, now_ms, self._number, head.index)
         in_flight.popleft()
         verdicts.answers += 1
-        self._taken_ms = NOT_TAKEN
+        self._charged_ms = NOT_CHARGED
         head.latencies[(now_ns - forwarded_ns >> SHIFT).bit_length()] += 1
         return data
 
@@ -251,7 +251,7 @@ class ResponseSide:
             return data
         if self._tail is not None:
             self._tail += data
-            self._attention.needs_settle = True
+            self._settle_flag.needs_settle = True
             if self._login.bare:
                 return self._scan_tokens(self._tail)
             if self.work is not None or len(self._tail) < self._tail_need:
@@ -272,7 +272,7 @@ class ResponseSide:
         body_left = self._body_left
         if body_left:
             if body_left <= len(data) and self.verdicts.paying is not None:
-                self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
+                self.verdicts.charge_rest(self.verdicts.paying, now_ms, now_ns)
             if self._walker is not None:
                 return self._walk_on(data, now_ms, now_ns)
             if body_left >= len(data):
@@ -284,7 +284,7 @@ class ResponseSide:
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
         """Count bytes of the broker, at most `passing_bytes`, that go to the client unchanged."""
         if size == self._body_left and self.verdicts.paying is not None:
-            self.verdicts.pay_rest(self.verdicts.paying, now_ms, now_ns)
+            self.verdicts.charge_rest(self.verdicts.paying, now_ms, now_ns)
         self._body_left -= size
 
     def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
@@ -467,7 +467,7 @@ class ResponseSide:
                 at = end
         except ProtocolError as error:  # the bytes before an invalid response are still sent
             self.broken = error
-            self._attention.needs_settle = True
+            self._settle_flag.needs_settle = True
         if leaving is None and self._held is None and not out and start == 0 and at == end:
             return [data]
         if at > start:
@@ -585,11 +585,11 @@ class ResponseSide:
         assert head.work is not None
         if head.work.of_login and verdicts.is_free(head, data, at, frame_bytes):
             return 0
-        if self._taken_ms == NOT_TAKEN:
+        if self._charged_ms == NOT_CHARGED:
             behind_bytes = len(data) - at - frame_bytes
             time_ms = verdicts.take_time(head, frame_bytes - LENGTH_BYTES, request_size, forwarded_ns, behind_bytes, now_ms, now_ns)
         else:
-            time_ms, self._taken_ms = self._taken_ms, NOT_TAKEN
+            time_ms, self._charged_ms = self._charged_ms, NOT_CHARGED
         if time_ms > 0 and head.is_question:
             verdicts.postpone(time_ms, head, now_ms)
             return 0
@@ -635,7 +635,7 @@ class ResponseSide:
         self.work = work
         self.work_bytes = size
         self._tail = bytearray(behind)
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
 
     def go_on(self, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Do one step of the long response; return bytes to send now. When it is sent, the responses behind it are followed.
@@ -706,7 +706,7 @@ class ResponseSide:
 
     def _login_went_on(self) -> None:
         self._throttle.logging_in = self._login.under_way and self._login.free_left > 0
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
 
     def _scan_tokens(self, tail: bytearray) -> bytes | None:
         """Follow the broker's unframed tokens."""
@@ -765,7 +765,7 @@ class ResponseSide:
     def _begin_walk(self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int) -> bytes | memoryview:
         """Follow a response from its beginning; return the bytes of `piece` to send now."""
         self._walker = walker = self._rewriter.walker(head.api, frame_bytes)
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True
         passed = self._walk_in_steps(walker, piece, b"")
         if walker.passes:
             self._walker = None
@@ -799,4 +799,4 @@ class ResponseSide:
                 raise FrameSizeError(f"answer of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
-        self._attention.needs_settle = True
+        self._settle_flag.needs_settle = True

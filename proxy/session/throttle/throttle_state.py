@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, ThrottlingGroup
 from proxy.enforcement.mode import AGE_MAX_MS, IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.session.attention import Attention
+from proxy.session.settle_flag import SettleFlag
 
 EXPIRING_SHARE = 20
 """In the last twentieth of a SASL session no request waits, so that the client can renew it ..."""
@@ -39,13 +39,13 @@ class ThrottleState:
     """
 
     __slots__ = (
-        "_attention",
         "_expiring_at_ms",
         "_expiring_left_bytes",
         "_group",
         "_is_cut_short",
         "_left_ms",
         "_previous_throttle_round_ms",
+        "_settle_flag",
         "_took_throttle_round",
         "_until_ms",
         "active",
@@ -64,8 +64,8 @@ class ThrottleState:
         "unanswered",
     )
 
-    def __init__(self, attention: Attention) -> None:
-        self._attention = attention
+    def __init__(self, settle_flag: SettleFlag) -> None:
+        self._settle_flag = settle_flag
         self.client: ClientQuota | None = None  # the client of the last verdict above zero
         self._group: ThrottlingGroup | None = None  # the group of the longest throttle, which gives out the throttle rounds
         self._until_ms: dict[ThrottlingGroup, int] = {}  # when the throttle of each group is over
@@ -231,7 +231,7 @@ class ThrottleState:
                 group.leave_throttle(until_ms, now_ms, instead_of_ms=before_ms)
                 self._left_ms[group] = until_ms
 
-    def forgive(self) -> None:
+    def cancel(self) -> None:
         """End the throttle, because the client is not enforced any more, or the connection drains."""
         self.responses_pending = 0
         self.hold_until_ms = self.throttled_until_ms = self.read_off_until_ms = 0
@@ -247,7 +247,7 @@ class ThrottleState:
         """Throttle the connection for a group, or for the parent whose bound is exceeded."""
         self.client = client
         group = group.limiting
-        self.active = self.is_throttled = self.limits = self._attention.needs_settle = True
+        self.active = self.is_throttled = self.limits = self._settle_flag.needs_settle = True
         self._took_throttle_round = False
         if outlives:
             self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)

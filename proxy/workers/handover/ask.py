@@ -14,7 +14,7 @@ from proxy.workers.handover.channel import ChannelClosed, connected
 from proxy.workers.handover.messages import AskUpgrade, UpgradeEnded
 from proxy.workers.handover.place import SOCKET_NAME, runtime_dir_of
 
-ENDED_S: Final = 120.0
+UPGRADE_TIMEOUT_S: Final = 120.0
 """Time limit for the answer, longer than the time limit of an upgrade."""
 
 
@@ -53,7 +53,7 @@ async def _ask_upgrade(folder: Path) -> UpgradeEnded:
         if channel.peer[1] != os.geteuid():
             raise StartError(f"{path}: another user listens there; run sluice upgrade as the user that Sluice runs as")
         await channel.send(AskUpgrade())
-        message, _ = await channel.receive(ENDED_S)
+        message, _ = await channel.receive(UPGRADE_TIMEOUT_S)
     except ChannelClosed as error:
         return UpgradeEnded(None, f"no answer: {error}")
     finally:

@@ -16,10 +16,10 @@ from proxy.workers.handover.messages import PROTOCOL, AskPorts, BucketState, Fai
 from proxy.workers.handover.parts import Broker
 from proxy.workers.handover.place import Place
 
-TAKES_OVER: Final = "SLUICE_TAKES_OVER"
+TAKEOVER_PID_VARIABLE: Final = "SLUICE_TAKES_OVER"
 """Environment variable that a supervisor sets for the new version that it starts; the value is the supervisor's process id."""
-OFFER_S: Final = 5.0
-PORTS_S: Final = 10.0
+OFFER_TIMEOUT_S: Final = 5.0
+PORTS_TIMEOUT_S: Final = 10.0
 
 
 @dataclass
@@ -49,13 +49,13 @@ class Predecessor:
         """Let the predecessor stop accepting, and return what it hands over.
 
         Raises:
-            StartError: the predecessor closed the connection, or sent nothing within `PORTS_S` seconds.
+            StartError: the predecessor closed the connection, or sent nothing within `PORTS_TIMEOUT_S` seconds.
         """
         found = Inherited()
         try:
             await self._channel.send(AskPorts())
             while True:
-                message, descriptors = await self._channel.receive(PORTS_S)
+                message, descriptors = await self._channel.receive(PORTS_TIMEOUT_S)
                 if isinstance(message, HandedAll):
                     return found
                 if isinstance(message, Handed):
@@ -85,7 +85,7 @@ class Predecessor:
         self._channel.close()
 
 
-async def meet(place: Place, *, takes_over: bool) -> Predecessor | None:
+async def claim_place(place: Place, *, takes_over: bool) -> Predecessor | None:
     """Become the supervisor of a runtime folder; return the process to replace, None: there is none.
 
     Args:
@@ -106,7 +106,7 @@ async def meet(place: Place, *, takes_over: bool) -> Predecessor | None:
         return None
     try:
         await channel.send(TakeOver(PROTOCOL, os.getpid()))
-        message, descriptors = await channel.receive(OFFER_S)
+        message, descriptors = await channel.receive(OFFER_TIMEOUT_S)
     except ChannelClosed as error:
         channel.close()
         if place.lock is None:

@@ -15,11 +15,11 @@ from proxy.workers.child import watch_end
 from proxy.workers.handover.handover_listener import Part
 from proxy.workers.handover.messages import Offer, Refused, UpgradeEnded
 from proxy.workers.handover.place import Place
-from proxy.workers.handover.predecessor import TAKES_OVER
+from proxy.workers.handover.predecessor import TAKEOVER_PID_VARIABLE
 
 END_S: Final = 5.0
 """Time limit for a failed new version to end by itself; then it is killed."""
-LAST_WORDS_S: Final = 0.5
+EXIT_WAIT_S: Final = 0.5
 UPGRADE_S: Final = 90.0
 """Time limit for an upgrade."""
 
@@ -81,7 +81,7 @@ class Successor:
         ended: asyncio.Future[UpgradeEnded] = asyncio.get_running_loop().create_future()
         self._ended = ended
         try:
-            self._process = process = start_again({TAKES_OVER: str(os.getpid())})
+            self._process = process = start_again({TAKEOVER_PID_VARIABLE: str(os.getpid())})
             has_ended = self._has_ended = asyncio.Event()
             stop_watch = watch_end(process, has_ended.set)
         except OSError as error:
@@ -92,7 +92,7 @@ class Successor:
         try:
             await _first(ended, has_ended)
             if not ended.done() and has_ended.is_set():  # its last message at the socket may not have been read yet
-                await asyncio.wait([ended], timeout=LAST_WORDS_S)
+                await asyncio.wait([ended], timeout=EXIT_WAIT_S)
             if not ended.done():
                 code = process.poll()
                 problem = f"no answer within {UPGRADE_S:g} s" if code is None else f"exit code {code}; what it printed says why"

@@ -157,7 +157,7 @@ class PrincipalConnectionEnded(Message):
 # --- from both
 
 
-class BrokerMet(Message):
+class BrokerAddress(Message):
     """The address of a broker, with the number of its route."""
 
     route: int
@@ -236,7 +236,7 @@ AnyMessage = (
     | LoginFailed
     | Accepting
     | PrincipalConnectionEnded
-    | BrokerMet
+    | BrokerAddress
     | Request
     | Answer
 )

@@ -109,7 +109,7 @@ async def make_topic(kraft: KafkaCluster, topic: str, partitions: int, policy: s
 async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The quotas that were read last hold and changes are refused, until an operator accepts the topic as it is."""
     monkeypatch.setattr("proxy.quota_store.topic.worker.SHORTER_TRIES", 1)
-    monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 0.2)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.POLL_INTERVAL_S", 0.2)
     monkeypatch.setattr("proxy.quota_store.topic.worker.RETRY_S", 0.2)
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0))
@@ -121,7 +121,7 @@ async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaClust
     with pytest.raises(StoreUnavailable, match="nothing was changed"):
         await opened.alter(Change(BOB, PRODUCE, 1.0))
     assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}}
-    monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 5.0)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.POLL_INTERVAL_S", 5.0)
     deadline = time.monotonic() + 30
     while not await opened.store.reload():
         assert time.monotonic() < deadline, opened.store.status
@@ -133,7 +133,7 @@ async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaClust
 async def test_silent_brokers_delay_no_client(kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last good quotas apply, the state says why, and a change is refused in the end; afterwards everything works again."""
     monkeypatch.setattr("proxy.quota_store.topic.log.REQUEST_MS", 500)
-    monkeypatch.setattr("proxy.quota_store.topic.worker.BEAT_S", 0.2)
+    monkeypatch.setattr("proxy.quota_store.topic.worker.POLL_INTERVAL_S", 0.2)
     monkeypatch.setattr("proxy.quota_store.topic.worker.COMMIT_S", 1.0)
     async with opened_place(topic_place(kraft.bootstrap, topic)) as place:
         opened = await place.open()

@@ -287,7 +287,7 @@ async def test_b12_a_wedged_client_is_replaced(connect: str, caplog: pytest.LogC
     def make_client(on_connected: Callable[[bool], None]) -> ZookeeperClient:
         return Wedged(connect, on_connected, ended) if next(made) == 0 else ZookeeperClient(connect, on_connected)
 
-    async with opened_place(zookeeper_place(connect, wedged_ms=1_500, make_client=make_client)) as place:
+    async with opened_place(zookeeper_place(connect, stalled_ms=1_500, make_client=make_client)) as place:
         opened = Opened(place._make)
         starting = asyncio.create_task(opened.start())
         following = asyncio.create_task(opened.store.follow_forever())

@@ -15,7 +15,7 @@ from metering_format.event_kinds import CHARGED, REFUSED
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_sets import checked_runs
 from pipeline.spark import daemon
-from pipeline.spark.failures import HEAP, death_of, death_reported, error_of, reported_in_one_line, stopped
+from pipeline.spark.failures import HEAP, error_of, jvm_exit_error, reported_in_one_line, reporting_jvm_exit, stopped
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import FILE_SETS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import validate
@@ -154,7 +154,7 @@ def test_too_little_memory_is_reported_with_its_remedy(said: str) -> None:
 )
 def test_how_a_jvm_ended_is_reported(code: int, said: str) -> None:
     """An exit code, or the signal that ended it, stands for one line with the remedy."""
-    assert re.search(said, str(death_of(code)))
+    assert re.search(said, str(jvm_exit_error(code)))
 
 
 def test_a_jvm_that_dies_while_spark_is_stopped_is_the_reason() -> None:
@@ -185,7 +185,7 @@ def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> 
     with (
         subprocess.Popen(["sh", "-c", "sleep 0.2; exit 52"]) as jvm,
         pytest.raises(IncompleteError, match="Spark ran out of memory"),
-        death_reported(jvm),
+        reporting_jvm_exit(jvm),
     ):
         raise IncompleteError(f"Spark could not finish the work: {said}")
 

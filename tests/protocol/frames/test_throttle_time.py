@@ -8,7 +8,7 @@ import pytest
 
 from protocol.api_keys import API_VERSIONS, ApiKey
 from protocol.errors import BadResponseError
-from protocol.messages.throttle_time import NOT_HERE_YET, stamp, throttle_at
+from protocol.messages.throttle_time import NEEDS_MORE_BYTES, stamp, throttle_at
 
 FRAMES = Path(__file__).parents[2] / "vectors" / "frames"
 CASES = json.loads((FRAMES / "throttle.json").read_text(encoding="utf-8"))["cases"]
@@ -21,7 +21,7 @@ def test_every_prefix_gives_the_same_place_or_asks_for_more() -> None:
         frame = b"xx" + bytes.fromhex(case["frame"])
         for end in range(6, len(frame)):
             found = throttle_at(api, frame[:end], 2)
-            assert found in (case["at"], NOT_HERE_YET), case["name"]
+            assert found in (case["at"], NEEDS_MORE_BYTES), case["name"]
             if case["at"] is not None and end >= 2 + case["at"] + 4:
                 assert found == case["at"], case["name"]
 
@@ -29,7 +29,7 @@ def test_every_prefix_gives_the_same_place_or_asks_for_more() -> None:
 def test_a_first_field_is_found_before_it_arrives() -> None:
     """The response header is enough, so a held answer can be stamped when its bytes come."""
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7) + b"\x00") == 9
-    assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7)) == NOT_HERE_YET
+    assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7)) == NEEDS_MORE_BYTES
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 11], struct.pack(">ii", 1000, 7)) == 8
 
 

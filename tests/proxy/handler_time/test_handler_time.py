@@ -10,7 +10,7 @@ from protocol.api_keys import ApiKey
 from proxy.handler_time import VERSIONS_BEFORE_LOGIN, BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, work_of
 from proxy.handler_time.broker import BROKERS_MAX, DOWN, FORGET_AFTER_NS, UNIT_NS
 from proxy.handler_time.connection import HANDOVERS_NS
-from proxy.handler_time.work import ALONE, CAP_WAITING
+from proxy.handler_time.work import CAP_WAITING, IDLE_BROKER_SHARE
 
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 START_NS = 3_600 * SECOND
@@ -45,20 +45,20 @@ class Line:
 def test_a_request_alone_is_charged_for_most_of_the_time_that_it_took() -> None:
     """The rest is the way through sockets and queues."""
     line = Line()
-    assert line.ask_often(500, took_ns=300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * ALONE, rel=STEP)
+    assert line.ask_often(500, took_ns=300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * IDLE_BROKER_SHARE, rel=STEP)
 
 
 def test_handing_over_takes_no_more_than_half() -> None:
     """Of a request that is answered within what threads take to hand one on, half of the time was work."""
     line = Line()
-    assert line.ask_often(500, took_ns=40 * US) == pytest.approx(20 * US * ALONE, rel=STEP)
+    assert line.ask_often(500, took_ns=40 * US) == pytest.approx(20 * US * IDLE_BROKER_SHARE, rel=STEP)
 
 
 def test_the_network_time_to_the_broker_is_not_charged() -> None:
     """The smallest round-trip time that the kernel measured is subtracted first."""
     line = Line()
     line.times.set_rtt(2 * MS)
-    assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * ALONE, rel=STEP)
+    assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * IDLE_BROKER_SHARE, rel=STEP)
 
 
 def test_who_takes_longer_than_usual_waited() -> None:
@@ -68,7 +68,7 @@ def test_who_takes_longer_than_usual_waited() -> None:
         line.ask(took_ns=200 * US)
         for _ in range(4):
             line.ask(took_ns=5 * MS)
-    assert line.ask(took_ns=5 * MS) == pytest.approx((200 * US - HANDOVERS_NS) * ALONE, rel=0.15)
+    assert line.ask(took_ns=5 * MS) == pytest.approx((200 * US - HANDOVERS_NS) * IDLE_BROKER_SHARE, rel=0.15)
 
 
 def test_a_request_that_only_waits_is_charged_as_a_few_small_ones() -> None:
@@ -112,7 +112,7 @@ def test_who_stood_behind_others_is_charged_from_their_end_on() -> None:
     line.now_ns += 10 * MS
     forwarded_ns = line.now_ns
     line.now_ns += MS
-    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=0) == pytest.approx(MS * ALONE, rel=STEP)
+    assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=0) == pytest.approx(MS * IDLE_BROKER_SHARE, rel=STEP)
     line.now_ns += 100 * US
     assert line.times.charge(METADATA, 300, forwarded_ns, line.now_ns, behind_bytes=0) == 100 * US
 
@@ -169,7 +169,7 @@ def test_many_at_once_share_what_passes() -> None:
             one = line.ask(took_ns=400 * US, apart_ns=0)
             charged += one if turn >= 2_000 else 0
     assert broker.load == pytest.approx(4, rel=0.1)
-    assert charged / (4 * 2_000) == pytest.approx((400 * US - HANDOVERS_NS) * ALONE / 4, rel=0.1)
+    assert charged / (4 * 2_000) == pytest.approx((400 * US - HANDOVERS_NS) * IDLE_BROKER_SHARE / 4, rel=0.1)
 
 
 def test_waiting_is_no_load() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from protocol.api_keys import ApiKey
 from proxy.handler_time import BrokerHandlerTime, ConnectionHandlerTime, HandlerTimes, Work, shared_by, work_of
 from proxy.handler_time.broker import DOWN, LOAD_WINDOW_NS, UNIT_NS
-from proxy.handler_time.shared import CLAIM_AGAIN_NS, SharedBrokerHandlerTime
+from proxy.handler_time.shared import CLAIM_INTERVAL_NS, SharedBrokerHandlerTime
 from proxy.shared_usage.broker_rows import ROWS_MAX
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import SharedUsage
@@ -121,7 +121,7 @@ def test_without_a_row_a_worker_counts_alone_and_asks_again() -> None:
     segment = new_segment(2)
     claims = iter([None, None, SharedUsage(segment, 0).claim_broker(ADDRESS)])
     broker, alone = SharedBrokerHandlerTime(lambda: next(claims), 0), BrokerHandlerTime()
-    for now_ns in (START_NS, START_NS + LOAD_WINDOW_NS, START_NS + CLAIM_AGAIN_NS, START_NS + CLAIM_AGAIN_NS + LOAD_WINDOW_NS):
+    for now_ns in (START_NS, START_NS + LOAD_WINDOW_NS, START_NS + CLAIM_INTERVAL_NS, START_NS + CLAIM_INTERVAL_NS + LOAD_WINDOW_NS):
         for one in (broker, alone):
             one.saw(METADATA, 5 * LOAD_WINDOW_NS, now_ns)
         assert broker.load == alone.load

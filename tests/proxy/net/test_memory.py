@@ -45,7 +45,7 @@ class FakeTransport:
 class FakeBroker(Channel):
     """A broker's channel whose answers are short."""
 
-    given_away_bytes = 0
+    released_bytes = 0
 
 
 class FakeConnection:

@@ -7,7 +7,7 @@ import pytest
 
 from protocol.errors import BadResponseError
 from proxy.config.sections.login import Credentials
-from proxy.net.upstream.own_login import AGAIN_MS, RETRY_MS, OwnLogin
+from proxy.net.upstream.own_login import REFRESH_INTERVAL_MS, RETRY_MS, OwnLogin
 from sluice.broker_client import BrokerClient
 from tests.support.frames import sasl_frames
 
@@ -62,8 +62,8 @@ async def test_a_wrong_password_is_reported_once_and_tried_seldom(password: Path
     write(password, "right")
     assert await login.may_ask(broker.connection, RETRY_MS + 1)
     assert (login.state, login.problem, said[1:]) == ("works", None, [None])
-    assert not await login.may_ask(broker.connection, RETRY_MS + AGAIN_MS)
-    assert await login.may_ask(broker.connection, RETRY_MS + AGAIN_MS + 1)
+    assert not await login.may_ask(broker.connection, RETRY_MS + REFRESH_INTERVAL_MS)
+    assert await login.may_ask(broker.connection, RETRY_MS + REFRESH_INTERVAL_MS + 1)
     assert broker.attempts == 4
 
 
@@ -110,5 +110,5 @@ async def test_without_an_account_the_brokers_judge() -> None:
     assert (login.state, await login.may_ask(Broker("").connection, 0)) == ("missing", True)
     login.answered()
     assert login.state == "unneeded"
-    login.hung_up()
+    login.closed_by_broker()
     assert login.state == "missing"

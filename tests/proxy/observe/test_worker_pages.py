@@ -19,7 +19,7 @@ from proxy.observe.health import ERRORS_PER_MINUTE_MAX
 from proxy.observe.page_source import OneProcess, PageSource
 from proxy.observe.rows.client_groups import CLIENTS_NAMED_MAX
 from proxy.observe.rows.group_rows import Cursor
-from proxy.observe.workers.many_workers import PULSE_SHARED_MS
+from proxy.observe.workers.many_workers import HEALTH_SHARED_MS
 from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import ConnectionInfo
@@ -241,7 +241,7 @@ async def test_ready_while_one_worker_serves(served: tuple[FakeWorkers, list[Fak
     workers, _, get = served
     for silent, status, detail in ((set(), 200, "2 of 2 answer"), ({1}, 200, "1 of 2 answer"), ({1, 2}, 503, "0 of 2 answer")):
         workers.silent = silent
-        workers.control.time_ms += PULSE_SHARED_MS
+        workers.control.time_ms += HEALTH_SHARED_MS
         found, text = await get("/readyz")
         assert (found, json.loads(text)["checks"][-1]) == (status, {"name": "workers", "ok": status == 200, "detail": detail})
 
@@ -255,7 +255,7 @@ async def test_errors_of_all_workers_make_the_process_unwell(served: tuple[FakeW
     workers.control.time_ms += 1_000
     assert (await get("/healthz"))[0] == 503
     workers.replace(1, FakeState())
-    workers.control.time_ms += PULSE_SHARED_MS
+    workers.control.time_ms += HEALTH_SHARED_MS
     assert await get("/healthz") == (503, f"{ERRORS_PER_MINUTE_MAX + 2} internal errors within 1 s\n")
 
 
@@ -264,7 +264,7 @@ async def test_a_flood_of_health_checks_asks_workers_once(served: tuple[FakeWork
     workers, _, get = served
     await asyncio.gather(*(get(path) for path in ("/healthz", "/readyz") * 20))
     assert workers.asked == 1
-    workers.control.time_ms += PULSE_SHARED_MS
+    workers.control.time_ms += HEALTH_SHARED_MS
     await get("/readyz")
     assert workers.asked == 2
 

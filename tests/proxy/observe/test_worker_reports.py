@@ -12,7 +12,7 @@ from proxy.observe.metrics.exposition import SERIES_MAX, MetricsPage
 from proxy.observe.metrics.families import API_NAMES
 from proxy.observe.page_source import OneProcess, PageSource
 from proxy.observe.snapshot import Snapshot
-from proxy.observe.workers.counts import HOW, counters_of, counts_of, rows_for, sum_of
+from proxy.observe.workers.counts import MERGE_MODES, counters_of, counts_of, rows_for, sum_of
 from proxy.observe.workers.merged_usages import MergedUsages
 from proxy.observe.workers.packing import pack, unpack
 from proxy.observe.workers.report import GROUPS_REPORTED_MAX, Report, ReportParts
@@ -100,7 +100,7 @@ def test_every_counter_has_a_way_to_be_merged() -> None:
     parts = {name: getattr(Counters(), name) for name in Counters.__slots__}
     nested = {name: part for name, part in parts.items() if name in ("administration", "metering", "shadow")}
     expected = {name for name in parts if name not in nested}
-    assert HOW.keys() == expected | {f"{name}.{slot}" for name, part in nested.items() for slot in type(part).__slots__}
+    assert MERGE_MODES.keys() == expected | {f"{name}.{slot}" for name, part in nested.items() for slot in type(part).__slots__}
 
 
 @settings(max_examples=10, deadline=None)

@@ -10,7 +10,7 @@ from proxy.base.clock import now_ms, wall_time_s
 from proxy.config.problem import ConfigProblems
 from proxy.quota_store import followed as module
 from proxy.quota_store.file.store import FileStore
-from proxy.quota_store.followed import AT_ONCE, FollowedQuotas
+from proxy.quota_store.followed import INLINE_ENTITIES_MAX, FollowedQuotas
 from proxy.quota_store.in_force import QuotaTable
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import EMPTY, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable, changed
@@ -123,7 +123,7 @@ async def test_a_bound_of_zero_is_logged_and_counted(caplog: pytest.LogCaptureFi
     await proxy.quotas.close()
 
 
-MANY = [Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0) for number in range(AT_ONCE + 1)]
+MANY = [Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0) for number in range(INLINE_ENTITIES_MAX + 1)]
 
 
 async def test_many_quotas_are_put_in_force_as_one() -> None:

@@ -37,7 +37,7 @@ def test_a_segment_is_found_by_its_descriptor() -> None:
     first = Segment.create(3, 100, 11, 2_000)
     second = Segment(os.dup(first.descriptor))
     assert (second.workers, second.rows_max, second.slots, second.slot_ms) == (3, 100, 12, 2_000)
-    first.beat(2, 12_345)
+    first.store_heartbeat(2, 12_345)
     assert [second.heartbeat_ms(worker) for worker in range(3)] == [0, 0, 12_345]
     first.exit(2)
     assert second.heartbeat_ms(2) == 0

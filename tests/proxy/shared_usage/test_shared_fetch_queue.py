@@ -4,7 +4,7 @@ import pytest
 
 from proxy.enforcement.mode import AGE_MAX_MS, Mode
 from proxy.session.throttle.fetch_admission import FetchAdmission
-from proxy.shared_usage.segment import ASLEEP_MS
+from proxy.shared_usage.segment import HEARTBEAT_AGE_MAX_MS
 from proxy.shared_usage.shared_groups import SHARE_MS
 from tests.support.frames.kafka_frames import fetch
 from tests.support.memory.fetch_load import FetchLoad
@@ -114,13 +114,13 @@ def test_no_fetch_waits_behind_a_worker_that_does_nothing(end: str) -> None:
     first, second = FetchAdmission(), FetchAdmission()
     assert not first.admits(gone.group, 500, 5, 5, has_throttle_round=False)
     assert not second.admits(here.group, 500, 6, 6, has_throttle_round=False)
-    segment.beat(0, 20_000)
+    segment.store_heartbeat(0, 20_000)
     assert not second.admits(here.group, 500, 20_000, 6, has_throttle_round=False)
     told: list[int] = []
     second.notify = lambda: told.append(now_ms)
     if end == "dead":
         segment.exit(0)
-    for now_ms in range(20_010, 20_000 + 2 * ASLEEP_MS, SHARE_MS):
+    for now_ms in range(20_010, 20_000 + 2 * HEARTBEAT_AGE_MAX_MS, SHARE_MS):
         here.publish(now_ms)
-    assert told == [20_010 if end == "dead" else 20_000 + ASLEEP_MS]
+    assert told == [20_010 if end == "dead" else 20_000 + HEARTBEAT_AGE_MAX_MS]
     assert second.admits(here.group, 500, told[0], 6, has_throttle_round=False)

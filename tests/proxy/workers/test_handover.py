@@ -16,7 +16,7 @@ from proxy.workers.handover.messages import PROTOCOL, AskPorts, BucketState, Fai
 from proxy.workers.handover.orphan import Orphan
 from proxy.workers.handover.parts import parts_of
 from proxy.workers.handover.place import Place
-from proxy.workers.handover.predecessor import meet
+from proxy.workers.handover.predecessor import claim_place
 from tests.support.scripted.scripted_sockets import guarded, until
 
 BUCKET = BucketState((("user", "a"),), 11, 1_000, 2.0, -3.5, 12_345)
@@ -79,7 +79,7 @@ def come(scene: Scene) -> Channel:
 async def test_everything_changes_hands(tmp_path: Path) -> None:
     """More ports and brokers than one message takes arrive, each port as what listens; then nobody is met at the old socket."""
     scene = Scene(tmp_path, ports=150)
-    predecessor = await meet(scene.place, takes_over=False)
+    predecessor = await claim_place(scene.place, takes_over=False)
     assert predecessor is not None
     assert predecessor.numbers == [0, 1]
     assert os.fstat(predecessor.segment).st_ino == os.fstat(scene.segment).st_ino
@@ -111,7 +111,7 @@ async def test_who_does_not_begin_takes_nothing(tmp_path: Path, says_why: bool) 
     await until(lambda: bool(scene.replaced.kept_for))
     assert scene.replaced.kept_for == [("no port; no disk", True) if says_why else ("the other process has ended", False)]
     channel.close()
-    assert await meet(scene.place, takes_over=False) is not None
+    assert await claim_place(scene.place, takes_over=False) is not None
     await scene.close()
 
 
@@ -142,11 +142,11 @@ async def test_a_supervisor_that_runs_is_replaced_by_its_leave_only(tmp_path: Pa
     running, coming = Place(tmp_path / "run"), Place(tmp_path / "run")
     assert running.try_lock()
     with pytest.raises(StartError, match="sluice upgrade"):
-        await meet(coming, takes_over=False)
+        await claim_place(coming, takes_over=False)
     with pytest.raises(StartError, match="does not answer"):
-        await meet(coming, takes_over=True)
+        await claim_place(coming, takes_over=True)
     running.close()
-    assert await meet(coming, takes_over=False) is None
+    assert await claim_place(coming, takes_over=False) is None
     coming.close()
 
 
@@ -169,7 +169,7 @@ async def test_workers_hold_ports_until_one_of_them_has_given_them_away(tmp_path
         orphan.keep_handover_socket(handover_listener.dup())
     handover_listener.close()
     offering = [asyncio.ensure_future(orphan.offer_until_taken()) for orphan in orphans]
-    predecessor = await meet(place, takes_over=False)
+    predecessor = await claim_place(place, takes_over=False)
     assert predecessor is not None
     inherited = await predecessor.inherit()
     assert [one.sock.getsockname() for one in inherited.ports] == [port.getsockname()]

@@ -135,7 +135,7 @@ async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "forgive"), (Connection, "settle")]
+    ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "cancel"), (Connection, "settle")]
 )
 async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One connection that fails to drain does not keep the others from it."""

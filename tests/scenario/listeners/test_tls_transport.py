@@ -286,7 +286,7 @@ class Counted:
         self.steps = steps
         self.is_ended = False
 
-    def go_on_shaking(self) -> None:
+    def continue_handshake(self) -> None:
         self.steps.append(self.number)
 
     def stalled(self) -> None:

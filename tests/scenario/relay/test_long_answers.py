@@ -69,7 +69,7 @@ async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
         wanted = [some_records(8_000_000) for _ in slow]
         for number, (client, records) in enumerate(zip(slow, wanted, strict=True)):
             await ask(broker, client, number, records)
-        await until(lambda: len(sluice.connections) == 3 and all(connection.broker.given_away_bytes for connection in sluice.connections))
+        await until(lambda: len(sluice.connections) == 3 and all(connection.broker.released_bytes for connection in sluice.connections))
         assert all(reads_long(connection) for connection in sluice.connections)
         await until(lambda: sluice.counters.buffered_bytes == 3 * BUFFER_BYTES)
         quick = await sluice.client()
@@ -78,7 +78,7 @@ async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
             assert await quick.ask(fetch_request(number)) == fetch_answer(VERSION, number, broker.records)
         answers = await asyncio.gather(*(client.read_frame() for client in slow))
         assert answers == [fetch_answer(VERSION, number, records) for number, records in enumerate(wanted)]
-        assert [connection.broker.given_away_bytes for connection in sluice.connections] == [0] * 4
+        assert [connection.broker.released_bytes for connection in sluice.connections] == [0] * 4
 
 
 async def test_a_short_answer_gives_the_client_its_room_back() -> None:

@@ -17,8 +17,8 @@ from proxy.net.accept.listener import (
     ACCEPTS_PER_TURN,
     BACKLOG_ACCEPTS_PER_TURN,
     BACKLOG_CONNECTIONS_MIN,
-    LONE_ARRIVALS_MIN,
-    LONE_TURNS,
+    SINGLE_ACCEPT_TURNS,
+    SINGLE_ARRIVALS_MIN,
     Acceptor,
 )
 from proxy.net.sockets import listen
@@ -149,12 +149,12 @@ async def test_a_backlog_behind_lone_connections_is_accepted_soon() -> None:
     accepted: list[socket.socket] = []
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
     clients: list[socket.socket] = []
-    for number in range(1, LONE_ARRIVALS_MIN + 1):
+    for number in range(1, SINGLE_ARRIVALS_MIN + 1):
         clients.append(socket.create_connection((HOST, acceptor.port)))
         await until(lambda: len(accepted) == number)  # noqa: B023 - awaited here
-    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(LONE_TURNS + ACCEPTS_PER_TURN)]
+    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(SINGLE_ACCEPT_TURNS + ACCEPTS_PER_TURN)]
     took = await accepted_by_turn(accepted, len(clients))
-    assert took == [1] * LONE_TURNS + [ACCEPTS_PER_TURN]
+    assert took == [1] * SINGLE_ACCEPT_TURNS + [ACCEPTS_PER_TURN]
     acceptor.close()
     for sock in (*clients, *accepted):
         sock.close()
@@ -166,9 +166,9 @@ async def test_a_turn_accepts_all_that_arrived_together_after_a_lone_connection(
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
     clients = [socket.create_connection((HOST, acceptor.port))]
     await until(lambda: len(accepted) == 1)
-    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(LONE_TURNS)]
+    clients += [socket.create_connection((HOST, acceptor.port)) for _ in range(SINGLE_ACCEPT_TURNS)]
     took = await accepted_by_turn(accepted, len(clients))
-    assert took == [LONE_TURNS]
+    assert took == [SINGLE_ACCEPT_TURNS]
     acceptor.close()
     for sock in (*clients, *accepted):
         sock.close()

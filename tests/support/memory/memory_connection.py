@@ -301,7 +301,7 @@ class ProxyFixture:
         cut = ApiVersionsCut(unknown_apis_pass=self.settings.unknown_apis_pass)
         rewriter = Rewriter(client_address, None, cut, redact_configs=redact_configs)
         session = Session(self.settings, rewriter, rules, (host, 9))
-        session.meet_broker(self.broker_times)
+        session.set_broker_times(self.broker_times)
         session.count_in(self.scope)
         with mock.patch("asyncio.get_running_loop", return_value=self.loop):
             connection = Connection(self, session, cast("socket.socket", NoSocket()), ("127.0.0.1", 9), "default", HostPort("b", 1))

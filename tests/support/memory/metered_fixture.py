@@ -75,7 +75,7 @@ class MeteredFixture(ProxyFixture):
     def connect(self, *arguments: Any, **settings: Any) -> Peer:
         """Return a new connection, whose usage is metered."""
         peer = super().connect(*arguments, **settings)
-        peer.connection.session.meet_place(Place(BROKER, LISTENER))
+        peer.connection.session.set_usage_place(Place(BROKER, LISTENER))
         return peer
 
     def written(self) -> Verdict:

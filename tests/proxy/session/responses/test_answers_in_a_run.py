@@ -52,7 +52,7 @@ def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[ProxyFixture, l
 
 def connected(proxy: ProxyFixture) -> Peer:
     peer = proxy.connect(client_address)
-    peer.connection.session.meet_place(Place(BROKER, "default"))
+    peer.connection.session.set_usage_place(Place(BROKER, "default"))
     return peer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Attention:
+class SettleFlag:
     """Whether `settle` has work for a connection: a verdict, a stop, a hold, a reply of Sluice's own, or its end.
 
     Code that makes such a decision sets `needs_settle`; `Connection.settle` applies it and clears the flag.
