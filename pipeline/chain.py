@@ -16,7 +16,7 @@ def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) ->
     if before is None:
         return _missing(manifest) if manifest.previous is not None and not is_cut else None
     if before.final:
-        return f"{before.file_set} says that it is the last one, and {manifest.file_set} follows"
+        return f"{before.file_set} is marked as the last one, but {manifest.file_set} follows"
     if manifest.previous == before.file_set:
         return None
     if manifest.previous is None:

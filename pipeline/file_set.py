@@ -80,7 +80,7 @@ class FileSet:
                 _check_run(path, file, self.manifest)
                 return ask(file, source)
         except (FileNotFoundError, KeyError) as error:
-            raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.file_set} promises it; restore it") from error
+            raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.file_set} lists it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
 
@@ -133,7 +133,7 @@ def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
                     schema = file.schema_arrow
                     _check_run(path, file, manifest)
             except FileNotFoundError as error:
-                raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} promises it; restore it") from error
+                raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} lists it; restore it") from error
             except PermissionError:
                 raise
             except (pa.ArrowInvalid, OSError) as error:
@@ -182,7 +182,9 @@ def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None)
             read = read.append_column(name, pa.nulls(len(read), declared.field(name).type))
     missing = [field.name for field in wanted if field.name not in read.column_names]
     if missing:
-        raise BadInputError(f"{path}: lacks column {missing[0]} of table {table}; it is a file of another program or version; restore it")
+        raise BadInputError(
+            f"{path}: has no column {missing[0]} of table {table}; it was written by another program or version; restore it"
+        )
     chosen, schema = read.select([field.name for field in wanted]), pa.schema(wanted)
     if chosen.schema.equals(schema):
         return chosen

@@ -36,7 +36,7 @@ def check_readable(directory: Path) -> None:
 
     def refuse(error: OSError) -> None:
         raise BadInputError(
-            f"{error.filename}: cannot be read ({error.strerror}), so what is in it is not known; run this as its owner, or let it be read"
+            f"{error.filename}: cannot be read ({error.strerror}); run this command as its owner, or make it readable"
         ) from error
 
     if directory.exists():
@@ -52,4 +52,4 @@ def check_directory(path: Path) -> None:
     """
     there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise BadInputError(f"{path}: cannot be written, since {there} is not a directory that may be; name another")
+        raise BadInputError(f"{path}: cannot be written, since {there} is not a directory; name another")

@@ -36,7 +36,7 @@ def read_manifest(path: Path) -> Manifest:
         BadInputError: the file is not a manifest of Sluice, or has another schema version.
     """
     if path.stat().st_size > MANIFEST_BYTES_MAX:
-        raise BadInputError(f"{path}: a manifest of more than {MANIFEST_BYTES_MAX} bytes; it is a file of another program")
+        raise BadInputError(f"{path}: a manifest of more than {MANIFEST_BYTES_MAX} bytes, which was written by another program")
     return manifest_of(path.read_bytes(), path)
 
 
@@ -51,7 +51,7 @@ def manifest_of(data: bytes, path: Path | str) -> Manifest:
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadInputError(f"{path}: not a manifest ({error}); restore it") from error
     if not isinstance(fields, dict) or fields.get("kind") != KIND:
-        raise BadInputError(f"{path}: not a manifest of Sluice's metering; name the directory that `sluice run --metering` wrote")
+        raise BadInputError(f"{path}: not a manifest of Sluice's metering; name a directory that `sluice run --metering` writes")
     if fields.get("schema") not in SCHEMA_VERSIONS:
         known = " and ".join(map(str, SCHEMA_VERSIONS))
         raise BadInputError(
@@ -82,12 +82,12 @@ def find_manifests(directory: Path) -> list[Manifest]:
         IncompleteError: there is no manifest.
     """
     if not directory.is_dir():
-        raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` wrote")
+        raise BadInputError(f"{directory}: no such directory; name a directory that `sluice run --metering` writes")
     check_readable(directory / MANIFESTS)
     paths = manifest_paths(directory)
     if not paths:
         raise IncompleteError(
-            f"{directory}: no manifest in it, so nothing was finished; stop or rotate the proxy, or run `sluice meter repair`"
+            f"{directory}: contains no manifest, so no file set is finished; stop or rotate the proxy, or run `sluice meter repair`"
         )
     return in_order(read_manifest(path) for path in paths)
 
@@ -166,7 +166,7 @@ def damaged(problem: str, number: int = 1) -> IncompleteError:
         number: number of files that differ.
     """
     more = f"; {counted(number - 1, 'more file')} too (`sluice meter verify-manifests` names all)" if number > 1 else ""
-    return IncompleteError(f"{problem}: the file is damaged, so its divergences say nothing of the proxy; restore it{more}")
+    return IncompleteError(f"{problem}: the file is damaged, so its divergences are not evidence about the proxy; restore it{more}")
 
 
 def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> list[str]:
@@ -177,7 +177,7 @@ def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> 
         if not path.is_file():
             problems.append(f"{path}: is missing; manifest {manifest.file_set} promises {counted(entry.rows, 'row')}")
         elif path.stat().st_size != entry.bytes:
-            problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.file_set} says {entry.bytes}")
+            problems.append(f"{path}: {path.stat().st_size} bytes, manifest {manifest.file_set} has {entry.bytes}")
         elif hashes and file_sha256(path) != entry.sha256:
             problems.append(f"{path}: its SHA-256 is not the one in manifest {manifest.file_set}")
     return problems

@@ -137,7 +137,7 @@ def _check_v2_head(head: bytearray) -> int:
     """Validate the first 16 bytes and return the length of the rest."""
     version, command = head[12] >> 4, head[12] & 0xF
     if version != 2:
-        raise ProxyHeaderError(f"a header with the signature of version 2 that says version {version}")
+        raise ProxyHeaderError(f"a header with the signature of version 2 and version {version}")
     if command not in (_LOCAL, _PROXY):
         raise ProxyHeaderError(f"a version 2 header with command {command}, which is neither LOCAL nor PROXY")
     length = int.from_bytes(head[14:16], "big")

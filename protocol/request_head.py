@@ -82,7 +82,7 @@ def read_request_head(data: Buffer, at: int, frame_size: int, *, unknown_apis_pa
         UnknownVersionError: the version is not in the table; a newer ApiVersions is not an error (KIP-511).
     """
     if frame_size < HEAD_BYTES - LENGTH_BYTES:
-        raise BadHeaderError(f"frame of {frame_size} bytes holds no request header")
+        raise BadHeaderError(f"frame of {frame_size} bytes has no request header")
     if len(data) - at < HEAD_BYTES:
         return None
     (index,) = INT32.unpack_from(data, at + LENGTH_BYTES)

@@ -225,7 +225,7 @@ class AsyncQuotaAdmin:
         alterations = [ClientQuotaAlteration(entities[target], ops) for target, ops in changes.items()]
         async with self._within(timeout_ms):
             results = await self.alter_client_quotas(alterations, validate_only=validate_only)
-        missing = QuotaAdminError("the broker said nothing of it")
+        missing = QuotaAdminError("the broker's response has no result for it")
         return {target: results.get(entity, missing) for target, entity in entities.items()}
 
     async def _values_of(self, target: QuotaTarget) -> dict[str, float]:

@@ -42,10 +42,10 @@ class BrokerClient:
         length = await self._reader.readexactly(4)
         size = int.from_bytes(length, "big", signed=True)
         if not 4 <= size <= ANSWER_BYTES_MAX:
-            raise BadResponseError(f"an answer of {size} bytes")
+            raise BadResponseError(f"a response of {size} bytes")
         answer = length + await self._reader.readexactly(size)
         if answer[4:8] != frame[8:12]:
-            raise BadResponseError("an answer to another request")
+            raise BadResponseError("a response to another request")
         return answer
 
     async def versions(self) -> dict[int, tuple[int, int]]:

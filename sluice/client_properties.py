@@ -90,7 +90,7 @@ class _Reader:
                 raise self._wrong(key, "is not supported here", "leave it out")
         protocol = self._get("security.protocol").upper() or "PLAINTEXT"
         if protocol not in _PROTOCOLS:
-            raise self._wrong("security.protocol", f'"{protocol}" is not possible', f"write {', '.join(_PROTOCOLS)}")
+            raise self._wrong("security.protocol", f'"{protocol}" is not valid', f"write {', '.join(_PROTOCOLS)}")
         return ClientSettings(
             self._get("bootstrap.servers") or None,
             self._context() if protocol.endswith("SSL") else None,
@@ -106,7 +106,7 @@ class _Reader:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         algorithm = self._properties.get("ssl.endpoint.identification.algorithm", "https")
         if algorithm.lower() not in ("https", ""):
-            raise self._wrong("ssl.endpoint.identification.algorithm", f'"{algorithm}" is not possible', "write https, or nothing")
+            raise self._wrong("ssl.endpoint.identification.algorithm", f'"{algorithm}" is not valid', "write https, or nothing")
         context.check_hostname = bool(algorithm)
         self._trust(context)
         self._show_certificate(context)
@@ -122,7 +122,7 @@ class _Reader:
             context.load_verify_locations(cadata=text)
         except (ssl.SSLError, ValueError):
             key = "ssl.truststore.certificates" if inline else "ssl.truststore.location"
-            raise self._wrong(key, "holds no certificates in PEM", "name those of the authorities to trust") from None
+            raise self._wrong(key, "contains no PEM certificates", "name the certificates of the authorities to trust") from None
 
     def _show_certificate(self, context: ssl.SSLContext) -> None:
         chain, location = self._get("ssl.keystore.certificate.chain"), self._get("ssl.keystore.location")
@@ -198,7 +198,7 @@ class _Reader:
     def _timeout_ms(self) -> int | None:
         text = self._get("default.api.timeout.ms")
         if text and not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
-            raise self._wrong("default.api.timeout.ms", f'"{text}" is not possible', "write milliseconds")
+            raise self._wrong("default.api.timeout.ms", f'"{text}" is not valid', "write milliseconds")
         return int(text) if text else None
 
     def _get(self, key: str) -> str:

@@ -81,7 +81,7 @@ def upgrade(config: Path | None, runtime_dir: Path | None) -> None:
         raise StartError(UPGRADE_REMEDY)
     ended = ask_upgrade(folder_of(loaded, runtime_dir))
     if ended.pid is None:
-        click.echo(f"sluice: not upgraded, the one that runs goes on: {printable(ended.problem, 1_000)}", err=True)
+        click.echo(f"sluice: not upgraded, the running Sluice continues: {printable(ended.problem, 1_000)}", err=True)
         sys.exit(1)
     click.echo(f"upgraded: process {ended.pid} accepts; the old one drains its connections and ends")
 
@@ -117,10 +117,10 @@ def check_config(file: Path) -> None:
     """Validate a configuration with its quota file and callback, or a quota file, and print all problems."""
     if _is_quota_file(file):
         count = len(read_quota_file(file).quotas)
-        click.echo(f"{file}: right ({count} {'entity' if count == 1 else 'entities'})")
+        click.echo(f"{file}: valid ({count} {'entity' if count == 1 else 'entities'})")
         return
     config = _check(ConfigSource(file))
-    click.echo(f"{file}: right ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
+    click.echo(f"{file}: valid ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
     for advice in advice_on(config):
         click.echo(f"{file}: {advice}")
 

@@ -11,7 +11,7 @@ from pipeline.commands.execution.options import Common, common_options
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @clear_errors
-@common_options("local", because="one file is read, in this process", explain="Print type, null count, minimum and maximum of each column.")
+@common_options("local", because="one file is read in this process", explain="Print type, null count, minimum and maximum of each column.")
 def inspect(file: Path, common: Common) -> None:
     """Print the content of a manifest, a Parquet file or an open segment: table, row count and first rows."""
     from pipeline.commands.execution.output import write_output

@@ -90,7 +90,7 @@ def draw_inspected(name: str, found: Manifest | dict[str, Any]) -> str:
     tables: list[Table] = [
         ("First rows" if columns else "Files", [*rows[0]] if rows else [], [[*row.values()] for row in rows]),
         ("Columns", ("column", "type", "nulls", "least", "most"), columns),
-        ("What it says besides", ("field", "value"), fields),
+        ("Other fields", ("field", "value"), fields),
     ]
     return draw_plain(name, first, [], tables)
 

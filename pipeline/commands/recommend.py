@@ -44,7 +44,7 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
         asked = do_all(JOB, work)
         proposals, left_out = propose(demands_of(asked), percentile, headroom)
         if not proposals:
-            raise IncompleteError(f"{source}: no group in it that a quota file can name, so nothing to recommend; meter at level packed")
+            raise IncompleteError(f"{source}: contains no group that a quota file can name; meter at level packed")
         text = quota_text(proposals, f"sluice meter recommend --percentile {percentile:g} --headroom {headroom:g}")
         played = do_all(WHATIF, plan_work(source, [quota_file_of(text, "proposal")], "regroup"))
     [outcomes] = outcomes_of(played, 1)

@@ -37,13 +37,11 @@ def repair_command(repair: Callable[[Path], Repaired]) -> click.Command:
     @click.command("repair")
     @click.argument("directory", type=click.Path(path_type=Path))
     @clear_errors
-    @common_options(
-        "local", because="repair works where the files lie", explain="Print the number of recorded and lost rows of each file set."
-    )
+    @common_options("local", because="repair runs in this process", explain="Print the number of recorded and lost rows of each file set.")
     def command(directory: Path, common: Common) -> None:
         """Convert the open segments of killed proxies to Parquet files with a manifest. Segments of running proxies are not changed."""
         if not any((directory / name).is_dir() for name in (SEGMENTS, MANIFESTS)):
-            raise BadInputError(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
+            raise BadInputError(f"{directory}: not a metering directory; name a directory that `sluice run --metering` writes")
         _report(directory, repair(directory), common)
 
     return command

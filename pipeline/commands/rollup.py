@@ -40,7 +40,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
     "--close-through", metavar="DATE", help="Close all days up to this date. Late data of a closed day is written as adjustments."
 )
 @clear_errors
-@common_options("spark", because="a roll-up is built by Spark alone", explain="Print how the coverage of each hour is computed.")
+@common_options("spark", because="roll-ups need Spark", explain="Print how the coverage of each hour is computed.")
 def rollup(
     source: str,
     out: Path,
@@ -69,7 +69,7 @@ def rollup(
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
-        raise BadInputError(f"--to: {end} is before --from {begin}; write them the other way round")
+        raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
     settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
     known = plan_local(settings) if "://" not in source else None  # remote directories need Spark
     if known is not None and known[1].is_empty:

@@ -16,7 +16,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 @click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Write the tables to this directory.")
 @click.option("--once", is_flag=True, help="Process the available file sets, then exit.")
 @clear_errors
-@common_options("spark", because="a stream is Spark's", explain="Print the samples that prove each divergence.")
+@common_options("spark", because="streams need Spark", explain="Print the samples that prove each divergence.")
 def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Common) -> None:
     """Validate file sets as they arrive, and append them to tables exactly once. Runs on Spark."""
     from pipeline.stream.settings import StreamSettings, check_settings

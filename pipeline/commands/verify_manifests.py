@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("verify-manifests")
 @click.argument("directory", type=click.Path(path_type=Path))
 @clear_errors
-@common_options("local", because="files are compared where they lie", explain="Print the checked files and bytes of each file set.")
+@common_options("local", because="the files are read in this process", explain="Print the checked files and bytes of each file set.")
 def verify_manifests(directory: Path, common: Common) -> None:
     """Verify presence, length and SHA-256 of each file against its manifest, and each manifest against its predecessor."""
     from pipeline.chain import broken_links

@@ -77,7 +77,7 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
     if nameless is not None:
         raise BadInputError(f"{nameless}: names are none, so clients cannot be distinguished; meter with plain or keyed names")
     if not any(entry.table == "usage" and entry.rows for file_set in file_sets for entry in file_set.manifest.files):
-        raise IncompleteError(f"{directory}: no usage rows in it, so no neighbours; let the proxy write at least one rotation")
+        raise IncompleteError(f"{directory}: contains no usage rows; let the proxy write at least one rotation")
     return [Work(str(directory.resolve()), file_set.manifest, window_ms) for file_set in file_sets]
 
 

@@ -11,13 +11,14 @@ SHOWN = 20
 
 def lines_of(pairs: list[Pair], load: Load, share_percent: float, *, explain: bool = False) -> Iterator[str]:
     """Yield the shares of clients, and the pairs; `explain` adds the figures behind each pair."""
-    yield f"load        {load.measured} in windows of {load.window_ms / 1_000:g} s; loud is who makes {share_percent:g} % of a broker's"
+    share = f"a neighbour makes at least {share_percent:g} % of a broker's load"
+    yield f"load        {load.measured} in windows of {load.window_ms / 1_000:g} s; {share}"
     for place, (proxy_id, node) in enumerate(load.places):
         largest = shares_of(load, place)[:3]
         yield f"broker {node:<4} {proxy_id}: " + ", ".join(f"{name} {share:.0f} %" for name, share in largest)
     yield ""
     if not pairs:
-        yield "no client was slower or waited more while a neighbour was loud"
+        yield "no client was slower or throttled more while a neighbour made most of the load"
         return
     header = ("neighbour", "victim", "broker", "share", "loud windows", "others", "the victim was")
     rows = ((pair.neighbour, pair.victim, pair.node, f"{pair.share_percent:.0f} %", pair.windows, pair.others, pair.says) for pair in pairs)
@@ -39,7 +40,7 @@ def _explained(pair: Pair) -> Iterator[str]:
         time = "" if pair.slower is None else f", {ms:.3g} ms of the broker's threads for each"
         yield f"    {label:<17} {counted(requests, 'request')} in {counted(windows, 'window')}{time}, {throttled:.0f} % of them throttled"
     if not pair.may_share:
-        yield "    they have neither user nor client-id in common, so the one's load cannot have thrown the other out of a shared quota"
+        yield "    they share neither user nor client-id, so they do not share a quota"
 
 
 def shares_of(load: Load, place: int) -> list[tuple[str, float]]:

@@ -65,7 +65,7 @@ def read_quota_file(path: Path) -> QuotaFile:
     """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise BadInputError(f"{path}: more than {FILE_BYTES_MAX} bytes; it is no quota file")
+            raise BadInputError(f"{path}: more than {FILE_BYTES_MAX} bytes; not a quota file")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: cannot be read ({error}); name a quotas.toml") from error
@@ -85,17 +85,17 @@ def quota_file_of(text: str, path: str) -> QuotaFile:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise BadInputError(f"{path}: not TOML ({error}); `sluice check-config {path}` says more") from error
+        raise BadInputError(f"{path}: not TOML ({error}); run `sluice check-config {path}` for details") from error
     rows = table.get("quota", [])
     if set(table) - {"quota", "switch"} or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BadInputError(f"{path}: is no quota file; write every quota under [[quota]]")
+        raise BadInputError(f"{path}: not a quota file; write every quota under [[quota]]")
     callbacks = {quota_type.value: DefaultQuotaCallback() for quota_type in ClientQuotaType}
     rates: dict[str, float] = {}
     for number, row in enumerate(rows, 1):
         try:
             _enter(row, callbacks, rates)
         except (ValueError, TypeError, KeyError) as error:
-            raise BadInputError(f"{path}: quota[{number}]: {error}; `sluice check-config {path}` names all problems") from error
+            raise BadInputError(f"{path}: quota[{number}]: {error}; run `sluice check-config {path}` for all problems") from error
     return QuotaFile(Path(path).name, callbacks, rates)
 
 

@@ -15,7 +15,8 @@ def lines_of(
     then, proposed = _by_group(expected), {(item.group, item.quota_type) for item in proposals}
     yield f"bounds from p{percentile:g} of the rate over the sensor's windows; p50, p99 and max are of single seconds"
     if any(item.quota_type == MUTATION for item in proposals):
-        yield f"of {MUTATION}, whose bucket lets bursts through, from p{percentile:g} of the lowest rates at which asks would have passed"
+        lowest = f"p{percentile:g} of the lowest rates at which requests would have passed"
+        yield f"of {MUTATION}, whose bucket lets bursts through, from {lowest}"
     yield ""
     header = ("group", "type", "p50", "p99", "max", "bound today", "proposed", "waits today", "waits then", "confidence", "why")
     yield from table_lines(header, (_row(item, then.get((item.group, item.quota_type), (0, 0))) for item in proposals))
@@ -33,7 +34,7 @@ def _explained(item: Proposal) -> Iterator[str]:
     yield ""
     yield f"{item.group} ({item.quota_type}): {item.key} = {item.bound:.12g}"
     if item.quota_type == MUTATION:
-        of = "of the lowest rates at which asks pass"
+        of = "of the lowest rates at which requests pass"
         yield f"    p{item.percentile:g} {of}, with a bucket that holds {item.span_s:g} s of its rate: {base}"
     else:
         yield f"    p{item.percentile:g} of the rates over {item.span_s:g} s, one for each of {item.seconds:,} active seconds: {base}"

@@ -20,7 +20,7 @@ def draw_neighbours(pairs: list[Pair], load: Load) -> str:
     slowest = max((pair.slower or 1.0 for pair in pairs), default=1.0)
     page.figures = [
         Figure(f"{len({pair.neighbour for pair in pairs})}", "loud neighbours"),
-        Figure(f"{len({pair.victim for pair in pairs})}", "clients that met worse meanwhile", "bad" if pairs else "good"),
+        Figure(f"{len({pair.victim for pair in pairs})}", "affected clients", "bad" if pairs else "good"),
         Figure(f"{slowest:.1f} x", "slower, at worst"),
         Figure(f"{len(load.clients)}", "clients"),
     ]

@@ -59,7 +59,7 @@ def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
     for path, manifest, sha256 in found:
         place = next(filter(None, map(_HOUR.search, (*(entry.path for entry in manifest.files), path))), None)
         if place is None:
-            raise BadInputError(f"{path}: is in no date=.../hour=... directory; put it back where it was written")
+            raise BadInputError(f"{path}: is not in a date=.../hour=... directory; move it back to where it was written")
         key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)
         if inputs.setdefault(key, Input(manifest, sha256, (place[1], place[2]))).manifest != manifest:
             raise BadInputError(f"{path}: another file set of the same name was read before; keep one of the two")

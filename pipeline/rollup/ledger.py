@@ -62,7 +62,9 @@ def read_ledger(directory: Path) -> Ledger:
     path = directory / NAME
     if not path.exists():
         if directory.exists() and any(directory.iterdir()):
-            raise BadInputError(f"{directory}: is not empty and holds no {NAME}; name a new directory, or one that `rollup --out` made")
+            raise BadInputError(
+                f"{directory}: is not empty and contains no {NAME}; name a new directory, or an output directory of `rollup`"
+            )
         return Ledger()
     try:
         ledger = msgspec.json.decode(path.read_bytes(), type=Ledger)

@@ -94,7 +94,7 @@ def _check_once(path: Path, rows: list[dict[str, Any]]) -> None:
         for key in sorted(set(row) & _KEYS):
             price = (key, str(row.get("from", FIRST_DAY)), row.get("tenant"))
             if price in seen:
-                raise BadInputError(f"{path}: price[{number}]: {key} is there twice for the same day and tenant; leave one")
+                raise BadInputError(f"{path}: price[{number}]: {key} occurs twice for the same day and tenant; remove one")
             seen.add(price)
 
 

@@ -95,9 +95,9 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
     """
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
-        raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; what is closed stays closed")
+        raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; closed days are not reopened")
     if not any(_is_chosen(item, settings) for item in inputs):
-        raise IncompleteError(f"{settings.source}: no file set of the hours that --from and --to name; it has {_hours_of(inputs)}")
+        raise IncompleteError(f"{settings.source}: no file set in the hours from --from to --to; it has {_hours_of(inputs)}")
     lost = lost_between(inputs, removed)
     plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings), lost, settings.close_through)
     _check_prices(settings, {item.hour[0] for item in plan.late})
@@ -111,7 +111,9 @@ def _check_prices(settings: RollupSettings, late_days: Iterable[str]) -> None:
     """Refuse late data of a charged day without a price file. An adjustment is written once, so it could never be charged later."""
     charged = [date for date in sorted(late_days) if (settings.out / CHARGES / f"date={date}").exists()]
     if charged and settings.prices is None:
-        raise BadInputError(f"{settings.source}: files came late to {charged[0]}, which was charged and is closed; name --prices, as then")
+        raise BadInputError(
+            f"{settings.source}: late files for {charged[0]}, which was charged and is closed; add --prices with the file used before"
+        )
 
 
 def close_books(settings: RollupSettings) -> None:

@@ -116,7 +116,7 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
     by_group = groups(directory)
     would, would_ms = _would(by_group)
     if would:
-        yield f"observed    {counted(would, 'decision')} would have waited {human_ms(would_ms)} and did not have to"
+        yield f"observed    {counted(would, 'decision')} would have waited {human_ms(would_ms)}; their quotas were only observed"
     yield ""
     header = (
         "tenant",
@@ -141,7 +141,7 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
 def _explained(result: RollupResult) -> Iterator[str]:
     """Yield the coverage by hour: expected and present rows and decisions."""
     if not result.accounts:
-        yield "nothing was built, so nothing was counted; ledger.json says which manifests each hour was made from"
+        yield "nothing was built; ledger.json lists the manifests of each hour"
         return
     header = ("hour", "usage rows", "of", "decisions", "of", "coverage")
     rows = (

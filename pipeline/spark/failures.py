@@ -134,8 +134,8 @@ def jvm_exit_error(code: int) -> IncompleteError:
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         heap = os.environ.get(HEAP, "")
         return IncompleteError(
-            f"the JVM of Spark was killed (signal 9), as a machine does that has no memory left: set {HEAP} lower than {heap}, or run it"
-            " where there is more memory"
+            f"the JVM of Spark was killed (signal 9), probably because the machine ran out of memory: set {HEAP} lower"
+            f" than {heap}, or run it where there is more memory"
         )
     message = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return IncompleteError(f"the JVM of Spark ended before its work was done ({message}); -v shows what it said")
+    return IncompleteError(f"the JVM of Spark ended before its work was done ({message}); -v shows its log")

@@ -47,7 +47,7 @@ def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]
             f"{place}: no manifests can be read there ({str(error).splitlines()[0]}); is it a metering directory?"
         ) from error
     if not rows:
-        raise IncompleteError(f"{place}: no manifest in it, so nothing was finished; stop or rotate the proxy")
+        raise IncompleteError(f"{place}: contains no manifest, so no file set is finished; stop or rotate the proxy")
     found = sorted((_below(root, row["path"]), bytes(row["content"])) for row in rows)
     manifests = in_order(manifest_of(data, f"{place}/{path}") for path, data in found)
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in found}
@@ -94,7 +94,7 @@ def _binary_files(spark: Any, place: str, paths: list[str]) -> Any:
     try:
         return spark.read.format("binaryFile").load(paths)
     except AnalysisException as error:
-        raise IncompleteError(f"{place}: {str(error).splitlines()[0]}; a manifest promises that file, restore it") from error
+        raise IncompleteError(f"{place}: {str(error).splitlines()[0]}; a manifest lists that file; restore it") from error
 
 
 def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -28,7 +28,7 @@ def checked_place(path: str, part: str) -> tuple[str, int, int]:
     number, _, count = part.partition("/")
     is_inside = len(pieces) > 1 and pieces[0] in (MANIFESTS, *TABLES) and not any(piece.startswith(".") for piece in pieces)
     if not is_inside or not (number.isdigit() and count.isdigit() and int(number) < int(count) <= PARTS_MAX):
-        raise BadInputError(f"a message says it is part {part!r} of {path!r}: not a metering file; name the topic that metering writes to")
+        raise BadInputError(f"a message is part {part!r} of {path!r}, which is not a metering file; name the topic that metering writes to")
     return path, int(number), int(count)
 
 
@@ -56,7 +56,7 @@ def assemble(landed: Path, manifest_path: str, count: int) -> Manifest:
             continue
         joined = _joined(landed, entry.path, None)
         if file_sha256(joined) != entry.sha256:
-            raise IncompleteError(f"{manifest.file_set}: {entry.path} came incomplete through the topic; publish the file set again")
+            raise IncompleteError(f"{manifest.file_set}: {entry.path} arrived incomplete from the topic; publish the file set again")
         _move(joined, landed / entry.path)
     _move(temporary, landed / manifest_path)
     return manifest

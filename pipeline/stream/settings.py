@@ -82,10 +82,10 @@ def _check_source(settings: StreamSettings) -> None:
     if "://" in settings.source:
         raise BadInputError(f"--from {settings.source}: only local directories and kafka://HOST:PORT/TOPIC can be followed")
     if not directory.is_dir():
-        raise BadInputError(f"{directory}: no such directory; name the one that `sluice run --metering` writes")
+        raise BadInputError(f"{directory}: no such directory; name a directory that `sluice run --metering` writes")
     check_readable(directory / MANIFESTS)
     if settings.once and not manifest_paths(directory):
-        raise IncompleteError(f"{directory}: no manifest in it, so nothing was finished; without --once they are waited for")
+        raise IncompleteError(f"{directory}: contains no manifest, so no file set is finished; leave out --once to wait for them")
     if settings.once:
         find_manifests(directory)  # errors end the command before Spark starts and before anything is written
     if not (directory / MANIFESTS).is_dir():

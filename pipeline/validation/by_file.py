@@ -37,9 +37,7 @@ def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: Path)
         checked += len(bounds)
         found[key] = _check_run(file_sets, list(bounds.values()), quotas) if bounds else Findings()
     if not checked:
-        raise BadInputError(
-            f"--quotas {path}: no bound in these files was taken from this very file; name the quotas.toml that was in force"
-        )
+        raise BadInputError(f"--quotas {path}: no recorded bound comes from this file; name the quotas.toml that was in effect")
     return found
 
 

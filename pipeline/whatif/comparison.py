@@ -57,8 +57,8 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
     notes = [
         "" if outcome.bound is not None else "not in a quota file: bound as recorded",
         f"{outcome.groups} groups become one" if outcome.groups > 1 else "",
-        "its clients would be in another group, with another bound: --mode regroup plays that" if outcome.moves else "",
-        "" if outcome.is_certain else "its members would part; the record does not tell them apart",
+        "its clients would be in another group, with another bound: --mode regroup simulates that" if outcome.moves else "",
+        "" if outcome.is_certain else "its members would be split; the record does not distinguish them",
         "connections unknown: each group played as one" if mode == CLOSED and not outcome.knows_connections else "",
         ""
         if outcome.knows_requests

@@ -103,7 +103,7 @@ def _visit_entry(fields: tuple[Field, ...], address: dict[str, Any], *, flexible
     first = next(index for index, field in enumerate(ordinary) if field.name == address["id"])
     found = [(field.name, field.type) for field in ordinary[first : first + 3]]
     if found != [(address["id"], "int32"), (address["host"], "string"), (address["port"], "int32")]:
-        raise ValueError(f"node id, host and port do not stand together: {found}")
+        raise ValueError(f"node id, host and port are not adjacent: {found}")
     prefix = skip_fields(ordinary[:first], flexible=flexible)
     suffix = skip_struct(ordinary[first + 3 :], flexible=flexible) if whole else None
 

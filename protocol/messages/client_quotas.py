@@ -241,7 +241,7 @@ class _Reading:
     def _text(self) -> str:
         text = self._reader.nullable_string(compact=self.compact)
         if text is None:
-            raise self._error("null where a text has to be")
+            raise self._error("null in a field that cannot be null")
         return text
 
     def end(self) -> None:

@@ -222,7 +222,7 @@ def _read_op(reader: Reader, api: ApiVersion) -> ConfigOp:
 def _text(reader: Reader, api: ApiVersion) -> str:
     text = reader.nullable_string(compact=api.flexible)
     if text is None:
-        raise BadRequestError("null where a text has to be")
+        raise BadRequestError("null in a field that cannot be null")
     return text
 
 

@@ -53,7 +53,7 @@ def _steps_of(fields: tuple[Field, ...]) -> tuple[list[_Step], int]:
 
 def _struct_of(field: Field) -> tuple[_Step, ...]:
     if not field.fields:
-        raise ValueError(f"{field.name}: arrays of {field.type} are not walked here")
+        raise ValueError(f"{field.name}: arrays of {field.type} are not supported here")
     steps, fixed = _steps_of(field.fields)
     return (*steps, _TAG_SECTION._replace(fixed=fixed))
 

@@ -72,7 +72,7 @@ def read_handshake_error(frame: Buffer) -> int:
         BadResponseError: the response has none.
     """
     if len(frame) < RESPONSE_HEAD_BYTES + INT16.size:
-        raise BadResponseError(f"a SASL handshake answer of {len(frame)} bytes")
+        raise BadResponseError(f"a SASL handshake response of {len(frame)} bytes")
     code: int = INT16.unpack_from(frame, RESPONSE_HEAD_BYTES)[0]
     return code
 
@@ -94,7 +94,7 @@ def read_authenticate_answer(api: ApiVersion, frame: Buffer) -> AuthenticateAnsw
         (lifetime_ms,) = INT64.unpack_from(frame, reader.skip(INT64.size))
         return AuthenticateAnswer(error_code, token, lifetime_ms)
     except IncompleteError:
-        raise BadResponseError("an answer to a SASL token that ends too early") from None
+        raise BadResponseError("a SaslAuthenticate response that ends too early") from None
 
 
 def _token(reader: Reader, *, compact: bool) -> TokenPlace:
@@ -113,7 +113,7 @@ def read_mechanisms(frame: Buffer) -> list[str]:
         reader = Reader(frame, RESPONSE_HEAD_BYTES + INT16.size, len(frame), BadResponseError)
         return [reader.string(compact=False) for _ in range(reader.length(compact=False))]
     except IncompleteError:
-        raise BadResponseError("a SASL handshake answer that ends too early") from None
+        raise BadResponseError("a SASL handshake response that ends too early") from None
 
 
 def handshake_request(correlation_id: int, client_id: str, mechanism: str) -> bytes:

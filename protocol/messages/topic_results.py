@@ -64,7 +64,7 @@ def topic_results_in_steps(api: ApiVersion, frame: Buffer) -> Steps[TopicResults
     array_at = reader.at
     count = reader.length(compact=api.flexible)
     if count > MAX_CHANGE_TOPICS:
-        raise TooManyTopicsError(f"an answer about {count} topics, limit {MAX_CHANGE_TOPICS}")
+        raise TooManyTopicsError(f"a response about {count} topics, limit {MAX_CHANGE_TOPICS}")
     entries_at = reader.at
     pace = Pace()
     entries: list[TopicResult] = []

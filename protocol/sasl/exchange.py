@@ -62,7 +62,7 @@ def login_steps(mechanism: str, client: SaslClient, client_id: str) -> LoginStep
 def _check_handshake(error: int, mechanism: str, answer: bytes) -> None:
     if error == _UNSUPPORTED_MECHANISM:
         possible = ", ".join(filter(_NAME.fullmatch, read_mechanisms(answer)))[:200]
-        raise TokenRefusedError(f"the broker does not take {mechanism}, but {possible or 'none'}")
+        raise TokenRefusedError(f"the broker does not support {mechanism}; it supports {possible or 'none'}")
     if error == _ILLEGAL_SASL_STATE:
         raise TokenRefusedError("this listener of the broker accepts no login")
     if error:

@@ -342,9 +342,9 @@ def _warn_of_administration(config: Config) -> None:
     for line in advice_on_administration(config):
         log.warning("quota_admin_exposed", problem=line)
     if config.audit.file is None:
-        log.warning("audit_in_memory", remedy="name a file in audit.file: what is changed is forgotten when the process ends")
+        log.warning("audit_in_memory", remedy="name a file in audit.file: without it the audit log is lost when the process ends")
     if config.quotas.store == "file" and config.quotas.path is None:
-        log.warning("quotas_in_memory", remedy="name a file in quotas.path: quotas that are set are gone when the process ends")
+        log.warning("quotas_in_memory", remedy="name a file in quotas.path: without it quotas that are set are lost when the process ends")
 
 
 def _log_upstream(name: str, error: str | None) -> None:

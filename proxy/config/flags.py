@@ -30,7 +30,7 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
 
 def _read_mode(value: object) -> str:
     if value not in ("delay", "mute", "observe"):
-        raise ValueError(f"{shown(value)} is not possible")
+        raise ValueError(f"{shown(value)} is not valid")
     return str(value)
 
 
@@ -92,7 +92,7 @@ def _list_admins(table: dict[str, Any], principals: Sequence[str], problems: lis
     if not isinstance(inner, dict):
         return
     if inner.get("authority") == "broker":
-        problems.append(Problem(COMMAND_LINE, "--quota-admin", "has no effect where the broker says who may", "leave it out"))
+        problems.append(Problem(COMMAND_LINE, "--quota-admin", "has no effect when the broker decides on permissions", "leave it out"))
         return
     listed = inner.get("principals", [])
     inner["authority"] = "list"

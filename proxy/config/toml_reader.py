@@ -206,7 +206,7 @@ def _complaint(kind: Any, notes: tuple[Any, ...], value: object) -> str:
         return f"{shown(value)} is neither true nor false"
     if kind is str and not isinstance(value, str):
         return f"{shown(value)} is not a text"
-    return f"{shown(value)} is not possible"
+    return f"{shown(value)} is not valid"
 
 
 def _expected(hint: Any, key: str) -> str:

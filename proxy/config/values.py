@@ -93,7 +93,7 @@ def read_protocol(value: object) -> str:
     if name == "AUTO":
         return "auto"
     if name not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise ValueError(f"{shown(value)} is not possible")
+        raise ValueError(f"{shown(value)} is not valid")
     return name
 
 
@@ -226,5 +226,5 @@ def read_workers(value: object) -> int | Literal["auto"]:
         return "auto"
     number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= WORKERS_MAX:
-        raise ValueError(f"{shown(value)} is not possible")
+        raise ValueError(f"{shown(value)} is not valid")
     return number

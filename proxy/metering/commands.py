@@ -36,9 +36,9 @@ def forget_command(directory: Path, user: str, key_file: Path | None) -> None:
         _fail(" ".join(str(error).split()))
     rows = f"{done.rows} row{'' if done.rows == 1 else 's'}"
     file_sets = f"{done.file_sets} file set{'' if done.file_sets == 1 else 's'}"
-    click.echo(f"the user's name is gone from {rows} in {file_sets}")
+    click.echo(f"the user's name was removed from {rows} in {file_sets}")
     if left_over(directory):
-        click.echo("sluice: a proxy still writes, or was killed: run this again when its file sets are finished", err=True)
+        click.echo("sluice: a proxy still writes, or was killed; run this command again when its file sets are finished", err=True)
 
 
 def _check(directory: Path) -> None:
@@ -49,7 +49,7 @@ def _check(directory: Path) -> None:
     except PermissionError as error:
         _fail(_refused(error))
     if not is_ours:
-        _fail(f"{directory}: no metering directory; name the one that `sluice run --metering` wrote")
+        _fail(f"{directory}: not a metering directory; name a directory that `sluice run --metering` writes")
 
 
 def _refused(error: OSError) -> str:

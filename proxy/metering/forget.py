@@ -100,7 +100,7 @@ def _manifests(directory: Path, *, has_key: bool) -> list[Path]:
         if manifest is None:
             continue
         if manifest.get("names") == "keyed" and not has_key:
-            raise ForgetError(f"{path}: its names are keyed; say where their key is (--key-file)")
+            raise ForgetError(f"{path}: its names are keyed; name the key file with --key-file")
         found.append(path)
     return found
 
@@ -117,7 +117,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         return None
     if manifest.get("schema") not in SCHEMA_VERSIONS:
         known = " and ".join(map(str, SCHEMA_VERSIONS))
-        raise ForgetError(f"{path}: schema {manifest.get('schema')!r}, this version knows {known}; use the Sluice that wrote it")
+        raise ForgetError(f"{path}: schema {manifest.get('schema')!r}, this version supports {known}; use the Sluice that wrote it")
     try:
         entries = msgspec.convert(manifest.get("files"), list[_Entry])
     except msgspec.ValidationError as error:

@@ -189,7 +189,9 @@ class Metering:
         if self._topic is not None:
             done = await loop.run_in_executor(None, self._topic.stop, STOP_S) and done
         if not done:
-            log.warning("metering_not_finished", directory=str(self._directory), remedy="the next start, or sluice meter repair, goes on")
+            log.warning(
+                "metering_not_finished", directory=str(self._directory), remedy="the next start, or sluice meter repair, completes it"
+            )
         os.close(self._lock)
 
     def wall_ms(self) -> int:

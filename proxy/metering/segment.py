@@ -199,7 +199,7 @@ def read_segment(file_set: Path) -> Segment:
     with contextlib.suppress(pa.ArrowInvalid, OSError), pa.OSFile(str(raw)) as file:
         stream = pa.ipc.open_stream(file)
         if not any(stream.schema.equals(known, check_metadata=True) for known in READABLE):
-            raise OtherVersionError("noted by another version of Sluice: run `sluice meter repair` of the one that wrote it")
+            raise OtherVersionError("written by another version of Sluice: run `sluice meter repair` of that version")
         while True:
             try:
                 batch, metadata = stream.read_next_batch_with_custom_metadata()

@@ -562,7 +562,7 @@ class Connection:
                 self.session.leave(now_ms())
         except Exception as error:  # noqa: BLE001 - a bug of ours, or of a callback, keeps no connection from ending
             self._owner.counters.internal_errors += 1
-            context = {"message": "the end of a connection met an internal error", "exception": error, "counted": True}
+            context = {"message": "an internal error occurred while a connection was closed", "exception": error, "counted": True}
             self._loop.call_exception_handler(context)
         self.session.close()
 

@@ -70,7 +70,7 @@ class Access:
         if request.content_type != _JSON:
             raise web.HTTPUnsupportedMediaType(reason=f"send JSON, with Content-Type: {_JSON}")
         if request.headers.get("Sec-Fetch-Site", "none") not in _SAME_SITE or not _is_own_origin(request):
-            raise web.HTTPForbidden(reason="a web page of another origin may not change anything")
+            raise web.HTTPForbidden(reason="changes from web pages of another origin are refused")
         holder = self._holder(request)
         if holder is not None:
             return _asker(request, *holder)

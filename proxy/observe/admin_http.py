@@ -193,7 +193,7 @@ def _cursor_in(request: web.Request) -> Cursor | None:
     try:
         return None if text is None else Cursor.read(text)
     except CursorError:
-        raise web.HTTPBadRequest(reason="after has to be the value of next on the page before") from None
+        raise web.HTTPBadRequest(reason="after must be the value of `next` from the previous page") from None
 
 
 def _reason(error: OSError) -> str:

@@ -135,7 +135,7 @@ class RemoteStore:
         try:
             return await asyncio.wait_for(done, ALTER_S)
         except TimeoutError:
-            line = f"{self.place}: no answer in {ALTER_S:.0f} s; whether the change was made shows when it answers again"
+            line = f"{self.place}: no answer in {ALTER_S:.0f} s; whether the change was made is known when it responds again"
             raise StoreUnavailable(line, is_certain=False) from None
 
     async def close(self) -> None:

@@ -141,7 +141,7 @@ class Rewriter:
         assert self._client_address is not None
         report = yield from splice_in_steps(api, frame, self._client_address)
         if report.controllers:
-            raise ProtocolError("the answer names controllers, which no client listener may show", reason="unmapped")
+            raise ProtocolError("the response names controllers, which must not be sent to clients", reason="unmapped")
         if report.exposed:
             brokers = ", ".join(map(str, report.exposed[:EXPOSED_SHOWN]))
             raise ProtocolError(f"no listener for broker {brokers}: its address may not be sent to clients", reason="unmapped")

@@ -28,7 +28,7 @@ def run_sluice(source: ConfigSource) -> int:
     if is_supervised(config):
         return run(config, source, _supervisor_of(workers, takes_over=predecessor_pid is not None))
     if predecessor_pid is not None:
-        raise StartError(f"the Sluice that runs cannot be replaced by one without a supervisor: {UPGRADE_REMEDY}")
+        raise StartError(f"a Sluice without a supervisor cannot replace the running one: {UPGRADE_REMEDY}")
     return run(config, source)
 
 

@@ -253,7 +253,7 @@ class Supervisor:
 
     async def _upgrade(self) -> UpgradeEnded:
         if self._successor is None:
-            log.error("upgrade_refused", remedy="name a folder in runtime_dir: supervisors meet there")
+            log.error("upgrade_refused", remedy="set runtime_dir to a folder: an upgrade needs it")
             return UpgradeEnded(None, "there is no runtime_dir")
         return await self._successor.upgrade()
 

@@ -20,7 +20,7 @@ def read_tags(answer: Any) -> dict[str, str]:
         raise _wrong(answer, "a mapping of tags")
     tags = dict(answer)
     if len(tags) > TAGS_MAX:
-        raise CallbackAnswerError(f"{len(tags)} tags, at most {TAGS_MAX} are taken")
+        raise CallbackAnswerError(f"{len(tags)} tags, at most {TAGS_MAX} are allowed")
     for key, value in tags.items():
         if not (isinstance(key, str) and isinstance(value, str)):
             raise CallbackAnswerError(f"tag {key!r:.100} = {value!r:.100} is not text")

@@ -151,7 +151,7 @@ def _verify(connection: ConnectionOptions, audit: Path | None) -> None:
         click.echo(problem)
     if page["problems"]:
         refused("the history was changed")
-    click.echo(f"{page['lines']:,} lines, whole; the last is number {page['last']['seq']} with SHA-256 {page['last']['sha256']}")
+    click.echo(f"{page['lines']:,} lines, complete; the last is number {page['last']['seq']} with SHA-256 {page['last']['sha256']}")
 
 
 def _line_of(line: Mapping[str, Any]) -> str:

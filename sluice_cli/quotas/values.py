@@ -98,9 +98,9 @@ def _value(key: str, text: str, value_type: ValueType) -> float:
         value = float(text)
     except ValueError:
         remedy = SIZE_REMEDY if is_rate else "a number above 0"
-        raise click.UsageError(f"{key}: {shown(text)} is not possible; write {remedy}") from None
+        raise click.UsageError(f"{key}: {shown(text)} is not valid; write {remedy}") from None
     if not math.isfinite(value) or value <= 0:
-        raise click.UsageError(f"{key}: {shown(text)} is not above 0; to take a quota away write: sluice quotas delete")
+        raise click.UsageError(f"{key}: {shown(text)} is not above 0; to delete a quota, write sluice quotas delete")
     if value_type is ValueType.INT and value != int(value):
         raise click.UsageError(f"{key}: {shown(text)} is not a whole number; write connections per second, such as 20")
     return value

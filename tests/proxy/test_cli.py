@@ -74,7 +74,7 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
         ),
         (
             ["run", "--listen", "h:1", "--upstream", "k:1", "--enforcement", "DELAY"],
-            'command line: --enforcement: "DELAY" is not possible; write --enforcement delay, mute or observe',
+            'command line: --enforcement: "DELAY" is not valid; write --enforcement delay, mute or observe',
         ),
         (
             ["run", "--listen", "h:1", "--upstream", "k:1", "--quotas", "/nowhere.toml"],
@@ -107,7 +107,7 @@ def test_check_config_has_no_advice_for_a_declared_listener(tmp_path: Path, caps
     """Where the protocol is declared there is nothing to recommend."""
     path = tmp_path / "sluice.toml"
     path.write_text(GOOD + 'protocol = "sasl_plaintext"\n')
-    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)"], [])
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)"], [])
 
 
 def test_check_config_tries_the_principal_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,14 +129,14 @@ def test_check_config_says_that_all_is_right(tmp_path: Path, capsys: pytest.Capt
     """A configuration without a problem is exit code 0."""
     path = tmp_path / "sluice.toml"
     path.write_text(GOOD)
-    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 listener)", f"{path}: {ADVICE}"], [])
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)", f"{path}: {ADVICE}"], [])
 
 
 def test_check_config_takes_a_quota_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file with quotas and nothing else is judged as such."""
     path = tmp_path / "quotas.toml"
     path.write_text('[[quota]]\nuser = "a"\nproducer_byte_rate = 1\n')
-    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: right (1 entity)"], [])
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 entity)"], [])
 
 
 def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,4 +205,4 @@ def test_a_callback_module_may_stand_in_the_current_directory(
     (tmp_path / "sluice_test_tenants.py").write_text("class Mine:\n" + "".join(f"    def {name}(self, *_): ...\n" for name in methods))
     (tmp_path / "sluice.toml").write_text(GOOD + '[callback]\nclass = "sluice_test_tenants:Mine"\n')
     monkeypatch.chdir(tmp_path)
-    assert sluice(capsys, "check-config", "sluice.toml") == (0, ["sluice.toml: right (1 listener)", f"sluice.toml: {ADVICE}"], [])
+    assert sluice(capsys, "check-config", "sluice.toml") == (0, ["sluice.toml: valid (1 listener)", f"sluice.toml: {ADVICE}"], [])

@@ -151,7 +151,7 @@ async def test_history_tells_who_did_what(proxy: ProxyFixture) -> None:
     assert lines[1].endswith(": all: no switch -> observe")
     assert '"event": "switched"' in (await proxy.run("history", "--limit", "1", "--json")).output
     whole = await proxy.run("history", "--verify", by="ro")
-    assert (whole.exit_code, whole.output.startswith("7 lines, whole; the last is number 7 with SHA-256 ")) == (0, True)
+    assert (whole.exit_code, whole.output.startswith("7 lines, complete; the last is number 7 with SHA-256 ")) == (0, True)
 
 
 async def test_rollback_goes_back_to_how_it_was(proxy: ProxyFixture) -> None:

@@ -36,7 +36,7 @@ async def test_an_answer_comes_with_its_length() -> None:
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (bytes.fromhex("00000006 00000008 0000"), "an answer to another request"),
+        (bytes.fromhex("00000006 00000008 0000"), "a response to another request"),
         (bytes.fromhex("00000003 000000"), "an answer of 3 bytes"),
         (bytes.fromhex("ffffffff"), "an answer of -1 bytes"),
         ((ANSWER_BYTES_MAX + 1).to_bytes(4, "big"), f"an answer of {ANSWER_BYTES_MAX + 1} bytes"),

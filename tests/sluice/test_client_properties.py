@@ -100,7 +100,7 @@ def test_tls_with_authorities_and_a_certificate_of_ones_own(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("security.protocol=TLS", 'security.protocol: "TLS" is not possible; write PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL'),
+        ("security.protocol=TLS", 'security.protocol: "TLS" is not valid; write PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL'),
         ("sasl.kerberos.service.name=kafka", "sasl.kerberos.service.name: is not supported here; leave it out"),
         ("ssl.engine.factory.class=x", "ssl.engine.factory.class: is not supported here; leave it out"),
         ("security.protocol=SASL_SSL", "sasl.mechanism: GSSAPI is not supported here; write PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
@@ -113,9 +113,9 @@ def test_tls_with_authorities_and_a_certificate_of_ones_own(tmp_path: Path) -> N
         (sasl("OAUTHBEARER", f"{BEARER};", "sasl.oauthbearer.token.endpoint.url=https://x/y"), "sasl.oauthbearer.token.endpoint.url: only tokens in files are supported here; fetch one and write file:///PATH"),
         ("security.protocol=SSL\nssl.truststore.location=/none", "ssl.truststore.location: /none cannot be read: No such file or directory; name a file in PEM"),
         ("security.protocol=SSL\nssl.truststore.location={folder}/jks", "ssl.truststore.location: {folder}/jks is no PEM, and Java's own stores cannot be read here; export it with keytool and openssl, and write ssl.truststore.type=PEM"),
-        ("security.protocol=SSL\nssl.truststore.certificates=x", "ssl.truststore.certificates: holds no certificates in PEM; name those of the authorities to trust"),
-        ("security.protocol=SSL\nssl.endpoint.identification.algorithm=ldap", 'ssl.endpoint.identification.algorithm: "ldap" is not possible; write https, or nothing'),
-        ("default.api.timeout.ms=soon", 'default.api.timeout.ms: "soon" is not possible; write milliseconds'),
+        ("security.protocol=SSL\nssl.truststore.certificates=x", "ssl.truststore.certificates: contains no PEM certificates; name the certificates of the authorities to trust"),
+        ("security.protocol=SSL\nssl.endpoint.identification.algorithm=ldap", 'ssl.endpoint.identification.algorithm: "ldap" is not valid; write https, or nothing'),
+        ("default.api.timeout.ms=soon", 'default.api.timeout.ms: "soon" is not valid; write milliseconds'),
         ("a=\\u12", "a \\u is not followed by four hexadecimal digits; write it as Java's properties"),
     ],
 )  # fmt: skip

@@ -81,14 +81,14 @@ def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | No
     if master is not None and SPARK not in engines:
         raise BadInputError(f"--master {master}: {because}; leave it out")
     if master is not None and engine == LOCAL:
-        raise BadInputError(f"--master {master}: says where Spark runs, and --engine local does without; leave one of the two out")
+        raise BadInputError(f"--master {master}: names a Spark master, which --engine local does not use; leave one of the two out")
     return engine or (SPARK if master is not None else engines[0])
 
 
 def _check_form(form: str, *, explain: bool) -> None:
     """Refuse --explain for CSV and pages, which have no place for it. A table shows it, and JSON has the figures in any case."""
     if explain and form in (CSV, HTML):
-        raise BadInputError(f"--explain: adds to the table, and --format {form} has none; leave it out, or write --format table or json")
+        raise BadInputError(f"--explain: applies to the table, and --format {form} has none; leave it out, or write --format table or json")
 
 
 def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], Any], ...]:

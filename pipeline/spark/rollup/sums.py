@@ -73,4 +73,4 @@ def _total(counts: Iterable[TypeCount]) -> TypeCount:
 
 
 def _differs(item: Input, what: str, read: object, declared: object) -> str:
-    return f"{item.manifest.file_set}: {what} add up to {read}, the manifest says {declared}; run `sluice meter verify-manifests`"
+    return f"{item.manifest.file_set}: {what} add up to {read}, the manifest has {declared}; run `sluice meter verify-manifests`"

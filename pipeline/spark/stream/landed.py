@@ -135,4 +135,4 @@ def _check_sums(spark: Any, manifests: Sequence[Manifest], out: Path, batch_id: 
 
 def _compare(what: str, promised: dict[str, int], found: dict[str, int]) -> None:
     if promised != found:
-        raise IncompleteError(f"{what}: the manifests promise {promised}, written would be {found}; this batch does not count")
+        raise IncompleteError(f"{what}: the manifests list {promised}, and {found} would be written; the batch is discarded")

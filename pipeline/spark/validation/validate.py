@@ -174,7 +174,9 @@ def _judged(
     for position, manifests in works.items():
         manifest = manifests[-1]
         if position not in verdicts:
-            raise IncompleteError(f"{manifest.file_set}: none of its files came; run `sluice meter verify-manifests` where they lie")
+            raise IncompleteError(
+                f"{manifest.file_set}: none of its files arrived; run `sluice meter verify-manifests` on the source directory"
+            )
         verdict = msgspec.json.decode(verdicts[position], type=FileSetVerdict)
         judged.setdefault((manifest.proxy_id, manifest.run_id), []).append((manifest, verdict))
     return {key: judged[key] for key in runs}

@@ -25,5 +25,5 @@ def check_described(file_set: FileSet, group_ref: Ints, described: Ints) -> None
         unknown = group_ref[~is_known[group_ref]]
     if len(unknown):
         raise BadInputError(
-            f"{file_set.manifest.file_set}: rows of group {unknown[0]}, which dim_group does not name; the file is not whole"
+            f"{file_set.manifest.file_set}: rows of group {unknown[0]}, which dim_group does not name; the file is incomplete"
         )

@@ -45,7 +45,7 @@ def check_sequence(
     if found != expected:
         _add(findings, manifest, manifest.first_seq, f"{expected} decisions, gaps included", str(found), abs(expected - found))
     if int(lost.sum()) != manifest.dropped_decisions:
-        _add(findings, manifest, manifest.first_seq, f"{manifest.dropped_decisions} in gaps, as the manifest says", str(lost.sum()), 1)
+        _add(findings, manifest, manifest.first_seq, f"{manifest.dropped_decisions} in gaps, as in the manifest", str(lost.sum()), 1)
 
 
 def check_times(samples: pa.Table, events: pa.Table, manifest: Manifest, findings: Findings) -> None:

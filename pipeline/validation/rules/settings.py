@@ -29,7 +29,7 @@ def states_of(file_set: FileSet, findings: Findings) -> list[State]:
             _add(findings, file_set.manifest, state, " or ".join(MODES), str(state["mode"]))
         for name in NUMBERS:  # they are constant within a run
             if state[name] != declared.get(name, state[name]):
-                _add(findings, file_set.manifest, state, f"{name} {declared[name]}, as the manifest says", str(state[name]))
+                _add(findings, file_set.manifest, state, f"{name} {declared[name]}, as in the manifest", str(state[name]))
     return states
 
 

@@ -37,7 +37,7 @@ def _check_lists(quota_admin: QuotaAdmin, place: Place) -> None:
     for name in ("principals", "describe_principals", "super_principals"):
         if not getattr(quota_admin, name) or authority == "list" or (authority == "broker" and name == "super_principals"):
             continue
-        who = "no client may" if authority == "nobody" else "the broker says who may"
+        who = "no client may" if authority == "nobody" else "the broker decides on permissions"
         place.add(f"quota_admin.{name}", f"has no effect where {who}", 'write authority = "list", or leave it out')
     named = quota_admin.principals + quota_admin.super_principals + quota_admin.describe_principals
     if authority == "list" and not named and not quota_admin.describe_self:

@@ -150,7 +150,7 @@ def _check_loop(listeners: Sequence[tuple[str, Listener]], upstreams: Sequence[t
 def _check_sidecar(listeners: Sequence[tuple[str, Listener]], upstreams: Sequence[tuple[str, Upstream]], place: Place) -> None:
     for key, upstream in upstreams:
         if len(upstream.bootstrap) > 1:
-            place.add(f"{key}.bootstrap", f"a sidecar stands in front of one broker, not {len(upstream.bootstrap)}", "write one address")
+            place.add(f"{key}.bootstrap", f"a sidecar serves one broker, not {len(upstream.bootstrap)}", "write one address")
     for key, listener in listeners:
         for name in ("advertised_host", "first_broker_port", "broker_ports", "sni"):
             if getattr(listener, name) is not None:

@@ -77,7 +77,7 @@ class AdminToken(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")]
     """The holder's name in the audit log: Token:NAME."""
-    file: Annotated[Path, Reader(read_path, "the path of a file that holds nothing but the token")]
+    file: Annotated[Path, Reader(read_path, "the path of a file with only the token in it")]
     role: Literal["read", "write"] = "read"
 
     def secret(self) -> bytes:
@@ -88,7 +88,7 @@ class AdminToken(msgspec.Struct, frozen=True, kw_only=True):
         """
         token = read_secret("file", self.file)
         if _TOKEN.fullmatch(token) is None:
-            problem = f"{self.file} does not hold a token: {TOKEN_BYTES_MIN} to 4096 visible characters of ASCII on one line"
+            problem = f"{self.file} does not contain a token: {TOKEN_BYTES_MIN} to 4096 visible characters of ASCII on one line"
             raise CredentialsError("file", problem, "make one with: openssl rand -hex 32")
         return token
 

@@ -164,14 +164,14 @@ def _key_problem(files: TlsFiles, error: ssl.SSLError) -> tuple[str, str]:
         return f"{path} is not the key of {files.certificate}", "name the two that belong together"
     if path is not None and b"ENCRYPTED" in path.read_bytes():
         return f"{path} needs a password, or another one", "put it into a file and name that in key_password_file"
-    return f"{path} holds no private key in PEM that can be used with {files.certificate}", "name the certificate's key"
+    return f"{path} contains no PEM private key for {files.certificate}", "name the certificate's key"
 
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise CredentialsError("ca", f"{path} holds no certificates in PEM", "name those of the authorities to trust") from error
+        raise CredentialsError("ca", f"{path} contains no PEM certificates", "name the certificates of the authorities to trust") from error
     except OSError as error:
         raise CredentialsError("ca", f"{path} cannot be read: {error.strerror}", _READABLE) from error
 
@@ -185,7 +185,7 @@ def _read_certificate(path: Path) -> Certificate:
         raise CredentialsError("certificate", f"{path} cannot be read: {error.strerror}", _READABLE) from error
     except ValueError as error:
         raise CredentialsError(
-            "certificate", f"{path} holds no certificate in PEM", "name one, with those between it and its root"
+            "certificate", f"{path} contains no PEM certificate", "name one, with those between it and its root"
         ) from error
 
 
@@ -196,7 +196,7 @@ def _check_secret(key: str, path: Path) -> None:
     except OSError as error:
         raise CredentialsError(key, f"{path} cannot be read: {error.strerror}", _READABLE) from error
     if mode & _OTHERS:
-        raise CredentialsError(key, f"{path} is open to others (mode {stat.S_IMODE(mode):04o})", "chmod 600 it")
+        raise CredentialsError(key, f"{path} is accessible to other users (mode {stat.S_IMODE(mode):04o})", "chmod 600 it")
     if not os.access(path, os.R_OK):
         raise CredentialsError(key, f"{path} cannot be read: permission denied", _READABLE)
 

@@ -77,13 +77,13 @@ def _text_of(key: str, where: str, secret: bytes) -> str:
     if not secret:
         raise CredentialsError(key, f"{where} is empty", "write the secret into it")
     if len(secret) > SECRET_BYTES_MAX:
-        raise CredentialsError(key, f"{where} is larger than {SECRET_BYTES_MAX} bytes", "name the file that holds nothing else")
+        raise CredentialsError(key, f"{where} is larger than {SECRET_BYTES_MAX} bytes", "name a file with nothing else in it")
     try:
         text = secret.decode("utf-8")
     except UnicodeDecodeError:
         raise CredentialsError(key, f"{where} is not UTF-8", "save it as UTF-8") from None
     if any(sign in text for sign in "\0\x01\n"):
-        raise CredentialsError(key, f"{where} holds more than one line", "write the secret, and nothing else, into it")
+        raise CredentialsError(key, f"{where} contains more than one line", "write the secret, and nothing else, into it")
     return text
 
 
@@ -106,7 +106,7 @@ def check_credentials(upstreams: Sequence[tuple[str, Any]], canary: Credentials 
 def _check_parts(key: str, one: Credentials, place: Place) -> None:
     if one.mechanism == OAUTHBEARER:
         if one.token_file is None:
-            place.add(f"{key}.token_file", "is missing with OAUTHBEARER", "name the file that holds the token")
+            place.add(f"{key}.token_file", "is missing with OAUTHBEARER", "name the file with the token")
         for name in ("username", "password_file", "password_env"):
             if getattr(one, name) is not None:
                 place.add(f"{key}.{name}", "has no effect with OAUTHBEARER, where the token names the user", "leave it out")
@@ -115,14 +115,12 @@ def _check_parts(key: str, one: Credentials, place: Place) -> None:
         place.add(f"{key}.username", f"is missing with {one.mechanism}", "write the name of the user")
     elif one.mechanism != PLAIN and not one.username.isascii():
         place.add(
-            f"{key}.username", "has letters beyond ASCII, which Kafka's SCRAM does not take", "name a user without them, or write PLAIN"
+            f"{key}.username", "has letters beyond ASCII, which Kafka's SCRAM does not accept", "name a user without them, or write PLAIN"
         )
     if one.token_file is not None:
         place.add(f"{key}.token_file", f"has no effect with {one.mechanism}", "write password_file")
     if one.password_file is None and one.password_env is None:
-        place.add(
-            f"{key}.password_file", f"is missing with {one.mechanism}", "name the file that holds the password, or write password_env"
-        )
+        place.add(f"{key}.password_file", f"is missing with {one.mechanism}", "name the file with the password, or write password_env")
     if one.password_file is not None and one.password_env is not None:
         place.add(f"{key}.password_env", "has no effect beside password_file", "write one of the two")
 

@@ -68,7 +68,7 @@ def _parse(rule: str) -> _Rule:
     try:
         compiled = re.compile(_NAMED_GROUP.sub("(?P<", pattern), re.ASCII)
     except re.error as error:
-        raise MappingRuleError(f"rule {rule!r}: the pattern is wrong: {error}") from error
+        raise MappingRuleError(f"rule {rule!r}: the pattern is invalid: {error}") from error
     _check_references(rule, replacement, compiled)
     return _Rule(compiled, replacement, case)
 

@@ -76,7 +76,7 @@ def read_broker_name(value: object) -> str:
         ValueError: the names of two brokers could be equal, or are not host names.
     """
     if not isinstance(value, str) or value.count(NODE_ID) != 1:
-        raise ValueError(f"does not have {NODE_ID} in it once")
+        raise ValueError(f"does not contain {NODE_ID} exactly once")
     longest = value.replace(NODE_ID, str(NODE_ID_MAX))
     read_bootstrap_name(longest)
     if any(len(label) > 63 for label in longest.split(".")):

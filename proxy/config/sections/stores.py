@@ -39,5 +39,5 @@ def read_zookeeper_auth(path: Path) -> str:
     except UnicodeDecodeError:
         text = ""
     if not all(text.partition(":")[::2]) or "\n" in text:
-        raise CredentialsError("auth_file", f"{path} does not hold user:password", "write these, and nothing else, into it")
+        raise CredentialsError("auth_file", f"{path} does not contain user:password", "write these, and nothing else, into it")
     return text

@@ -22,7 +22,7 @@ MAIN: Final = "upstream"
 def _read_upstream_protocol(value: object) -> str:
     protocol = read_protocol(value)
     if protocol == "auto":
-        raise ValueError(f"{shown(value)} is not possible")
+        raise ValueError(f"{shown(value)} is not valid")
     return protocol
 
 

@@ -1,4 +1,4 @@
-"""Which bound was in force."""
+"""Which bound was in effect."""
 
 from __future__ import annotations
 

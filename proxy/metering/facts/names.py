@@ -61,5 +61,5 @@ def read_key(key_file: Path) -> bytes:
     except OSError as error:
         raise StartError(f"metering.key_file: {key_file} cannot be read: {error.strerror or error}") from error
     if not KEY_BYTES_MIN <= len(key) <= KEY_BYTES_MAX:
-        raise StartError(f"metering.key_file: {key_file} holds {len(key)} bytes; a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX}")
+        raise StartError(f"metering.key_file: {key_file} has {len(key)} bytes; a key has {KEY_BYTES_MIN} to {KEY_BYTES_MAX}")
     return key

@@ -60,7 +60,9 @@ class AuditFile:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._size)
             reason = error.strerror or str(error)
-            raise AuditUnavailable(f"audit.file: {self.path} cannot be written: {reason}; make room or give Sluice the right") from None
+            raise AuditUnavailable(
+                f"audit.file: {self.path} cannot be written: {reason}; free disk space or give Sluice write access"
+            ) from None
         self._size += len(lines)
         self.last = last
 
@@ -95,7 +97,7 @@ class AuditFile:
         if not stat.S_ISREG(found.st_mode):
             raise _problem(self.path, "is no file", "name a file")
         if found.st_mode & OPEN_TO_OTHERS:
-            raise _problem(self.path, f"is open to others (mode {stat.S_IMODE(found.st_mode):04o})", "run chmod 0640 on it")
+            raise _problem(self.path, f"is accessible to other users (mode {stat.S_IMODE(found.st_mode):04o})", "run chmod 0640 on it")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

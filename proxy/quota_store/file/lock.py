@@ -40,7 +40,7 @@ class FileLock:
         try:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            line = f"{self._path}: cannot be made: {error.strerror}; let Sluice write in that directory, nothing was changed"
+            line = f"{self._path}: cannot be created: {error.strerror}; nothing was changed, give Sluice write access to the directory"
             raise StoreUnavailable(line) from None
         try:
             self._wait()
@@ -56,7 +56,7 @@ class FileLock:
                 time.sleep(LOCK_TRY_S)
             else:
                 return
-        raise StoreUnavailable(f"{self._path}: another process holds it; try again, nothing was changed")
+        raise StoreUnavailable(f"{self._path}: another process has locked it; nothing was changed, try again")
 
     def commit(self, digest: bytes) -> None:
         """Write the digest of the content that the file is about to get."""

@@ -61,7 +61,7 @@ def _read_number(value: object) -> float:
 
 def _read_mode(value: object) -> str:
     if value not in MODES:
-        raise ValueError(f"{shown(value)} is not possible")
+        raise ValueError(f"{shown(value)} is not valid")
     return str(value)
 
 

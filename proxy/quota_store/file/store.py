@@ -269,7 +269,7 @@ class FileStore(ContentHolder):
                 continue  # the file was removed or became invalid after the read
             if commit is not None:
                 return commit
-        raise StoreUnavailable(f"{self.path}: keeps changing; try again, nothing was changed")
+        raise StoreUnavailable(f"{self.path}: changes all the time; nothing was changed, try again")
 
     def _commit(self, decide: Decide[T], lock: FileLock) -> _Commit | None:
         """Write the changes of `decide`, in a thread; None: the file was edited meanwhile.

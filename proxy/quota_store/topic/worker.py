@@ -155,11 +155,11 @@ class TopicWorker:
         except TopicProblem as problem:
             self._report("outside", f"{self._place}: {problem}")
         except Exception as error:  # noqa: BLE001 - aiokafka raises also errors of other types; the next try may succeed
-            self._report("outside", f"{self._place}: {problem_of(error)}; the quotas that were read last hold until it answers")
+            self._report("outside", f"{self._place}: {problem_of(error)}; the last quotas that were read apply until it responds")
 
     def _truncation(self) -> str:
         return (
-            f"{self._place}: is shorter than it was, or made anew; the quotas that were read last hold: "
+            f"{self._place}: is shorter than it was, or made anew; the last quotas that were read apply: "
             "write them again, or take the topic as it is by SIGHUP"
         )
 
@@ -300,7 +300,7 @@ class TopicWorker:
         try:
             await self._writing()
         except StoreUnavailable:
-            line = f"{self._place}: {problem}; whether the change was made shows when it answers again"
+            line = f"{self._place}: {problem}; whether the change was made is known when it responds again"
             raise StoreUnavailable(line, is_certain=False) from None
         return self._read_number == self._number
 

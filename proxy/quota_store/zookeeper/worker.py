@@ -118,7 +118,7 @@ class ZookeeperWorker:
                 job()
             except Exception as error:  # noqa: BLE001 - a bug must not end the thread, and the quotas stay in force
                 self._whole = False
-                self._report("outside", f"{self._place}: {type(error).__name__}: {error}; the quotas that were read last hold")
+                self._report("outside", f"{self._place}: {type(error).__name__}: {error}; the last quotas that were read apply")
 
     def _resync(self) -> None:
         if self._connected:
@@ -133,8 +133,8 @@ class ZookeeperWorker:
     def _silent(self) -> str:
         problem = self._client.problem
         if problem is not None:
-            return f"{self._place}: {problem}; the quotas that were read last hold until then"
-        return f"{self._place}: is not connected; the quotas that were read last hold until it answers"
+            return f"{self._place}: {problem}; the last quotas that were read apply until then"
+        return f"{self._place}: is not connected; the last quotas that were read apply until it responds"
 
     def _look_at_changes(self) -> None:
         self._poll_queued.clear()
@@ -166,7 +166,7 @@ class ZookeeperWorker:
             self.progress_ms = self._now_ms()
         except ZookeeperUnavailable as lost:
             self._whole = False
-            line = f"{self._place}: {lost}; the quotas that were read last hold until it answers"
+            line = f"{self._place}: {lost}; the last quotas that were read apply until it responds"
             problem = line if self._client.problem is None else self._silent()
         except Denied as denied:
             self._whole, problem = (
@@ -231,7 +231,7 @@ class ZookeeperWorker:
         except ZookeeperUnavailable as lost:
             self._whole = False
             raise StoreUnavailable(
-                f"{self._place}: {lost}; whether the change was made shows when it answers again", is_certain=False
+                f"{self._place}: {lost}; whether the change was made is known when it responds again", is_certain=False
             ) from None
         self.progress_ms = self._now_ms()
 

@@ -37,7 +37,7 @@ def steps_of(changes: Iterable[StoreChange], tree: ZnodeTree) -> list[Step]:
     """Return the steps for changes to the nodes in `tree`, in order.
 
     Raises:
-        StoreUnavailable: a node has content that must not be overwritten, or a name is not possible in ZooKeeper.
+        StoreUnavailable: a node has content that must not be overwritten, or a name is not valid in ZooKeeper.
     """
     configs: dict[str, dict[str, str]] = {}
     switches: dict[str, str] | None = None

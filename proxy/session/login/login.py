@@ -152,7 +152,7 @@ class Login:
         self._observer.sent(token)
         self._bare_pending += 1
         if self._bare_pending > BARE_PENDING_MAX:
-            raise ProtocolError(f"more than {BARE_PENDING_MAX} bare tokens without an answer")
+            raise ProtocolError(f"more than {BARE_PENDING_MAX} bare tokens without a response")
         self.awaits = self._mechanism != GSSAPI  # its last token is not answered
 
     # --- messages of the broker
@@ -251,7 +251,7 @@ class Login:
             raise ProtocolError("the client logged in again as another user", reason="principal_changed")
         principal = rules.after_login(self._peer, mechanism, name, is_delegation_token=is_token, tls=self._tls)
         if principal is None:
-            raise ProtocolError(f"who logged in by {self._label} is not known", reason="principal_unknown")
+            raise ProtocolError(f"the user that logged in by {self._label} is not known", reason="principal_unknown")
         self.required = False
         if is_first:
             self._count("success" if name is not None and not is_token else "unknown")

@@ -234,7 +234,7 @@ def check_size(size: int, frame_bytes_max: int) -> None:
     if not 0 < size <= frame_bytes_max:
         raise FrameSizeError(f"request frame of {size} bytes, limit {frame_bytes_max}")
     if size < HEAD_BYTES - LENGTH_BYTES:
-        raise ProtocolError(f"frame of {size} bytes holds no request header", reason="bad_header")
+        raise ProtocolError(f"frame of {size} bytes has no request header", reason="bad_header")
 
 
 def frozen(data: bytes | bytearray) -> bytes:

@@ -437,7 +437,7 @@ class ResponseSide:
                     continue
                 frame_bytes = size + LENGTH_BYTES
                 if size < LENGTH_BYTES:
-                    raise FrameSizeError(f"answer of {size} bytes")
+                    raise FrameSizeError(f"response of {size} bytes")
                 head = in_flight[0][1]
                 is_judged = head.kind != PASS or (is_timed and head.work is not None)
                 parsed, stays = None, False
@@ -481,10 +481,10 @@ class ResponseSide:
             ProtocolError: there is none, so the response belongs to no request.
         """
         if not self._in_flight:
-            raise ProtocolError(f"answer {correlation_id} although no request is in flight", reason="response_unsolicited")
+            raise ProtocolError(f"response {correlation_id} although no request is in flight", reason="response_unsolicited")
         expected = self._in_flight[0][0]
         if expected is not None:
-            raise ProtocolError(f"answer {correlation_id} where {expected} was due", reason="response_mismatch")
+            raise ProtocolError(f"response {correlation_id} instead of {expected}", reason="response_mismatch")
         reply = self._own_replies.pop()
         return reply.answer(0)[0] if isinstance(reply, Refusal) else reply
 
@@ -725,7 +725,7 @@ class ResponseSide:
         if not self._login.bare:
             self._tail = None
             if tail:
-                raise ProtocolError("an answer although no request is in flight", reason="response_unsolicited")
+                raise ProtocolError("a response although no request is in flight", reason="response_unsolicited")
         return bytes(leaving) or None
 
     def _note_stamp(self, place: int | None, announce_ms: int, held_at: int) -> None:
@@ -791,12 +791,12 @@ class ResponseSide:
         """Keep a response's beginning until `need` bytes of it have arrived."""
         if need > MAX_REWRITTEN_RESPONSE_BYTES:
             raise FrameSizeError(
-                f"answer of {need} bytes has to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"
+                f"response of {need} bytes has to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"
             )
         if len(data) - at >= LENGTH_BYTES:
             (size,) = SIZE.unpack_from(data, at)
             if size < LENGTH_BYTES:
-                raise FrameSizeError(f"answer of {size} bytes")
+                raise FrameSizeError(f"response of {size} bytes")
         self._tail = bytearray(data[at:])
         self._tail_need = need
         self._settle_flag.needs_settle = True

@@ -64,7 +64,7 @@ class Predecessor:
                     found.brokers += message.brokers
                     found.buckets += message.buckets
         except ChannelClosed as error:
-            raise StartError(f"the Sluice that was to be replaced does not hand over: {error}") from None
+            raise StartError(f"the Sluice to replace does not hand over its ports: {error}") from None
 
     async def taken(self) -> None:
         """Report that this process accepts, and shut down the old socket, so that workers release their duplicates of ports."""
@@ -102,7 +102,7 @@ async def claim_place(place: Place, *, takes_over: bool) -> Predecessor | None:
     channel = connected(place.socket_path)
     if channel is None:
         if place.lock is None:
-            raise StartError(f"runtime_dir: the Sluice that runs at {place.folder} does not answer")
+            raise StartError(f"runtime_dir: the running Sluice at {place.folder} does not answer")
         return None
     try:
         await channel.send(TakeOver(PROTOCOL, os.getpid()))
@@ -110,7 +110,7 @@ async def claim_place(place: Place, *, takes_over: bool) -> Predecessor | None:
     except ChannelClosed as error:
         channel.close()
         if place.lock is None:
-            raise StartError(f"runtime_dir: the Sluice that runs at {place.folder} does not answer: {error}") from None
+            raise StartError(f"runtime_dir: the running Sluice at {place.folder} does not answer: {error}") from None
         log.warning("workers_silent", problem=str(error))
         return None
     if isinstance(message, Refused) or not isinstance(message, Offer):

@@ -141,7 +141,7 @@ async def test_silent_brokers_delay_no_client(kraft: KafkaCluster, topic: str, m
         (node,) = kraft.nodes.values()
         os.kill(node.process.pid, signal.SIGSTOP)
         try:
-            await until_error(opened, "the quotas that were read last hold until it answers")
+            await until_error(opened, "the last quotas that were read apply until it responds")
             refused: Any = await asyncio.gather(opened.alter(Change(ALICE, PRODUCE, 2.0)), return_exceptions=True)
             assert isinstance(refused[0], StoreUnavailable)
             assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}}

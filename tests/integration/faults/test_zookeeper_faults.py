@@ -117,7 +117,7 @@ async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) ->
             server.kill()
             await until(lambda: opened.store.status.error is not None)
             assert opened.store.status.error == (
-                f"zookeeper:{server.address}: is not connected; the quotas that were read last hold until it answers"
+                f"zookeeper:{server.address}: is not connected; the last quotas that were read apply until it responds"
             )
             with pytest.raises(StoreUnavailable, match="is not connected"):
                 await opened.alter(Change(ALICE, PRODUCE, 2.0))
@@ -148,7 +148,7 @@ async def test_b2_a_silent_zookeeper_delays_no_client(monkeypatch: pytest.Monkey
             assert await opened.store.reload()
             server.freeze()
             with pytest.raises(
-                StoreUnavailable, match="no answer in 0 s; whether the change was made shows when it answers again"
+                StoreUnavailable, match="no answer in 0 s; whether the change was made is known when it responds again"
             ) as caught:
                 await opened.alter(Change(ALICE, PRODUCE, 2.0))
             assert not caught.value.is_certain

@@ -98,7 +98,7 @@ def alices_groups(sluice: SluiceProcess) -> list[dict[str, Any]]:
 def test_clients_by_tls_are_served_as_the_user_of_their_certificate(
     kraft: KafkaCluster, sluice: SluiceProcess, credentials: Credentials, client: ModuleType
 ) -> None:
-    """What was sent by TLS is stored and read by TLS, and alice's quota was in force."""
+    """What was sent by TLS is stored and read by TLS, and alice's quota was in effect."""
     topic = new_topic(kraft.bootstrap, f"tls-{client.__name__.rpartition('.')[2]}")
     settings = credentials.of(client)
     assert client.produce(sluice.bootstrap, topic, VALUES, settings=settings) == len(VALUES)

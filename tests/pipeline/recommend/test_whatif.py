@@ -285,7 +285,7 @@ def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -
     ("text", "message"),
     [
         ("[[quota]\n", "not TOML"),
-        ('quota = "much"\n', "no quota file"),
+        ('quota = "much"\n', "not a quota file"),
         ("[[quota]]\nproducer_byte_rate = 5\n", "quota[1]: needs user"),
         ('[[quota]]\nuser = "a"\nproducer_byte_rate = "5 apples"\n', "5 apples"),
         ('[[quota]]\nuser = "a"\nproducer_byte_rate = -1\n', "above 0"),

@@ -294,7 +294,7 @@ def test_sums_that_differ_from_the_manifest_end_the_run(spark: Any, tmp_path: Pa
         tables[table][0][column] += 1
 
     source = write_scene(tmp_path / "in", 5, clients=CAST, mutate=more)
-    with pytest.raises(IncompleteError, match=r"add up to .*the manifest says"):
+    with pytest.raises(IncompleteError, match=r"add up to .*the manifest has"):
         roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
@@ -321,7 +321,7 @@ def test_a_file_of_another_program_is_reported_by_its_columns(spark: Any, tmp_pa
     [path] = (source / table).rglob("*.parquet")
     [manifest] = manifests(source)
     put_another(path, manifest)
-    with pytest.raises(BadInputError, match=f"^{path}: lacks column .* of table {table}; it is a file of another program") as caught:
+    with pytest.raises(BadInputError, match=f"^{path}: has no column .* of table {table}; it was written by another program") as caught:
         roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()

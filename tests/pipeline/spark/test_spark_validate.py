@@ -146,8 +146,8 @@ def test_too_little_memory_is_reported_with_its_remedy(said: str) -> None:
     ("code", "said"),
     [
         (52, f"Spark ran out of memory .*: set {HEAP} higher"),
-        (-9, f"was killed .signal 9., as a machine does that has no memory left: set {HEAP} lower"),
-        (137, f"was killed .signal 9., as a machine does that has no memory left: set {HEAP} lower"),
+        (-9, f"was killed .signal 9., probably because the machine ran out of memory: set {HEAP} lower"),
+        (137, f"was killed .signal 9., probably because the machine ran out of memory: set {HEAP} lower"),
         (-6, "ended before its work was done .signal 6.; -v"),
         (1, "ended before its work was done .exit code 1.; -v"),
     ],

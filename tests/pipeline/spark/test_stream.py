@@ -174,7 +174,7 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
     ("source", "checkpoint", "out", "code", "message"),
     [
         ("absent", "c", "o", 2, "no such directory"),
-        ("empty", "c", "o", 3, "no manifest in it"),
+        ("empty", "c", "o", 3, "contains no manifest"),
         ("hdfs://house/metering", "c", "o", 2, "can be followed"),
         ("kafka://127.0.0.1:9092", "c", "o", 2, "kafka://HOST:PORT/TOPIC"),
         ("kafka://127.0.0.1:1,localhost/topic", "c", "o", 2, "no broker answers there"),
@@ -210,7 +210,7 @@ def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
     entry |= {"bytes": (source / entry["path"]).stat().st_size, "sha256": file_sha256(source / entry["path"])}
     manifest.write_text(json.dumps(reported))
     with pytest.raises(
-        BadInputError, match=f"^{source / entry['path']}: lacks column .*; it is a file of another program or version; restore it$"
+        BadInputError, match=f"^{source / entry['path']}: has no column .*; it was written by another program or version; restore it$"
     ):
         Stream(spark, settings_of(tmp_path, source)).run()
 
@@ -258,7 +258,7 @@ def test_parts_make_the_file_again(tmp_path: Path) -> None:
     for path, part, value in messages_of(source):
         if not path.startswith("samples"):
             put_part(tmp_path / "lost", *checked_place(path, part)[:2], value)
-    with pytest.raises(IncompleteError, match="came incomplete"):
+    with pytest.raises(IncompleteError, match="arrived incomplete"):
         assemble(tmp_path / "lost", manifest, 1)
     assert not (tmp_path / "lost" / manifest).exists()
 

@@ -1,4 +1,4 @@
-"""The bound that was in force for a decision is the last one noted for its group before it."""
+"""The bound that was in effect for a decision is the last one noted for its group before it."""
 
 import math
 from typing import Any, cast

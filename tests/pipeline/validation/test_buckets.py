@@ -236,7 +236,7 @@ def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
 
 
 def test_a_quota_file_says_whose_bucket_it_is(tmp_path: Path) -> None:
-    """With the quota file that was in force, a bucket of the wrong group, and one with the wrong bound, are found."""
+    """With the quota file that was in effect, a bucket of the wrong group, and one with the wrong bound, are found."""
     right, wrong = tmp_path / "right.toml", tmp_path / "wrong.toml"
     right.write_text('[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 5\n')
     wrong.write_text('[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 6\n')
@@ -259,5 +259,5 @@ def test_a_quota_file_says_whose_bucket_it_is(tmp_path: Path) -> None:
         return {kind.value: number for one in found.values() for kind, number in one.counts.items()}
 
     assert (kinds(right), kinds(wrong)) == ({}, {"BOUND": 1})
-    with pytest.raises(BadInputError, match="this very file"):
+    with pytest.raises(BadInputError, match="comes from this file"):
         check_by_file(checked_runs(tmp_path / "right"), wrong)

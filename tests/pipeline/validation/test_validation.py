@@ -323,7 +323,7 @@ def test_a_last_file_set_that_is_not_the_last_is_reported(tmp_path: Path) -> Non
     write_directory(tmp_path, batches(file_sets=2), sensors())
     first, second = sorted((tmp_path / "manifests").rglob("*.json"))
     rewrite(first, final=True)
-    line = f"{first.stem} says that it is the last one, and {second.stem} follows"
+    line = f"{first.stem} is marked as the last one, but {second.stem} follows"
     assert [(code, line in said) for code, said in both_say(tmp_path)] == [(3, True)] * 2
 
 

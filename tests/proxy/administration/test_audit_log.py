@@ -89,8 +89,8 @@ async def test_a_file_with_nothing_but_a_torn_line_begins_anew(path: Path) -> No
     [
         (lambda path: path.mkdir(), "the audit log cannot be opened: Is a directory"),
         (lambda path: path.symlink_to("elsewhere"), "the audit log cannot be opened: Too many levels of symbolic links"),
-        (lambda path: (path.touch(), path.chmod(0o644)), r"the audit log is open to others \(mode 0644\); run chmod 0640 on it"),
-        (lambda path: (path.touch(), path.chmod(0o660)), r"the audit log is open to others \(mode 0660\)"),
+        (lambda path: (path.touch(), path.chmod(0o644)), r"the audit log is accessible to other users \(mode 0644\); run chmod 0640 on it"),
+        (lambda path: (path.touch(), path.chmod(0o660)), r"the audit log is accessible to other users \(mode 0660\)"),
         (lambda path: (path.write_text("hello\n"), path.chmod(0o600)), "the audit log does not end with a line of an audit log"),
         (lambda path: os.mkfifo(path, 0o600), "the audit log is no file"),
     ],

@@ -58,7 +58,7 @@ def test_a_number_of_workers_that_is_none(tmp_path: Path, number: str) -> None:
     """One clear line says what to write."""
     (line,) = complaints(tmp_path, f"workers = {number}\n" + SMALLEST)
     shown = number.replace("'", '"')
-    assert line.endswith(f'workers: {shown} is not possible; write a whole number from 1 to 64, or "auto"')
+    assert line.endswith(f'workers: {shown} is not valid; write a whole number from 1 to 64, or "auto"')
 
 
 def test_everything_at_once(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
     ("text", "line"),
     [
         pytest.param(
-            "[enforcement]\nmode = 'dely'", 'enforcement.mode: "dely" is not possible; write "delay", "mute" or "observe"', id="unknown-mode"
+            "[enforcement]\nmode = 'dely'", 'enforcement.mode: "dely" is not valid; write "delay", "mute" or "observe"', id="unknown-mode"
         ),
         pytest.param("[enforcement]\nmodus = 'delay'", "enforcement.modus: is not a setting; did you mean mode?", id="unknown-key"),
         pytest.param(
@@ -277,7 +277,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param("[quotas]\nproduce = 'yes'", 'quotas.produce: "yes" is neither true nor false; write true or false', id="not-a-bool"),
         pytest.param("[quotas]\npath = 5", "quotas.path: 5 is not a path; write the path of a quota file", id="not-a-path"),
-        pytest.param("[quotas]\nstore = 'paper'", 'quotas.store: "paper" is not possible; write "file", "zookeeper", "topic" or "forward"', id="no-store"),
+        pytest.param("[quotas]\nstore = 'paper'", 'quotas.store: "paper" is not valid; write "file", "zookeeper", "topic" or "forward"', id="no-store"),
         pytest.param(
             "[quotas]\nconnect = 'zk:2181'",
             'quotas.connect: has no effect with store = "file"; leave it out, or write store = "zookeeper"',
@@ -290,7 +290,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param(
             "[quotas]\nauth_scheme = 'kerberos'",
-            'quotas.auth_scheme: "kerberos" is not possible; write "digest" or "sasl"',
+            'quotas.auth_scheme: "kerberos" is not valid; write "digest" or "sasl"',
             id="login-by-kerberos",
         ),
         pytest.param(
@@ -324,7 +324,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             "quotas.replication_factor: has no effect without create; write create = true, or leave it out",
             id="factor-of-nothing",
         ),
-        pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not possible; write "off", "sample", "packed" or "trace"', id="metering"),
+        pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not valid; write "off", "sample", "packed" or "trace"', id="metering"),
         pytest.param(
             "[quota_admin]\nauthority = 'list'",
             'quota_admin.principals: is missing: the list is empty; write principals = ["User:NAME"], or authority = "nobody"',
@@ -336,7 +336,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="moved",
         ),
         pytest.param("[callback]\nclass = 'tenants'", 'callback.class: "tenants" names no class; write "module:Class"', id="callback-class"),
-        pytest.param("[callback]\nclass = 'a:B'\nsettings = 1", "callback.settings: 1 is not possible; write [callback.settings]", id="callback-settings"),
+        pytest.param("[callback]\nclass = 'a:B'\nsettings = 1", "callback.settings: 1 is not valid; write [callback.settings]", id="callback-settings"),
         pytest.param("[admin]\naddress = 9000", "admin.address: not a text; write HOST:PORT with a port from 1 to 65535; an IPv6 address stands in brackets, as in [::1]:9092", id="admin"),
         pytest.param("[admin]\naddress = '127.0.0.1:19092'", "admin.address: 127.0.0.1:19092 is taken by listener[1].address; write another port", id="admin-on-the-listener"),
         pytest.param("[profile]", "profile: is a flag only: sluice run --profile; leave it out", id="profile-is-a-flag"),
@@ -351,14 +351,14 @@ def test_one_clear_line(tmp_path: Path, text: str, line: str) -> None:
     ("text", "line"),
     [
         ('address = "127.0.0.1"', 'listener[1].address: "127.0.0.1" has no port; write HOST:PORT with a port from 1 to 65535; an IPv6 address stands in brackets, as in [::1]:9092'),
-        ('address = "h:1"\nprotocol = "tls"', 'listener[1].protocol: "tls" is not possible; write "auto", "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"'),
+        ('address = "h:1"\nprotocol = "tls"', 'listener[1].protocol: "tls" is not valid; write "auto", "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"'),
         ('address = "h:1"\nprotocol = "SASL_SSL"', 'listener[1].protocol: SASL_SSL needs a certificate; write the table listener[1].tls'),
         ('address = "h:1"\nprotocol = "sasl_plaintext"', 'listener[1].protocol: SASL_PLAINTEXT beyond loopback lets passwords of PLAIN cross the network in the clear; write sasl_mechanisms without "PLAIN", or insecure_plain = true where the network is trusted'),
         ('address = "h:1"\nprotocol = "sasl_plaintext"\nsasl_mechanisms = ["GSSAPI", "PLAIN"]', 'listener[1].protocol: SASL_PLAINTEXT beyond loopback lets passwords of PLAIN cross the network in the clear; write sasl_mechanisms without "PLAIN", or insecure_plain = true where the network is trusted'),
         ('address = "h:1"\nrequire_sasl = true', 'listener[1].require_sasl: has no effect where no SASL is declared; write protocol = "SASL_PLAINTEXT"'),
         ('address = "h:1"\nsasl_mechanisms = []', 'listener[1].sasl_mechanisms: names no mechanism; write a list such as ["SCRAM-SHA-256"]'),
         ('address = "h:1"\nsasl_mechanisms = ["plain"]', 'listener[1].sasl_mechanisms: "plain" is not the name of a SASL mechanism; write a list such as ["SCRAM-SHA-256"]'),
-        ('address = "h:1"\nunknown_principal = "no"', 'listener[1].unknown_principal: "no" is not possible; write "bucket" or "reject"'),
+        ('address = "h:1"\nunknown_principal = "no"', 'listener[1].unknown_principal: "no" is not valid; write "bucket" or "reject"'),
         ('address = "h:1"\noauthbearer_sub_claim = ""', 'listener[1].oauthbearer_sub_claim: "" is not the name of a claim; write the name of a claim'),
         ('address = "h:1"\nprincipal_builder = "x"', 'listener[1].principal_builder: "x" names no class; write "module:Class"'),
         ('address = "h:1"\nfirst_broker_port = 70000', "listener[1].first_broker_port: 70000 is above 65535; write a port from 1 to 65535"),
@@ -416,7 +416,7 @@ def test_a_sidecar_has_one_broker_and_no_addresses_of_its_own(tmp_path: Path) ->
     """What a sidecar would not act on is refused."""
     text = 'sidecar = true\n[upstream]\nbootstrap = "a:1,b:1"\n[[listener]]\naddress = "h:65535"\nadvertised_host = "x"\nfirst_broker_port = 65535\n'
     assert complaints(tmp_path, text) == [
-        "upstream.bootstrap: a sidecar stands in front of one broker, not 2; write one address",
+        "upstream.bootstrap: a sidecar serves one broker, not 2; write one address",
         "listener[1].advertised_host: has no effect in a sidecar, which rewrites no address; leave it out",
         "listener[1].first_broker_port: has no effect in a sidecar, which rewrites no address; leave it out",
     ]
@@ -469,8 +469,8 @@ def test_unreadable_file(tmp_path: Path, name: str, line: str) -> None:
     [
         (Flags(), ["--upstream: is missing; write --upstream HOST:PORT, or name a file with --config", "--listen: is missing; write --listen HOST:PORT, or name a file with --config"]),
         (Flags(listen="x", upstream="k:1"), ['--listen: "x" has no port; write --listen HOST:PORT with a port from 1 to 65535; an IPv6 address stands in brackets, as in [::1]:9092']),
-        (Flags(listen="h:1", upstream="k:1", enforcement="off"), ['--enforcement: "off" is not possible; write --enforcement delay, mute or observe']),
-        (Flags(listen="h:1", upstream="k:1,k:2", sidecar=True), ["--upstream: a sidecar stands in front of one broker, not 2; write one address"]),
+        (Flags(listen="h:1", upstream="k:1", enforcement="off"), ['--enforcement: "off" is not valid; write --enforcement delay, mute or observe']),
+        (Flags(listen="h:1", upstream="k:1,k:2", sidecar=True), ["--upstream: a sidecar serves one broker, not 2; write one address"]),
         (Flags(listen="h:1", upstream="k:1", admin="h:1"), ["--admin: h:1 is taken by listener[1].address; write another port"]),
         (Flags(listen="h:1", upstream="k:1", advertise="::"), ['--advertise: "::" names no machine; write --advertise with a host name or an IP address that clients can reach']),
         (Flags(listen="h:1", upstream="k:1", quotas=""), ['--quotas: "" is not a path; write --quotas with the path of a quota file']),

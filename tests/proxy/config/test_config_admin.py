@@ -67,9 +67,9 @@ def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
         ('principals = ["User:__unknown__/x/GSSAPI"]', 'quota_admin.principals: "User:__unknown__/x/GSSAPI" stands for clients without a known user, which are never authorized; write a list such as ["User:alice"]'),
         ('principals = "User:a"', 'quota_admin.principals: "User:a" is not a list of principals; write a list such as ["User:alice"]'),
         ('principals = ["User:a"]', 'quota_admin.principals: has no effect where no client may; write authority = "list", or leave it out'),
-        ('authority = "broker"\nprincipals = ["User:a"]', 'quota_admin.principals: has no effect where the broker says who may; write authority = "list", or leave it out'),
+        ('authority = "broker"\nprincipals = ["User:a"]', 'quota_admin.principals: has no effect when the broker decides on permissions; write authority = "list", or leave it out'),
         ('authority = "list"', 'quota_admin.principals: is missing: the list is empty; write principals = ["User:NAME"], or authority = "nobody"'),
-        ('authority = "all"', 'quota_admin.authority: "all" is not possible; write "nobody", "list" or "broker"'),
+        ('authority = "all"', 'quota_admin.authority: "all" is not valid; write "nobody", "list" or "broker"'),
     ],
 )  # fmt: skip
 def test_lists_that_mean_nothing(tmp_path: Path, text: str, line: str) -> None:
@@ -80,7 +80,7 @@ def test_lists_that_mean_nothing(tmp_path: Path, text: str, line: str) -> None:
 def test_a_flag_beside_the_broker_is_refused(tmp_path: Path) -> None:
     """Who asks the broker has no list."""
     lines = problems(tmp_path, LOCAL + '[quota_admin]\nauthority = "broker"\n', Flags(quota_admin=("User:a",)))
-    assert lines == ["command line: --quota-admin: has no effect where the broker says who may; leave it out"]
+    assert lines == ["command line: --quota-admin: has no effect when the broker decides on permissions; leave it out"]
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_tokens_stand_in_files(tmp_path: Path, token: Path) -> None:
     ("admin", "line"),
     [
         ('tokens = [{ name = "ops", file = "none" }]', "admin.tokens[1].file: {folder}/none cannot be read: No such file or directory; name a file that Sluice may read"),
-        ('tokens = [{ name = "ops", file = "loose" }]', "admin.tokens[1].file: {folder}/loose is open to others (mode 0644); chmod 600 it"),
-        ('tokens = [{ name = "ops", file = "short" }]', "admin.tokens[1].file: {folder}/short does not hold a token: 16 to 4096 visible characters of ASCII on one line; make one with: openssl rand -hex 32"),
+        ('tokens = [{ name = "ops", file = "loose" }]', "admin.tokens[1].file: {folder}/loose is accessible to other users (mode 0644); chmod 600 it"),
+        ('tokens = [{ name = "ops", file = "short" }]', "admin.tokens[1].file: {folder}/short does not contain a token: 16 to 4096 visible characters of ASCII on one line; make one with: openssl rand -hex 32"),
         ('tokens = [{ name = "ops", file = "ops.token" }, { name = "ops", file = "ops.token" }]', 'admin.tokens[2].name: "ops" is the name of admin.tokens[1] too; write another name'),
-        ('tokens = [{ name = "ops", file = "ops.token", role = "root" }]', 'admin.tokens[1].role: "root" is not possible; write "read" or "write"'),
+        ('tokens = [{ name = "ops", file = "ops.token", role = "root" }]', 'admin.tokens[1].role: "root" is not valid; write "read" or "write"'),
         ('tokens = [{ name = "ops", token = "abc", file = "ops.token" }]', "admin.tokens[1].token: is not a setting; known here: name, file, role"),
         ('tls = { certificate = "x", key = "y" }', "admin.tls.certificate: {folder}/x cannot be read: No such file or directory; name a file that Sluice may read"),
     ],

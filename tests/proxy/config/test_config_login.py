@@ -65,14 +65,14 @@ def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest
     [
         (
             'mechanism = "GSSAPI"',
-            'upstream.credentials.mechanism: "GSSAPI" is not possible; write "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER"',
+            'upstream.credentials.mechanism: "GSSAPI" is not valid; write "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER"',
         ),
-        (SCRAM, "upstream.credentials.password_file: is missing with SCRAM-SHA-512; name the file that holds the password, or write password_env"),
+        (SCRAM, "upstream.credentials.password_file: is missing with SCRAM-SHA-512; name the file with the password, or write password_env"),
         (SCRAM + f'password = "{CANARY}"', "upstream.credentials.password: is not a setting; did you mean password_env?"),
         (SCRAM + FILE + 'password_env = "X"', "upstream.credentials.password_env: has no effect beside password_file; write one of the two"),
         (SCRAM + FILE + 'token_file = "token"', "upstream.credentials.token_file: has no effect with SCRAM-SHA-512; write password_file"),
         ('mechanism = "SCRAM-SHA-256"\n' + FILE, "upstream.credentials.username: is missing with SCRAM-SHA-256; write the name of the user"),
-        (SCRAM.replace("sluice", "schleuß") + FILE, "upstream.credentials.username: has letters beyond ASCII, which Kafka's SCRAM does not take; name a user without them, or write PLAIN"),
+        (SCRAM.replace("sluice", "schleuß") + FILE, "upstream.credentials.username: has letters beyond ASCII, which Kafka's SCRAM does not accept; name a user without them, or write PLAIN"),
         (SCRAM + 'password_env = "A B"', "upstream.credentials.password_env: is not the name of an environment variable; write the name of an environment variable"),
         (
             SCRAM + 'password_env = "SLUICE_NOT_SET"',
@@ -93,7 +93,7 @@ def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest
         ),
         (
             'mechanism = "OAUTHBEARER"\ninsecure_plain = true',
-            "upstream.credentials.token_file: is missing with OAUTHBEARER; name the file that holds the token",
+            "upstream.credentials.token_file: is missing with OAUTHBEARER; name the file with the token",
         ),
     ],
 )  # fmt: skip
@@ -105,12 +105,12 @@ def test_what_is_wrong_is_named(folder: Path, credentials: str, line: str) -> No
 @pytest.mark.parametrize(
     ("secret", "mode", "problem"),
     [
-        (CANARY.encode(), 0o640, "password is open to others (mode 0640); chmod 600 it"),
-        (CANARY.encode(), 0o604, "password is open to others (mode 0604); chmod 600 it"),
+        (CANARY.encode(), 0o640, "password is accessible to other users (mode 0640); chmod 600 it"),
+        (CANARY.encode(), 0o604, "password is accessible to other users (mode 0604); chmod 600 it"),
         (b"\n", 0o600, "password is empty; write the secret into it"),
         (b"\xff" + CANARY.encode(), 0o600, "password is not UTF-8; save it as UTF-8"),
-        (CANARY.encode() + b"\nmore", 0o600, "password holds more than one line; write the secret, and nothing else, into it"),
-        (b"x" * (SECRET_BYTES_MAX + 1), 0o600, f"password is larger than {SECRET_BYTES_MAX} bytes; name the file that holds nothing else"),
+        (CANARY.encode() + b"\nmore", 0o600, "password contains more than one line; write the secret, and nothing else, into it"),
+        (b"x" * (SECRET_BYTES_MAX + 1), 0o600, f"password is larger than {SECRET_BYTES_MAX} bytes; name a file with nothing else in it"),
     ],
 )
 def test_files_that_hold_no_secret(folder: Path, secret: bytes, mode: int, problem: str) -> None:

@@ -50,7 +50,7 @@ def test_paths_begin_where_the_file_lies(folder: Path) -> None:
         ),
         (
             OWN + 'client_auth = "required"\nclient_ca = "server.key"',
-            "listener[1].tls.client_ca: server.key holds no certificates in PEM; name those of the authorities to trust",
+            "listener[1].tls.client_ca: server.key contains no PEM certificates; name the certificates of the authorities to trust",
         ),
         (
             OWN + 'principal_mapping_rules = "RULE:a/b"',
@@ -110,7 +110,7 @@ def test_names_of_brokers_are_read(folder: Path) -> None:
         ),
         (
             LISTENER + OWN + SNI.replace("broker-{node_id}", "broker"),
-            'listener[1].sni.broker: does not have {node_id} in it once; write a host name with {node_id} in it, such as "broker-{node_id}.kafka.example.org"',
+            'listener[1].sni.broker: does not contain {node_id} exactly once; write a host name with {node_id} in it, such as "broker-{node_id}.kafka.example.org"',
         ),
         (
             LISTENER + OWN + SNI.replace('"kafka.example.org', '"10.0.0.7'),
@@ -122,7 +122,7 @@ def test_names_of_brokers_are_read(folder: Path) -> None:
         ),
         (
             LISTENER + OWN + SNI + 'others = "maybe"',
-            'listener[1].sni.others: "maybe" is not possible; write "close" or "bootstrap"',
+            'listener[1].sni.others: "maybe" is not valid; write "close" or "bootstrap"',
         ),
     ],
 )

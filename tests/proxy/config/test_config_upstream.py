@@ -51,7 +51,7 @@ def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
     [
         (
             MAIN + 'protocol = "auto"\n' + listener(19_092),
-            'upstream.protocol: "auto" is not possible; write "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"',
+            'upstream.protocol: "auto" is not valid; write "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"',
         ),
         (
             MAIN + 'protocol = "SASL_PLAINTEXT"\n[upstream.tls]\n' + listener(19_092),
@@ -75,7 +75,7 @@ def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
         ),
         (
             "sidecar = true\n" + MAIN + listener(19_092, "", 'bootstrap = "a:1,b:1"'),
-            "listener[1].upstream.bootstrap: a sidecar stands in front of one broker, not 2; write one address",
+            "listener[1].upstream.bootstrap: a sidecar serves one broker, not 2; write one address",
         ),
         (
             MAIN + listener(19_092, "", 'bootstrap = "kafka:9093"\ntls = { ca = "absent.pem" }'),

@@ -312,7 +312,7 @@ async def test_a_lock_that_stays_held_is_one_line(proxy: ProxyFixture, path: Pat
     """The other process is waited for, but not for ever."""
     monkeypatch.setattr("proxy.quota_store.file.lock.LOCK_TRIES", 2)
     lock = FileLock(path)
-    with pytest.raises(StoreUnavailable, match="another process holds it; try again, nothing was changed"):
+    with pytest.raises(StoreUnavailable, match="another process has locked it; nothing was changed, try again"):
         await proxy.set(ALICE, PRODUCE, 7.0)
     lock.release()
     await proxy.set(ALICE, PRODUCE, 7.0)

@@ -38,7 +38,7 @@ def test_entities_of_every_kind() -> None:
 
 @pytest.mark.parametrize("low", [0.0, -0.0, -5.0])
 def test_a_bound_of_zero_or_below_is_never_enforced_as_written(low: float) -> None:
-    """The one that was in force holds on, again and again; without one, one unit per second. A right value ends it."""
+    """The one that was in effect holds on, again and again; without one, one unit per second. A right value ends it."""
     good = in_force(content((ALICE, PERCENT, 50.0)))
     for _ in range(2):
         bad = in_force(content((ALICE, PERCENT, low), (ALICE, PRODUCE, low)), good)

@@ -137,7 +137,7 @@ def test_a_table_cannot_be_changed() -> None:
         ('ip = "<default>"\nconnection_creation_rate = -1', f"quota[1].connection_creation_rate: -1 is not from 0 to 2147483647; {CONNECTIONS}"),
         ('user = "a"\nliteral-user = true\nproducer_byte_rate = 1', 'quota[1].literal-user: is only for who is really called "<default>"; leave it out'),
         ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "everybody"\nmode = "off"', 'switch[1].target: "everybody" is nothing to switch; write "all", "listener:NAME" or "entity:user=NAME"'),
-        ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "all"\nmode = "on"', 'switch[1].mode: "on" is not possible; write "enforce", "observe" or "off"'),
+        ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "all"\nmode = "on"', 'switch[1].mode: "on" is not valid; write "enforce", "observe" or "off"'),
         ('user = "a"\nproducer_byte_rate = 1\n[[switch]]\ntarget = "all"\nmode = "off"\n[[switch]]\ntarget = "all"\nmode = "off"', 'switch[2].target: "all" is defined above; write it once'),
         ('ip = "::ffff:10.0.0.1"\nconnection_creation_rate = 1\n[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 1', "quota[2].ip: has the same entity as quota[1]; write one [[quota]] for both"),
         ('user = "a"\nconnection_creation_rate = 20', "quota[1].connection_creation_rate: does not apply to a user; write ip instead"),

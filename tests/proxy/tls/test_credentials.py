@@ -93,10 +93,10 @@ def _locked_key(files: TlsFiles) -> TlsFiles:
     [
         (_missing, "certificate", "absent.crt cannot be read: No such file"),
         (_missing_key, "key", "absent.key cannot be read: No such file"),
-        (_open_key, "key", "is open to others (mode 0640); chmod 600 it"),
-        (_no_certificate, "certificate", "holds no certificate in PEM"),
-        (_no_key, "key", "holds no private key in PEM"),
-        (_no_authority, "ca", "holds no certificates in PEM"),
+        (_open_key, "key", "is accessible to other users (mode 0640); chmod 600 it"),
+        (_no_certificate, "certificate", "contains no PEM certificate"),
+        (_no_key, "key", "contains no PEM private key"),
+        (_no_authority, "ca", "contains no PEM certificates"),
         (_locked_key, "key", "name that in key_password_file"),
     ],
 )
