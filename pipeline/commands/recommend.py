@@ -55,7 +55,7 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
 
     def page() -> str:
         buckets = {"proposal": buckets_of(outcomes)}
-        return draw_whatif(changes, "regroup", buckets, title="Quotas that would fit, and what they would have done")
+        return draw_whatif(changes, "regroup", buckets, title="Recommended quotas and their expected effect")
 
     lines = lines_of(proposals, changes, left_out, percentile, explain=common.explain)
     write_output(common.form, report, summary, lines, as_rows(proposals), page)

@@ -90,10 +90,10 @@ def _page(summary: dict[str, Any]) -> str:
     problems = [(problem,) for problem in summary["problems"]]
     figures = [
         Figure(f"{summary['manifests']:,}", "manifests"),
-        Figure(f"{summary['files']:,}", "files, every byte compared"),
+        Figure(f"{summary['files']:,}", "verified files"),
         Figure(f"{len(problems):,}", "problems", "bad" if problems else "good"),
     ]
     tables: list[Table] = [("Problems", ("what",), problems), ("File sets", _HEADER, _cells(summary["file_sets"]))]
     return draw_plain(
-        "Files and their manifests", "Presence, length and SHA-256 of every file, and that no file set is missing.", figures, tables
+        "Files and their manifests", "Checks presence, length and SHA-256 of every file, and that no file set is missing.", figures, tables
     )

@@ -20,7 +20,7 @@ def lines_of(pairs: list[Pair], load: Load, share_percent: float, *, explain: bo
     if not pairs:
         yield "no client was slower or throttled more while a neighbour made most of the load"
         return
-    header = ("neighbour", "victim", "broker", "share", "loud windows", "others", "the victim was")
+    header = ("neighbour", "victim", "broker", "share", "windows with the neighbour", "other windows", "effect on the victim")
     rows = ((pair.neighbour, pair.victim, pair.node, f"{pair.share_percent:.0f} %", pair.windows, pair.others, pair.says) for pair in pairs)
     yield from table_lines(header, list(rows)[:SHOWN])
     if len(pairs) > SHOWN:
@@ -34,7 +34,7 @@ def _explained(pair: Pair) -> Iterator[str]:
     yield ""
     yield f"{pair.victim}, with {pair.neighbour} on broker {pair.node} from {utc_time(pair.first_ms)} on:"
     for label, windows, requests, ms, throttled in (
-        ("while it was loud", pair.windows, pair.requests, pair.ms_per_request, pair.throttled_percent),
+        ("with the neighbour", pair.windows, pair.requests, pair.ms_per_request, pair.throttled_percent),
         ("otherwise", pair.others, pair.requests_otherwise, pair.ms_per_request_otherwise, pair.throttled_percent_otherwise),
     ):
         time = "" if pair.slower is None else f", {ms:.3g} ms of the broker's threads for each"

@@ -16,22 +16,20 @@ WINDOWS_MAX: Final = 400
 
 def draw_neighbours(pairs: list[Pair], load: Load) -> str:
     """Return the report as HTML."""
-    page = Page("Loud neighbours", f"Load is {load.measured}, in windows of {load.window_ms / 1_000:g} s.")
+    page = Page("Noisy neighbours", f"Load is {load.measured}, in windows of {load.window_ms / 1_000:g} s.")
     slowest = max((pair.slower or 1.0 for pair in pairs), default=1.0)
     page.figures = [
-        Figure(f"{len({pair.neighbour for pair in pairs})}", "loud neighbours"),
+        Figure(f"{len({pair.neighbour for pair in pairs})}", "noisy neighbours"),
         Figure(f"{len({pair.victim for pair in pairs})}", "affected clients", "bad" if pairs else "good"),
         Figure(f"{slowest:.1f} x", "slower, at worst"),
         Figure(f"{len(load.clients)}", "clients"),
     ]
     charts = [_chart(load, place) for place in range(min(len(load.places), PLACES_MAX))]
     page.sections.append(Section("Load of each broker", "Each band is one client; the rest is grey.", charts))
-    says = (
-        "What a client met while another made most of the load, against what it met otherwise. Coincidence is not cause: look there first."
-    )
-    header = ("neighbour", "victim", "broker", "share of the load", "loud windows", "others", "the victim was")
+    says = "Figures of a client while another one makes most of the load, and at other times. A coincidence does not prove a cause."
+    header = ("neighbour", "victim", "broker", "share of the load", "windows with the neighbour", "other windows", "effect on the victim")
     rows = ((pair.neighbour, pair.victim, pair.node, f"{pair.share_percent:.0f} %", pair.windows, pair.others, pair.says) for pair in pairs)
-    body = draw_table(header, rows) if pairs else "<p>No client was slower or waited longer while a neighbour was loud.</p>"
+    body = draw_table(header, rows) if pairs else "<p>No client was slower or throttled more while a neighbour made most of the load.</p>"
     page.sections.append(Section("Pairs", says, [body]))
     page.foot = "Made by sluice meter neighbours. All times are UTC."
     return draw_page(page)

@@ -47,35 +47,35 @@ def draw_rollup(directory: Path, result: RollupResult) -> str:
         ]
     charges = charges_by_tenant(directory)
     if charges:
-        page.sections.append(Section("What it costs", _CHARGE_TEXT, [_charge_table(charges)]))
+        page.sections.append(Section("Chargeback", _CHARGE_TEXT, [_charge_table(charges)]))
     escapes = read_table(directory, "escapes")
     if escapes:
-        page.sections.append(Section("Signs of getting round a quota", _ESCAPE_TEXT, [_escape_table(escapes)]))
+        page.sections.append(Section("Signs of quota evasion", _ESCAPE_TEXT, [_escape_table(escapes)]))
     which = (
-        f"The {CLIENTS_MAX} largest of {len(by_client):,} clients." if len(by_client) > CLIENTS_MAX else "The largest client comes first."
+        f"The {CLIENTS_MAX} largest of {len(by_client):,} clients." if len(by_client) > CLIENTS_MAX else "Sorted by usage, largest first."
     )
-    page.sections.append(Section("Who used what", which, [_client_table(by_client)]))
-    page.sections.append(Section("What each quota did", "Who waited longest comes first.", [_group_table(used)]))
+    page.sections.append(Section("Usage by client", which, [_client_table(by_client)]))
+    page.sections.append(Section("Throttling by quota group", "Sorted by total throttle time, longest first.", [_group_table(used)]))
     page.foot = "Made by sluice meter rollup from metering files whose sums equal their manifests. All times are UTC."
     return draw_page(page)
 
 
 _HEAT_TEXT: Final = (
-    "How much of its bound each group used on average. A sensor looks back over ten seconds and more, so a full cell is not yet a wait;"
-    " the thin bar below a cell says for which part of the time a client had to wait (grey: would have, had the quota not only been"
+    "Average rate of each group as a share of its bound. A sensor measures over ten seconds and more, so a full cell need not mean a wait;"
+    " the thin bar below a cell shows the share of time in which a client waited (grey: would have waited, where the quota was only"
     " observed)."
 )
 _RATE_TEXT: Final = (
-    "Pale: what went through, second by second. Blue: the rate that the sensor saw, over its whole window. Dashed: the bound."
-    " Shaded: a client had to wait; in grey: would have, had the quota not only been observed."
-    " Single seconds may pass far above the bound, as they do at a Kafka broker: credit for ten quiet seconds"
-    " is spent at once."
+    "Pale: rate per second. Blue: rate that the sensor measured over its window. Dashed: the bound."
+    " Shaded: a client waited; grey: would have waited, where the quota was only observed."
+    " Single seconds may exceed the bound by far, as at a Kafka broker, since credit for ten idle seconds"
+    " can be used at once."
 )
 
 
 _PRESSURE_TEXT: Final = (
-    "Blue: what went through. Pale: what clients would have sent had they not waited, an estimate from their waits. Dashed: the bound."
-    " The time to drain is how long it took until no client of the group had to wait."
+    "Blue: goodput. Pale: offered load, estimated from the waits of clients. Dashed: the bound."
+    " The time to drain lasts until no client of the group waits."
 )
 
 
@@ -114,12 +114,12 @@ def _figures(used: Rows, by_client: Rows, result: RollupResult) -> list[Figure]:
     would = sum(row["throttled"] for row in used) - waited
     aside = result.usage_quarantined + result.decisions_quarantined
     return [
-        Figure(f"{coverage:.4g} %", "coverage: decisions and usage that are here, of all", "good" if coverage >= 100 else "bad"),
+        Figure(f"{coverage:.4g} %", "coverage of decisions and usage", "good" if coverage >= 100 else "bad"),
         Figure(human_bytes(sum(row["produce_bytes"] for row in by_client)), "produced"),
         Figure(human_bytes(sum(row["fetch_bytes"] for row in by_client)), "fetched"),
         Figure(f"{decisions:,}", "decisions"),
         Figure(_share(waited, decisions), "of decisions had to wait"),
-        *([Figure(_share(would, decisions), "would have waited, and did not have to")] if would else []),
+        *([Figure(_share(would, decisions), "would have waited; quotas were only observed")] if would else []),
         Figure(f"{aside:,}", "rows set aside", "bad" if aside else "plain"),
     ]
 
@@ -190,8 +190,8 @@ def _spans(throttle_windows: Rows) -> tuple[list[tuple[int, int]], list[tuple[in
 
 def _throttle_windows_text(waited: Sequence[tuple[int, int]], would: Sequence[tuple[int, int]]) -> str:
     longest, would_longest = (human_ms(max((end - begin for begin, end in of), default=0)) for of in (waited, would))
-    text = [f"{len(waited):,} stretches of waiting, the longest {longest} until it had drained"] if waited else ["no client waited"]
-    return "; ".join([*text, *([f"would have in {len(would):,} stretches, the longest {would_longest}"] if would else [])])
+    text = [f"{len(waited):,} throttle windows, the longest {longest}"] if waited else ["no client waited"]
+    return "; ".join([*text, *([f"{len(would):,} would-be throttle windows, the longest {would_longest}"] if would else [])])
 
 
 def _rate(row: Mapping[str, Any]) -> float:
@@ -206,11 +206,11 @@ def _name(row: Mapping[str, Any]) -> str:
 def _waits_section(directory: Path, used: Rows) -> Section:
     waited, would = _histograms(directory)
     if not (waited or would) and any(row["throttled"] for row in used):
-        return Section("How long waits were", "Metered at level sample, which counts waits and does not list them.", [])
-    description = "Every decision with a wait above 0, all groups together."
+        return Section("Distribution of waits", "The metering level `sample` counts waits and does not list them.", [])
+    description = "All decisions with a wait above 0, over all groups."
     if would:
-        description += " Blue: waits. Grey: those that would have been, had the quotas not only been observed."
-    return Section("How long waits were", description, [draw_waits(waited, would or None)])
+        description += " Blue: waits. Grey: waits that would have occurred, where quotas were only observed."
+    return Section("Distribution of waits", description, [draw_waits(waited, would or None)])
 
 
 def _histograms(directory: Path) -> tuple[dict[int, int], dict[int, int]]:
@@ -222,7 +222,7 @@ def _histograms(directory: Path) -> tuple[dict[int, int], dict[int, int]]:
     return waited, would
 
 
-_CHARGE_TEXT: Final = "By the prices of each day, over all days that were charged; what came late to closed days is in it."
+_CHARGE_TEXT: Final = "Sum over all charged days with the prices of each day, including adjustments for late data."
 
 
 def _charge_table(charges: Rows) -> str:
@@ -234,7 +234,7 @@ def _charge_table(charges: Rows) -> str:
 
 
 _ESCAPE_TEXT: Final = (
-    "Signs, not proof. reconnects: new connections come right after waits. rotates: a throttled client-id falls silent and another begins."
+    "These are signs, not proof. reconnects: new connections soon after waits. rotates: a throttled client-id stops and another one starts."
 )
 
 

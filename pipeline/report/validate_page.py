@@ -18,31 +18,33 @@ def draw_verdict(verdict: Verdict, max_violations: int) -> str:
         verdict: the verdict.
         max_violations: number of groups to show the first divergence of.
     """
-    page = Page("Every wait, worked out again" if not verdict.violations else "Waits that the samples do not give", _about(verdict))
+    page = Page("All throttle times verified" if not verdict.violations else "Divergent throttle times", _about(verdict))
     page.figures = [
         _verdict(verdict),
-        Figure(f"{verdict.decisions:,}", "decisions worked out again"),
+        Figure(f"{verdict.decisions:,}", "recomputed decisions"),
         Figure(f"{verdict.groups:,}", "quota groups"),
         Figure(f"{verdict.coverage_percent:.4g} %", "coverage", "good" if verdict.coverage_percent >= 100 else "bad"),
         Figure(f"{verdict.dropped:,}", "decisions that were not written", "bad" if verdict.dropped else "plain"),
     ]
     if verdict.observed.decisions:
-        page.figures.append(Figure(human_ms(verdict.observed.ms), f"would have been waited in {verdict.observed.decisions:,} decisions"))
-    page.sections.append(Section("What was judged", _JUDGED, [_counts(verdict)]))
+        page.figures.append(
+            Figure(human_ms(verdict.observed.ms), f"of waits in {verdict.observed.decisions:,} decisions, which were only observed")
+        )
+    page.sections.append(Section("Recomputed decisions", _JUDGED, [_counts(verdict)]))
     if verdict.violations:
         shown = verdict.divergences(max_violations)
         page.sections.append(Section("The first divergence of each group", _kinds(verdict), [draw_divergence(one) for one in shown]))
     looks = list(other_looks(verdict))
     if looks:
-        page.sections.append(Section("Looked at otherwise", _OTHERWISE, [draw_table(("how", "what was found"), looks)]))
+        page.sections.append(Section("Other checks", _OTHERWISE, [draw_table(("check", "result"), looks)]))
     if verdict.against_broker is not None:
-        explanation = _AGAINST_BROKER if verdict.against_broker else "Neither the brokers nor Sluice throttled any answer."
+        explanation = _AGAINST_BROKER if verdict.against_broker else "Neither the brokers nor Sluice throttled any response."
         page.sections.append(
             Section("Against the brokers", explanation, [draw_table(HEADER, [cells(one) for one in verdict.against_broker])])
         )
     if verdict.incomplete:
         lines = "".join(f"<p>{escape(line)}</p>\n" for line in verdict.incomplete)
-        page.sections.append(Section("What is missing", "", [lines]))
+        page.sections.append(Section("Missing data", "", [lines]))
     page.sections.append(Section("Files", _FILES, [_manifests(verdict)]))
     page.foot = "Made by sluice meter validate."
     return draw_page(page)
@@ -55,24 +57,26 @@ def _verdict(verdict: Verdict) -> Figure:
 
 
 _JUDGED: Final = (
-    "From the events in the files each decision was worked out again: which samples were live, their sum, the window, the rate, the wait;"
-    " of a controller mutation, what its bucket held. There is no tolerance."
+    "Each decision was recomputed from the events in the files: live samples, their sum, window, rate and throttle time;"
+    " for a controller mutation, the balance of its token bucket. There is no tolerance."
 )
 _OTHERWISE: Final = (
-    "Long run: rates over a minute and more against what Kafka's algorithm lets through. In SQL: every wait, by another computation."
+    "Long run: rates over a minute and more, compared with the maximum of Kafka's algorithm."
+    " In SQL: every throttle time, by another computation."
 )
 _AGAINST_BROKER: Final = (
-    "The brokers keep the quotas and throttle; beside it, what Sluice said of the same answers. Median: Sluice's minus the broker's; p95"
-    " and longest: how far apart. Alike: at most as far as a sample is long, or a tenth of the longer one."
-    " Fetches are not judged, since a broker judges what it then withholds."
+    "Compares throttle times of brokers, which enforce the quotas, with those of Sluice for the same responses."
+    " Median: Sluice's minus the broker's; p95"
+    " and longest: absolute difference. Alike: a difference of at most a sample's length, or a tenth of the longer time."
+    " Fetches are not compared, since a broker also counts data that it then withholds."
 )
-_FILES: Final = "With the files of these manifests the verdict can be worked out again."
+_FILES: Final = "The verdict can be recomputed from the files of these manifests."
 
 
 def _about(verdict: Verdict) -> str:
     if verdict.violations:
-        return "What follows a first divergence of a group is counted, not shown: one lost record moves all that comes after it."
-    return "Every wait is the one that the samples give, to the millisecond."
+        return "Later divergences of a group are counted and not shown, since one lost record changes all later results."
+    return "Every throttle time equals the recomputed one, to the millisecond."
 
 
 def _counts(verdict: Verdict) -> str:

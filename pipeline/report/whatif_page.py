@@ -27,13 +27,11 @@ def buckets_of(outcomes: Outcomes) -> Buckets:
     return in_buckets(before), in_buckets(after)
 
 
-def draw_whatif(
-    changes: Sequence[Change], mode: str, buckets: Mapping[str, Buckets], *, title: str = "What other quotas would have done"
-) -> str:
+def draw_whatif(changes: Sequence[Change], mode: str, buckets: Mapping[str, Buckets], *, title: str = "Effect of other quotas") -> str:
     """Return the report as HTML; `buckets` is by name of the quota file."""
     page = Page(title, f"Mode {mode}: {MODES[mode]}.")
     page.foot = (
-        f"Made by sluice meter. Mode {mode}: {MODES[mode]}. Every wait is worked out by the sensor's own arithmetic, from every decision."
+        f"Made by sluice meter. Mode {mode}: {MODES[mode]}. Every wait is computed with the sensor's arithmetic from every decision."
     )
     for name in dict.fromkeys(change.scenario for change in changes):
         own = [change for change in changes if change.scenario == name]
@@ -43,15 +41,13 @@ def draw_whatif(
         before, after = buckets[name]
         page.sections += [
             Section(name, _DESCRIPTION, [draw_shifts([_shift(change) for change in shown])]),
-            Section(f"{name}: how long waits are", "Grey: as recorded. Blue: under these quotas.", [draw_waits(after, before)]),
+            Section(f"{name}: distribution of waits", "Grey: as recorded. Blue: under these quotas.", [draw_waits(after, before)]),
             Section(f"{name}: group by group", "", [_table(own)]),
         ]
     return draw_page(page)
 
 
-_DESCRIPTION: Final = (
-    "Grey dot: the share of decisions that had to wait, as recorded. Coloured dot: under these quotas; green is less, red is more."
-)
+_DESCRIPTION: Final = "Grey dot: share of decisions with a wait, as recorded. Coloured dot: under these quotas; green is less, red is more."
 
 
 def _figures(own: Sequence[Change]) -> list[Figure]:

@@ -104,12 +104,12 @@ def _would(rows: list[dict[str, Any]]) -> tuple[int, int]:
 def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) -> Iterator[str]:
     """Yield the lines of the summary; `explain` adds the numbers behind the coverage."""
     if not (result.hours or result.late):
-        yield "nothing new: the tables are up to date"
+        yield "no new file sets: the tables are up to date"
     else:
         late = f", {counted(result.late, 'late file set')} as adjustments" if result.late else ""
         yield f"built       {counted(result.hours, 'hour')}, {counted(result.days, 'day')}{late}"
         aside = result.usage_quarantined + result.decisions_quarantined
-        yield f"set aside   {counted(aside, 'row')}" + (" (see table quarantine)" if aside else "")
+        yield f"quarantined {counted(aside, 'row')}" + (" (see table quarantine)" if aside else "")
     if result.coverage:
         day, worst = min(result.coverage.items(), key=lambda item: item[1])
         yield f"coverage    {worst:.4g} %" + (f" at the worst day, {day}" if len(result.coverage) > 1 and worst < 100 else "")

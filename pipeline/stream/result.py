@@ -87,11 +87,11 @@ class StreamResult:
         for table, rows in sorted(self.rows.items()):
             yield f"            {rows:>12,} rows of {table}"
         if self.whole is not None:
-            yield f"complete    every file set that is there, {self.whole:,} in all; none was left out as late"
+            yield f"complete    all {self.whole:,} file sets that exist; none was left out as late"
         dropped = f", {counted(self.lost.dropped, 'decision')} not written or in no file set" if self.lost.dropped else ""
         yield f"coverage    {self.lost.percent:.4g} %{dropped}"
         if self.unjudged:
-            yield f"unjudged    {counted(self.unjudged, 'decision')}, too close behind some that are missing"
+            yield f"unjudged    {counted(self.unjudged, 'decision')}, which follow missing decisions too closely"
         yield from (f"removed     {line}" for line in self.lost.removed)
         yield from (f"incomplete  {line}" for line in self.lost.incomplete)
         if not self.divergences:

@@ -15,17 +15,18 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
         max_violations: number of groups to show the first divergence of.
         explain: also show the live samples that prove each divergence.
     """
-    yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each worked out again"
+    yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each recomputed"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
     if verdict.unjudged:
-        yield f"unjudged    {verdict.unjudged:,} more, too close behind decisions that are missing, or of buckets that workers share"
+        yield f"unjudged    {verdict.unjudged:,} more, which follow missing decisions too closely, or are of buckets that workers share"
     for line in verdict.removed:
         yield f"removed     {line}"
     for quota_type, count in sorted(verdict.counts.items()):
         throttled = f"{count['throttled']:,} throttled, {count['throttle_ms']:,} ms"
         yield f"{quota_type:<11} {counted(count['decisions'], 'decision')}, {counted(count['units'], 'unit')}, {throttled}"
     if verdict.observed.decisions:
-        yield f"observed    {verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all; none did"
+        would = f"{verdict.observed.decisions:,} of these would have waited, {verdict.observed.ms:,} ms in all"
+        yield f"observed    {would}; quotas were only observed"
     for name, text in other_looks(verdict):
         yield f"{name:<11} {text}"
     if verdict.against_broker is not None:
@@ -34,7 +35,7 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
         yield f"incomplete  {line}"
     if not verdict.violations:
         but = f", but {' and '.join(verdict.objections)}" if verdict.objections else ""
-        yield f"verdict     {verdict.word}: every wait is the one that the samples give{but}"
+        yield f"verdict     {verdict.word}: every throttle time equals the recomputed one{but}"
         return
     kinds = ", ".join(f"{kind} {number:,}" for kind, number in sorted(verdict.kinds().items()))
     yield f"verdict     {verdict.violations:,} divergences ({kinds}); the first of each group:"
@@ -62,7 +63,7 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
         long_runs = counted(len(verdict.long_runs), "group")
         yield (
             "long run",
-            f"{long_runs}, at most {highest.ratio:.3f} of the bound, where {highest.allowed:.3f} may be{paced}",
+            f"{long_runs}, at most {highest.ratio:.3f} of the bound, limit {highest.allowed:.3f}{paced}",
         )
     if verdict.shared is not None:
         shared = verdict.shared
@@ -77,5 +78,5 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
         decisions, differences = counted(cross_check.decisions, "decision"), counted(cross_check.differences, "difference")
         yield (
             "in SQL",
-            f"{decisions}, {differences}, {cross_check.left_out:,} left to the order of doubles",
+            f"{decisions}, {differences}, {cross_check.left_out:,} left out, since rounding depends on the order of additions",
         )

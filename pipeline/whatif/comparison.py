@@ -12,9 +12,9 @@ from pipeline.whatif.run_outcome import CLOSED
 
 SHOWN: Final = 20
 MODES: Final = {
-    "open": "requests come as recorded: an upper bound on waits, since real clients slow down",
-    "regroup": "requests come as recorded; clients are grouped as the file says, and their samples found again",
-    "closed": "clients send again after their waits, with the pauses that they made",
+    "open": "requests at the recorded times: an upper bound on waits, since real clients slow down",
+    "regroup": "requests at the recorded times; clients are grouped by the file, and their samples recomputed",
+    "closed": "clients send after the new waits, with their recorded pauses",
 }
 
 

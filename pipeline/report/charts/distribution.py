@@ -44,7 +44,7 @@ def draw_waits(counts: Mapping[int, int], before: Mapping[int, int] | None = Non
                 text(x + step / 2, BASE - counts[bucket] / top * (BASE - TOP) - 5, f"{counts[bucket]:,}", anchor="middle", kind="value")
             )
     parts.append(text(LEFT, BASE + 34, "length of the wait, each bar twice as long as the one before"))
-    return drawing(HEIGHT, "How long waits were", parts)
+    return drawing(HEIGHT, "Distribution of waits", parts)
 
 
 def _grid(top: float) -> list[str]:

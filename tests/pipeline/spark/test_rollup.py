@@ -413,7 +413,7 @@ def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
     write_ledger(out, Ledger(settings=settings.fingerprint, hours={hour_key(one.hour): [one.sha256]}, coverage=coverage))
     command = ["rollup", "--in", str(source), "--out", str(out)]
     reported = CliRunner().invoke(meter, command)
-    assert (reported.exit_code, "nothing new" in reported.stdout, "99.5 %" in reported.stdout, "2026-11-20" in reported.stdout) == (
+    assert (reported.exit_code, "no new file sets" in reported.stdout, "99.5 %" in reported.stdout, "2026-11-20" in reported.stdout) == (
         3,
         True,
         True,

@@ -94,7 +94,7 @@ def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
     verdict = validate(escapes)
     assert verdict.kinds() == {"RATE": 1}
     assert len(verdict.first()[0][1].evidence) == 2
-    assert "Looked at otherwise" in draw_verdict(verdict, 50)
+    assert "Other checks" in draw_verdict(verdict, 50)
     shown = CliRunner().invoke(meter, ["validate", "--in", str(escapes), "--explain"])
     assert shown.exit_code == 1
     assert "at most 4 connections" in shown.output
