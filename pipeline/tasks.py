@@ -29,7 +29,7 @@ class Executor(Protocol):
         """Return the result of each part, in the order of `parts`."""
 
 
-def do_here(job: Job[W, R], parts: Sequence[W], report: Callable[[int], None] = lambda _done: None) -> list[R]:
+def run_local(job: Job[W, R], parts: Sequence[W], report: Callable[[int], None] = lambda _done: None) -> list[R]:
     """Execute all parts in this process, and return their results in order.
 
     Args:

@@ -39,8 +39,8 @@ def neighbours(source: Path, share: float, window_s: int, out: Path | None, comm
     from pipeline.report.neighbours_page import draw_neighbours
 
     work = plan_load(source, window_s * 1_000)
-    with executor(common) as do_all:
-        load = load_of(do_all(JOB, work), window_s * 1_000)
+    with executor(common) as run_all:
+        load = load_of(run_all(JOB, work), window_s * 1_000)
     pairs = pairs_of(load, share)
     summary = {"share_percent": share, "window_s": window_s, "load": load.measured, "pairs": as_rows(pairs)}
     lines = lines_of(pairs, load, share, explain=common.explain)

@@ -40,13 +40,13 @@ def recommend(source: Path, percentile: float, headroom: float, out: Path | None
     from pipeline.whatif.work import outcomes_of, plan_work
 
     work = plan_demand(source)
-    with executor(common) as do_all:
-        asked = do_all(JOB, work)
+    with executor(common) as run_all:
+        asked = run_all(JOB, work)
         proposals, left_out = propose(demands_of(asked), percentile, headroom)
         if not proposals:
             raise IncompleteError(f"{source}: contains no group that a quota file can name; meter at level packed")
         text = quota_text(proposals, f"sluice meter recommend --percentile {percentile:g} --headroom {headroom:g}")
-        played = do_all(WHATIF, plan_work(source, [quota_file_of(text, "proposal")], "regroup"))
+        played = run_all(WHATIF, plan_work(source, [quota_file_of(text, "proposal")], "regroup"))
     [outcomes] = outcomes_of(played, 1)
     changes = changes_of("proposal", outcomes, "regroup")
     if out is not None:

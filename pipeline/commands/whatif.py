@@ -45,8 +45,8 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     quotas = [read_quota_file(file) for file in files]
     names = _names(files)
     work = plan_work(source, quotas, mode)
-    with executor(common) as do_all:
-        done = do_all(JOB, work)
+    with executor(common) as run_all:
+        done = run_all(JOB, work)
     found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))
     changes = [change for name, outcomes in found.items() for change in changes_of(name, outcomes, mode)]
     lines = [*lines_of(changes, mode), *(explained(found, dict(zip(names, quotas, strict=True)), work) if common.explain else ())]

@@ -12,7 +12,7 @@ TASK: Final = "position int, work binary"
 RESULT: Final = "position int, result binary"
 
 
-def do_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
+def run_on_spark(spark: Any, job: Job[W, R], parts: Sequence[W]) -> list[R]:
     """Execute all parts on an existing session; return their results in order."""
     if not parts:
         return []

@@ -11,7 +11,7 @@ from pipeline.quotas.file import BYTE_RATES, CONNECTION_RATE, NUMBERS, QuotaFile
 from pipeline.text import human_ms
 from pipeline.whatif.comparison import Change, changes_of
 from pipeline.whatif.groups import REGROUP
-from pipeline.whatif.work import do_all, outcomes_of, plan_work
+from pipeline.whatif.work import outcomes_of, plan_work, run_all
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 
@@ -58,7 +58,7 @@ def forecast_groups(directory: Path, quotas: Mapping[Entity, Mapping[str, float]
         raise NoForecastError(str(error)) from error
     if not work:
         raise NoForecastError(f"{directory}: nothing was metered on the last day")
-    (outcomes,) = outcomes_of(do_all(work), 1)
+    (outcomes,) = outcomes_of(run_all(work), 1)
     return [_forecast_of(change) for change in changes_of("then", outcomes, REGROUP)]
 
 

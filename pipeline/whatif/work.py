@@ -11,7 +11,7 @@ from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.quotas.file import QuotaFile
-from pipeline.tasks import Job, do_here
+from pipeline.tasks import Job, run_local
 from pipeline.whatif.file_set_outcome import file_set_outcomes
 from pipeline.whatif.groups import GroupAssignment, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
@@ -114,9 +114,9 @@ def do(work: Work) -> list[list[Outcome]]:
 JOB: Final = Job(do, Work, list[list[Outcome]])
 
 
-def do_all(work: Sequence[Work]) -> list[list[list[Outcome]]]:
+def run_all(work: Sequence[Work]) -> list[list[list[Outcome]]]:
     """Execute all tasks in this process."""
-    return do_here(JOB, work)
+    return run_local(JOB, work)
 
 
 def outcomes_of(done: Sequence[Sequence[Sequence[Outcome]]], scenarios: int) -> list[Outcomes]:

@@ -63,9 +63,9 @@ class DataPathState:
             from_brokers += connection.broker.bytes_in
         return Traffic(requests, responses, from_clients, from_brokers, self._gateway.handler_times.elapsed_ns)
 
-    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
+    def policy_result(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
         """Return the declared groups and switches that apply to a client."""
-        return self._gateway.policy.standing(principal, client_id, listener, address)
+        return self._gateway.policy.policy_result(principal, client_id, listener, address)
 
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
         """The connected clients."""

@@ -82,7 +82,7 @@ class Policy:
         """Return how rate and number of an address's connections are enforced; None: the rate is not counted, the number not limited."""
         return self._carried_out(self._switches.of_address(listener, address))
 
-    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
+    def policy_result(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
         """Return what applies to a client of a listener and address; for operators, not for requests."""
         switch = self._switches.of_client(listener, principal.name, client_id)
         return PolicyResult(switch, self.is_exempt(principal), self.groups.explain(listener, address, principal.name, client_id))

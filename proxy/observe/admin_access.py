@@ -53,12 +53,12 @@ class Access:
         """
         holder = self._holder(request)
         if holder is not None:
-            return _asker(request, *holder)
+            return _requester(request, *holder)
         if self.tokens:
             raise web.HTTPForbidden(reason="only with a token: Authorization: Bearer TOKEN")
         if not (can_be_opened and self._open_quotas):
             self._refuse_foreign(request)
-        return _asker(request, None, "read")
+        return _requester(request, None, "read")
 
     def writer(self, request: web.Request) -> Requester:
         """Return the requester of a change; the authorizer decides whether it is allowed.
@@ -73,9 +73,9 @@ class Access:
             raise web.HTTPForbidden(reason="changes from web pages of another origin are refused")
         holder = self._holder(request)
         if holder is not None:
-            return _asker(request, *holder)
+            return _requester(request, *holder)
         self._refuse_foreign(request)
-        return _asker(request, None, None)
+        return _requester(request, None, None)
 
     def _holder(self, request: web.Request) -> tuple[str, Right] | None:
         """Return the holder of a valid token. A token is invalid where it could be read in transit."""
@@ -107,7 +107,7 @@ def is_loopback(remote: str) -> bool:
     return address is not None and (mapped or address).is_loopback
 
 
-def _asker(request: web.Request, name: str | None, right: Right | None) -> Requester:
+def _requester(request: web.Request, name: str | None, right: Right | None) -> Requester:
     peer = None if request.transport is None else request.transport.get_extra_info("peername")
     return Requester(None if name is None else f"Token:{name}", "http", f"{peer[0]}:{peer[1]}" if peer else "", LISTENER, right)
 

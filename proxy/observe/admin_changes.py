@@ -74,19 +74,19 @@ class ChangesPages:
         router.add_get("/explain", self._explain)
 
     async def _describe(self, request: web.Request) -> web.Response:
-        asker = self._access.reader(request)
+        requester = self._access.reader(request)
         components = [_component(kind, name) for kind, name in request.query.items() if kind in (USER, CLIENT_ID, IP)]
-        found = await self._administration.describe_many(asker, components, strict=bool(components))
+        found = await self._administration.describe_many(requester, components, strict=bool(components))
         if found.entries is None:
             return json_page({"error": found.error_message or "denied"}, status=_STATUS.get(found.error_code, 500))
         return web.Response(body=await asyncio.to_thread(_quotas_page, found.entries), content_type="application/json")
 
     async def _alter(self, request: web.Request) -> web.Response:
-        asker = self._access.writer(request)
+        requester = self._access.writer(request)
         asked = await _body(request, _Alter)
         alterations = [_alteration(entry) for entry in asked.entries]
-        results = await self._administration.alter(asker, alterations, validate_only=asked.validate_only)
-        is_denied = bool(alterations) and not self._administration.may_alter(asker)
+        results = await self._administration.alter(requester, alterations, validate_only=asked.validate_only)
+        is_denied = bool(alterations) and not self._administration.may_alter(requester)
         return json_page({"results": [_result(result) for result in results]}, status=403 if is_denied else 200)
 
     async def _switches(self, request: web.Request) -> web.Response:
@@ -94,10 +94,10 @@ class ChangesPages:
         return json_page({"switches": dict(self._administration.switches)})
 
     async def _switch(self, request: web.Request) -> web.Response:
-        asker = self._access.writer(request)
+        requester = self._access.writer(request)
         asked = await _body(request, _Switch)
         try:
-            await self._administration.switch(asker, asked.target, asked.mode)
+            await self._administration.switch(requester, asked.target, asked.mode)
         except AdminError as error:
             return json_page({"error": error.message, "error_code": error.code}, status=_STATUS.get(error.code, 500))
         return json_page({"switches": dict(self._administration.switches)})

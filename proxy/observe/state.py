@@ -71,7 +71,7 @@ class DataState(Protocol):
     def connections(self, after: int, count: int) -> Sequence[ConnectionInfo]:
         """Return the open connections with a number above `after` in the order of their numbers, at most `count`; from any thread."""
 
-    def standing(self, principal: "KafkaPrincipal", client_id: str, listener: str, address: str) -> "PolicyResult":
+    def policy_result(self, principal: "KafkaPrincipal", client_id: str, listener: str, address: str) -> "PolicyResult":
         """Return the declared groups and switches that apply to a client of a listener and address."""
 
     def clients(self) -> "Iterable[tuple[KafkaPrincipal, str]]":

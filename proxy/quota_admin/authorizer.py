@@ -48,58 +48,58 @@ class Authorizer:
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
 
-    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_alter(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may change quotas at all.
 
         Args:
-            asker: the requester.
+            requester: the requester.
             broker_allows: result of the broker on the requester's own connection; None: there is no conclusive result.
         """
-        if asker.way == "http":
-            return asker.right == "write"
-        principal = _known(asker.principal)
+        if requester.way == "http":
+            return requester.right == "write"
+        principal = _known(requester.principal)
         if self.rules.authority == "broker":
             return broker_allows is True and principal != str(ANONYMOUS)
         return self.rules.authority == "list" and principal is not None and principal in self.rules.principals | self.rules.super_principals
 
-    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_describe(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may read all quotas; arguments as in `may_alter`."""
-        if asker.way == "http":
-            return asker.right is not None
-        return self.may_alter(asker, broker_allows) or (
-            self.rules.authority == "list" and _known(asker.principal) in self.rules.describe_principals
+        if requester.way == "http":
+            return requester.right is not None
+        return self.may_alter(requester, broker_allows) or (
+            self.rules.authority == "list" and _known(requester.principal) in self.rules.describe_principals
         )
 
-    def may_describe_own(self, asker: Requester) -> bool:
+    def may_describe_own(self, requester: Requester) -> bool:
         """Whether a requester may read the quotas that apply to itself: an authenticated user, when this is configured."""
-        principal = _known(asker.principal)
-        return self.rules.describe_self and asker.way == "kafka" and principal is not None and principal != str(ANONYMOUS)
+        principal = _known(requester.principal)
+        return self.rules.describe_self and requester.way == "kafka" and principal is not None and principal != str(ANONYMOUS)
 
-    def is_denied_self(self, asker: Requester, entity: EntityKey) -> bool:
+    def is_denied_self(self, requester: Requester, entity: EntityKey) -> bool:
         """Whether an entity names the requester's own user, alone or with a client-id, and the requester must not change it.
 
         A client without a known user could be any user.
         """
         user = dict(entity).get(USER)
-        if user is None or self._may_alter_own(asker):
+        if user is None or self._may_alter_own(requester):
             return False
-        principal = _known(asker.principal)
+        principal = _known(requester.principal)
         return principal is None or principal.partition(":")[2] == user
 
-    def is_denied_default(self, asker: Requester, alteration: Alteration, quotas: Quotas) -> bool:
+    def is_denied_default(self, requester: Requester, alteration: Alteration, quotas: Quotas) -> bool:
         """Whether an alteration of the default user would apply to the requester's user, because that user has no quota of its own.
 
         A client without a login is no particular user: a list with ANONYMOUS allows every client to change also the defaults.
         """
         parts = dict(alteration.entity)
-        if parts.get(USER, "") is not None or self._may_alter_own(asker) or asker.principal == str(ANONYMOUS):
+        if parts.get(USER, "") is not None or self._may_alter_own(requester) or requester.principal == str(ANONYMOUS):
             return False
-        principal = _known(asker.principal)
+        principal = _known(requester.principal)
         nearer = [] if principal is None else _more_specific(parts, principal.partition(":")[2])
         return any(all(op.key not in quotas.get(entity, {}) for entity in nearer) for op in alteration.ops)
 
-    def _may_alter_own(self, asker: Requester) -> bool:
-        return not self.rules.deny_self or asker.way == "http" or _known(asker.principal) in self.rules.super_principals
+    def _may_alter_own(self, requester: Requester) -> bool:
+        return not self.rules.deny_self or requester.way == "http" or _known(requester.principal) in self.rules.super_principals
 
 
 def _more_specific(parts: Mapping[str, str | None], user: str) -> list[EntityKey]:

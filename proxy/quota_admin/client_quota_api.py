@@ -55,19 +55,19 @@ class QuotaAdministration(Protocol):
     def authority(self) -> Authority:
         """The configured authority."""
 
-    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_alter(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may change quotas."""
 
-    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_describe(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may read all quotas."""
 
     async def describe_many(
-        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+        self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
         """Return the quotas that match a filter."""
 
     async def alter(
-        self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+        self, requester: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
         """Validate alterations, make the valid and authorized ones, and return a result for each entity."""
 
@@ -81,19 +81,19 @@ class ClientQuotaApi:
 
     async def answer(self, connection: Connection, request: Administered) -> bytes:
         """Return the complete response to a request."""
-        asker = asker_of(connection)
+        requester = requester_of(connection)
         body = request.body if request.body is not None else await asyncio.to_thread(read_body, request)
         api, correlation_id = request.api, request.correlation_id
         if isinstance(body, ConfigRequest):
-            return await self._answer_configs(connection, asker, request, body)
+            return await self._answer_configs(connection, requester, request, body)
         if isinstance(body, DescribeRequest):
-            answer = await self._describe(connection, asker, request, body)
+            answer = await self._describe(connection, requester, request, body)
             return await offload(len(answer.entries or ()), describe_answer, api.version, correlation_id, answer)
         alterations = await offload(len(body.entries), _alterations, body)
-        results = await self._alter(connection, asker, request, alterations, validate_only=body.validate_only)
+        results = await self._alter(connection, requester, request, alterations, validate_only=body.validate_only)
         return await offload(len(results), _alter_answer, api.version, correlation_id, results)
 
-    async def _describe(self, connection: Connection, asker: Requester, request: Administered, body: DescribeRequest) -> DescribeAnswer:
+    async def _describe(self, connection: Connection, requester: Requester, request: Administered, body: DescribeRequest) -> DescribeAnswer:
         allows = None
         if self._administration.authority == "broker":
             judged = await self._authority.judge_description(connection, request)
@@ -101,18 +101,18 @@ class ClientQuotaApi:
                 return judged
             allows = judged is not None and judged.error_code == 0
         components = [Component(*one) for one in body.components]
-        found = await self._administration.describe_many(asker, components, strict=body.strict, broker_allows=allows)
+        found = await self._administration.describe_many(requester, components, strict=body.strict, broker_allows=allows)
         return await offload(len(found.entries or ()), described, found)
 
     async def _alter(
-        self, connection: Connection, asker: Requester, request: Administered, alterations: list[Alteration], *, validate_only: bool
+        self, connection: Connection, requester: Requester, request: Administered, alterations: list[Alteration], *, validate_only: bool
     ) -> list[Result]:
         if self._administration.authority != "broker":
-            return await self._administration.alter(asker, alterations, validate_only=validate_only)
+            return await self._administration.alter(requester, alterations, validate_only=validate_only)
         allows, refused, right = await self._authority.judge(connection, request, alterations)
-        return refused + await self._administration.alter(asker, right, validate_only=validate_only, broker_allows=allows)
+        return refused + await self._administration.alter(requester, right, validate_only=validate_only, broker_allows=allows)
 
-    async def _answer_configs(self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest) -> bytes:
+    async def _answer_configs(self, connection: Connection, requester: Requester, request: Administered, body: ConfigRequest) -> bytes:
         """Answer for users and clients; for other resources the request is sent to the broker first."""
         api, count = request.api, len(body.resources)
         ours, theirs = await offload(count, _sides, body)
@@ -123,25 +123,25 @@ class ClientQuotaApi:
             frame = await connection.ask(api, await offload(count, cut_config_request, api, request.frame, body, theirs, CORRELATION_ID))
             frame = await offload(len(frame) // CONFIG_BYTES, connection.session.rewrite, api, frame)
         if api.key == ApiKey.DESCRIBE_CONFIGS:
-            results = await self._describe_resources(connection, asker, request, body, ours)
+            results = await self._describe_resources(connection, requester, request, body, ours)
         else:
-            results = await self._alter_resources(connection, asker, request, body, ours)
+            results = await self._alter_resources(connection, requester, request, body, ours)
         if frame is None:
             return answer_of(api, request.correlation_id, [results[place] for place in ours])
         return await offload(max(count, len(frame) // CONFIG_BYTES), joined_answer, api, frame, request.correlation_id, body, results)
 
     async def _describe_resources(
-        self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+        self, connection: Connection, requester: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
     ) -> dict[int, bytes]:
         allows = None
         if self._administration.authority == "broker":
             allows = await self._authority.may_describe(connection, request)
-        may = self._administration.may_describe(asker, allows)
+        may = self._administration.may_describe(requester, allows)
         results: dict[int, bytes] = {}
         for place, resource in ours.items():
             try:
                 entity = entity_of(resource)
-                found = await self._administration.describe_many(asker, filter_of(entity), strict=True, broker_allows=allows)
+                found = await self._administration.describe_many(requester, filter_of(entity), strict=True, broker_allows=allows)
                 await asyncio.sleep(0)  # let other tasks run
                 if found.entries is None:
                     raise AdminError(found.error_code, found.error_message or DENIED)
@@ -152,9 +152,9 @@ class ClientQuotaApi:
         return results
 
     async def _alter_resources(
-        self, connection: Connection, asker: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
+        self, connection: Connection, requester: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
     ) -> dict[int, bytes]:
-        may = self._administration.authority == "broker" or self._administration.may_alter(asker)
+        may = self._administration.authority == "broker" or self._administration.may_alter(requester)
         results: dict[int, bytes] = {}
         alterations: dict[int, Alteration] = {}
         for place, resource in ours.items():
@@ -162,7 +162,7 @@ class ClientQuotaApi:
                 alterations[place] = alteration_of(resource)
             except AdminError as error:
                 results[place] = _refusal(request, error, resource, may=may)
-        made = await self._alter(connection, asker, request, list(alterations.values()), validate_only=body.flags[0])
+        made = await self._alter(connection, requester, request, list(alterations.values()), validate_only=body.flags[0])
         by_entity = {result.entity: result for result in made}
         for place, alteration in alterations.items():
             result = by_entity[alteration.entity]
@@ -177,7 +177,7 @@ def _refusal(request: Administered, error: AdminError, resource: ConfigResource,
     return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, DENIED, resource)
 
 
-def asker_of(connection: Connection) -> Requester:
+def requester_of(connection: Connection) -> Requester:
     """Return the requester of a connection."""
     principal = connection.session.principal
     host, port = connection.peer

@@ -109,80 +109,80 @@ class Administration:
         """All stored switches."""
         return self._store.content.switches
 
-    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_alter(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may change quotas."""
-        return self.authorizer.may_alter(asker, broker_allows)
+        return self.authorizer.may_alter(requester, broker_allows)
 
-    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_describe(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may read all quotas."""
-        return self.authorizer.may_describe(asker, broker_allows)
+        return self.authorizer.may_describe(requester, broker_allows)
 
     def describe(
-        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+        self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
         """Return the quotas that match a filter; only its own for a requester that may read only these, error 31 without rights.
 
         Args:
-            asker: the requester.
+            requester: the requester.
             components: the filter.
             strict: whether entities may have no other types than those of the filter.
             broker_allows: the broker's result if it is the authority.
         """
-        if not self._may_see(asker, broker_allows):
+        if not self._may_see(requester, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
-        return self._described(self._store.content.quotas, self._seen_by(asker, broker_allows), components, strict)
+        return self._described(self._store.content.quotas, self._seen_by(requester, broker_allows), components, strict)
 
     async def describe_many(
-        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+        self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
         """Do the same as `describe` for a filter that may match many quotas; a large content is searched in a thread."""
-        if not self._may_see(asker, broker_allows):
+        if not self._may_see(requester, broker_allows):
             return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
-        quotas, only_of = self._store.content.quotas, self._seen_by(asker, broker_allows)
+        quotas, only_of = self._store.content.quotas, self._seen_by(requester, broker_allows)
         return await offload(len(quotas), self._described, quotas, only_of, components, strict)
 
     async def alter(
-        self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+        self, requester: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
         """Validate alterations, make the valid and authorized ones, and return a result for each entity.
 
         A change in progress is completed and logged, even if the caller is cancelled.
         """
-        if not self.may_alter(asker, broker_allows):
+        if not self.may_alter(requester, broker_allows):
             if alterations:
-                self._deny(asker, "alter")
+                self._deny(requester, "alter")
             return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, DENIED) for one in alterations]
-        refused, right = await self._split_by_permission(asker, alterations)
+        refused, right = await self._split_by_permission(requester, alterations)
         if not right:
             return refused
         if validate_only:
             judged, _ = await offload(len(right), judge, self._profile, right, self._store.content.quotas)
             return refused + judged
-        return refused + await self._finished(self._alter(asker, right))
+        return refused + await self._finished(self._alter(requester, right))
 
-    async def switch(self, asker: Requester, target: str, mode: str | None) -> None:
+    async def switch(self, requester: Requester, target: str, mode: str | None) -> None:
         """Set or remove one switch.
 
         Args:
-            asker: the requester.
+            requester: the requester.
             target: "all", "listener:NAME" or "entity:user=NAME,client-id=NAME", as `proxy.enforcement.switches` reads it.
             mode: "enforce", "observe" or "off"; None removes the switch.
 
         Raises:
             AdminError: the switch was not changed; the code is one of Kafka's.
         """
-        if not self.may_alter(asker):
-            self._deny(asker, "switch")
+        if not self.may_alter(requester):
+            self._deny(requester, "switch")
             raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED)
         try:
             read = read_target(target)
             kept = None if mode is None else read_mode(mode).value
         except SwitchError as error:
             raise AdminError(INVALID_REQUEST, str(error)) from None
-        if read.entity is not None and self.authorizer.is_denied_self(asker, read.entity):
-            self._deny(asker, "switch")
+        if read.entity is not None and self.authorizer.is_denied_self(requester, read.entity):
+            self._deny(requester, "switch")
             raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF)
-        await self._finished(self._switch(asker, str(read), kept))
+        await self._finished(self._switch(requester, str(read), kept))
 
     def content_arrived(self, content: StoreContent, origin: Origin) -> None:
         """Apply a new content of the store, and log the changes of other programs; called on the event loop's thread."""
@@ -200,16 +200,16 @@ class Administration:
 
     # --- describing
 
-    def _may_see(self, asker: Requester, broker_allows: bool | None) -> bool:
+    def _may_see(self, requester: Requester, broker_allows: bool | None) -> bool:
         """Whether a requester may read anything; a denial is counted."""
-        if self.may_describe(asker, broker_allows) or self.authorizer.may_describe_own(asker):
+        if self.may_describe(requester, broker_allows) or self.authorizer.may_describe_own(requester):
             return True
-        self._deny(asker, "describe")
+        self._deny(requester, "describe")
         return False
 
-    def _seen_by(self, asker: Requester, broker_allows: bool | None) -> str | None:
+    def _seen_by(self, requester: Requester, broker_allows: bool | None) -> str | None:
         """Return the principal of a requester that may read only its own quotas; None: it may read all."""
-        return None if self.may_describe(asker, broker_allows) else asker.principal
+        return None if self.may_describe(requester, broker_allows) else requester.principal
 
     def _described(
         self, quotas: Mapping[EntityKey, Mapping[str, float]], only_of: str | None, components: Sequence[Component], strict: bool
@@ -221,15 +221,15 @@ class Administration:
 
     # --- changing
 
-    async def _split_by_permission(self, asker: Requester, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
+    async def _split_by_permission(self, requester: Requester, alterations: Sequence[Alteration]) -> tuple[list[Result], list[Alteration]]:
         refused: list[Result] = []
         right: list[Alteration] = []
         for number, one in enumerate(alterations, 1):
             if number % INLINE_ITEMS_MAX == 0:
                 await asyncio.sleep(0)  # let other tasks run
             entity = one.entity
-            if (denial := self._denial(asker, one)) is not None:
-                self._deny(asker, "alter")
+            if (denial := self._denial(requester, one)) is not None:
+                self._deny(requester, "alter")
                 refused.append(Result(entity, CLUSTER_AUTHORIZATION_FAILED, denial))
             elif (complaint := too_large(one, len(alterations))) is not None:
                 refused.append(Result(entity, INVALID_REQUEST, complaint))
@@ -237,13 +237,13 @@ class Administration:
                 right.append(one)
         return refused, right
 
-    def _denial(self, asker: Requester, alteration: Alteration) -> str | None:
+    def _denial(self, requester: Requester, alteration: Alteration) -> str | None:
         """Return why a requester that may change quotas must not change this one; None: it may."""
-        if self.authorizer.is_denied_self(asker, alteration.entity):
+        if self.authorizer.is_denied_self(requester, alteration.entity):
             return DENIED_SELF
-        return DENIED_DEFAULT if self.authorizer.is_denied_default(asker, alteration, self._store.content.quotas) else None
+        return DENIED_DEFAULT if self.authorizer.is_denied_default(requester, alteration, self._store.content.quotas) else None
 
-    async def _alter(self, asker: Requester, alterations: Sequence[Alteration]) -> list[Result]:
+    async def _alter(self, requester: Requester, alterations: Sequence[Alteration]) -> list[Result]:
         async with self._one_at_a_time:
             judged, _ = await offload(len(alterations), judge, self._profile, alterations, self._store.content.quotas)
             if all(result.error_code for result in judged):
@@ -257,33 +257,33 @@ class Administration:
                 return self._observed.expect(content, changes), changes
 
             try:
-                await self._carried_out(asker, {"what": "alter", "entries": asked}, decide)
+                await self._carried_out(requester, {"what": "alter", "entries": asked}, decide)
             except AdminError as error:
                 return [result if result.error_code else Result(result.entity, error.code, error.message) for result in judged]
             return results
 
-    async def _switch(self, asker: Requester, target: str, mode: str | None) -> None:
+    async def _switch(self, requester: Requester, target: str, mode: str | None) -> None:
         async with self._one_at_a_time:
 
             def decide(content: StoreContent) -> tuple[list[AppliedChange], Sequence[StoreChange]]:
                 changes = [SwitchChange(target, mode)] if content.switches.get(target) != mode else []
                 return self._observed.expect(content, changes), changes
 
-            await self._carried_out(asker, {"what": "switch", "target": target, "mode": mode}, decide)
+            await self._carried_out(requester, {"what": "switch", "target": target, "mode": mode}, decide)
 
-    async def _carried_out(self, asker: Requester, asked: Event, decide: Decide[list[AppliedChange]]) -> None:
+    async def _carried_out(self, requester: Requester, asked: Event, decide: Decide[list[AppliedChange]]) -> None:
         """Log the request, make the change, log the result.
 
         Raises:
             AdminError: the change was not made, or its result could not be logged.
         """
-        named = who(asker)
+        named = who(requester)
         try:
             request = await self._audit.append([{"event": "asked", **named, **asked}])
         except AuditUnavailable as error:
             self._counts.audit_failures += 1
             raise AdminError(UNKNOWN_SERVER_ERROR, f"Nothing was changed, since the audit log could not be written: {error}") from error
-        self.altering = asker.principal
+        self.altering = requester.principal
         try:
             made = await self._store.alter(decide)
         except StoreUnavailable as error:
@@ -292,7 +292,7 @@ class Administration:
         finally:
             self.altering = None
             self._observed.stop_expecting()
-        self._count(asker.way, len(made))
+        self._count(requester.way, len(made))
         try:
             async with self._in_order:
                 await self._audit.append(await offload(len(made), lines_of, made, {**named, "request": request}))
@@ -318,16 +318,16 @@ class Administration:
             self._counts.audit_failures += 1
             log.error("audit_unavailable", problem=str(error), event_lost=str(events[0].get("event")), lines=len(events))
 
-    def _deny(self, asker: Requester, what: str) -> None:
+    def _deny(self, requester: Requester, what: str) -> None:
         """Count and report a denial, at a limited rate, so that repeated attempts fill neither the disk nor the log."""
-        bump(self._counts.denials, asker.way)
-        log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(asker))
+        bump(self._counts.denials, requester.way)
+        log.warning("quota_admin_denied", limit_key="quota_admin_denied", what=what, **who(requester))
         now_ms = self._now_ms()
         if self._denied_ms is not None and now_ms - self._denied_ms < DENIALS_APART_MS:
             self._denials_unlogged += 1
             return
         untold, self._denials_unlogged, self._denied_ms = self._denials_unlogged, 0, now_ms
-        self._keep(asyncio.ensure_future(self._append({"event": "denied", **who(asker), "what": what, "untold": untold})))
+        self._keep(asyncio.ensure_future(self._append({"event": "denied", **who(requester), "what": what, "untold": untold})))
 
     def _count(self, way: str, changes: int) -> None:
         if changes:

@@ -31,31 +31,31 @@ class RemoteAdministration:
         """The configured authority."""
         return self.authorizer.rules.authority
 
-    def may_alter(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_alter(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may change quotas."""
-        return self.authorizer.may_alter(asker, broker_allows)
+        return self.authorizer.may_alter(requester, broker_allows)
 
-    def may_describe(self, asker: Requester, broker_allows: bool | None = None) -> bool:
+    def may_describe(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may read all quotas."""
-        return self.authorizer.may_describe(asker, broker_allows)
+        return self.authorizer.may_describe(requester, broker_allows)
 
     async def describe_many(
-        self, asker: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
+        self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
         """Return the quotas that match a filter, as `Administration.describe_many`; without a supervisor, Kafka's retriable error 41."""
         try:
-            body = await self._link.ask(DescribeQuotas(asker, list(components), strict, broker_allows), ALTER_S)
+            body = await self._link.ask(DescribeQuotas(requester, list(components), strict, broker_allows), ALTER_S)
         except LinkLost as error:
             return Description(NOT_CONTROLLER, str(error), None)
         found = described_in(body)
         return Description(found.error_code, found.error_message, None if found.entries is None else dict(found.entries))
 
     async def alter(
-        self, asker: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
+        self, requester: Requester, alterations: Sequence[Alteration], *, validate_only: bool, broker_allows: bool | None = None
     ) -> list[Result]:
         """Validate and make alterations, as `Administration.alter`; without a supervisor, each result is Kafka's retriable error 41."""
         try:
-            body = await self._link.ask(AlterQuotas(asker, list(alterations), validate_only, broker_allows), ALTER_S)
+            body = await self._link.ask(AlterQuotas(requester, list(alterations), validate_only, broker_allows), ALTER_S)
         except LinkLost as error:
             return [Result(one.entity, NOT_CONTROLLER, str(error)) for one in alterations]
         return results_in(body)

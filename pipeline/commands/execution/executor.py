@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from pipeline.commands.execution.options import SPARK, Common
-from pipeline.tasks import Executor, Job, R, W, do_here
+from pipeline.tasks import Executor, Job, R, W, run_local
 
 PROGRESS_FROM = 8
 """Lowest number of parts for which progress is shown; fewer parts end too soon."""
@@ -23,12 +23,12 @@ def executor(common: Common) -> Iterator[Executor]:
         yield _here
         return
     from pipeline.spark.session import session
-    from pipeline.spark.tasks import do_on_spark
+    from pipeline.spark.tasks import run_on_spark
 
     with session(common.master, verbose=common.verbose) as spark:
 
         def there(job: Job[W, R], parts: Sequence[W]) -> list[R]:
-            return do_on_spark(spark, job, parts)
+            return run_on_spark(spark, job, parts)
 
         yield there
 
@@ -38,4 +38,4 @@ def _here(job: Job[W, R], parts: Sequence[W]) -> list[R]:
         if len(parts) >= PROGRESS_FROM and done % max(1, len(parts) // 10) == 0:
             click.echo(f"sluice: {done} of {len(parts)} tasks done", err=True)
 
-    return do_here(job, parts, report)
+    return run_local(job, parts, report)

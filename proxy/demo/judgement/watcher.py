@@ -108,8 +108,8 @@ class Watcher:
             page = json.loads(ask(self._admin_port, f"/quotas?after={page['next']}")[1])
         page = json.loads(ask(self._admin_port, "/connections")[1])
         for row in page["ips"]:
-            door = self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection"))
-            door.bound, door.held_now = row["bound"], page["held"]
+            group = self._groups.setdefault((row["broker"], row["ip"], "Connection"), GroupSeen("Connection"))
+            group.bound, group.held_now = row["bound"], page["held"]
 
     def read_closes(self) -> None:
         """Read the number of refused connections once; only the stream of new connections has refusals.

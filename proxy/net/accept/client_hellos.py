@@ -40,8 +40,8 @@ class _Hello(PreambleReader):
 
     __slots__ = ("_go_on", "_reader")
 
-    def __init__(self, room: ClientHellos, arrival: Arrival, go_on: GoOn) -> None:
-        super().__init__(room, arrival)
+    def __init__(self, readers: ClientHellos, arrival: Arrival, go_on: GoOn) -> None:
+        super().__init__(readers, arrival)
         self._go_on = go_on
         self._reader = ClientHelloReader()
 

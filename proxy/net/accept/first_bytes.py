@@ -90,13 +90,13 @@ class PreambleReaders:
 class PreambleReader:
     """One socket. A subclass reads it in `take`, and decides in `late` on a client that sends nothing."""
 
-    __slots__ = ("_loop", "_timer", "arrival", "room")
+    __slots__ = ("_loop", "_timer", "arrival", "readers")
 
-    def __init__(self, room: Any, arrival: Arrival) -> None:
-        self.room = room
+    def __init__(self, readers: Any, arrival: Arrival) -> None:
+        self.readers = readers
         self.arrival = arrival
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(room.deadline_ms() / 1000, self.late)
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(readers.deadline_ms() / 1000, self.late)
         arrival.sock.setblocking(False)
         self._loop.add_reader(arrival.sock.fileno(), self.on_readable)
 
@@ -112,7 +112,7 @@ class PreambleReader:
             self.ended_by_peer(CloseReason.CLIENT_RESET, str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours ends this client's connection only
             self.leave()
-            self.room.owner.arrival_crashed(self.arrival, error)
+            self.readers.owner.arrival_crashed(self.arrival, error)
 
     def take(self) -> None:
         """Read available bytes.
@@ -131,7 +131,7 @@ class PreambleReader:
     def end(self, reason: CloseReason, detail: str = "") -> None:
         """Stop waiting, and close the connection."""
         self.leave()
-        self.room.owner.arrival_ended(self.arrival, reason, detail)
+        self.readers.owner.arrival_ended(self.arrival, reason, detail)
 
     def ended_by_peer(self, reason: CloseReason, detail: str) -> None:
         """The peer has closed the connection."""
@@ -143,4 +143,4 @@ class PreambleReader:
             self._timer.cancel()
             self._timer = None
             self._loop.remove_reader(self.arrival.sock.fileno())
-            self.room.left(self)
+            self.readers.left(self)

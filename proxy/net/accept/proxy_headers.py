@@ -33,8 +33,8 @@ class _Header(PreambleReader):
 
     __slots__ = ("_go_on", "_reader")
 
-    def __init__(self, room: ProxyHeaders, arrival: Arrival, go_on: GoOn) -> None:
-        super().__init__(room, arrival)
+    def __init__(self, readers: ProxyHeaders, arrival: Arrival, go_on: GoOn) -> None:
+        super().__init__(readers, arrival)
         self._go_on = go_on
         self._reader = ProxyHeaderReader()
 
@@ -61,7 +61,7 @@ class _Header(PreambleReader):
         self._go_on(self.arrival)
 
     def _note(self, outcome: str) -> None:
-        bump(self.room.owner.counters.proxy_headers, outcome)
+        bump(self.readers.owner.counters.proxy_headers, outcome)
 
     def ended_by_peer(self, reason: CloseReason, detail: str) -> None:
         """Load balancers connect and close, or connect, send LOCAL and close, as a health check."""

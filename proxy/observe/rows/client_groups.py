@@ -85,15 +85,15 @@ class ClientAnswer(msgspec.Struct, frozen=True, array_like=True):
 async def client_answer(state: DataState, question: ClientQuestion) -> ClientAnswer:
     """Return the answer of this process; changes no sensor."""
     client_id = question.client_id or ""
-    standing = state.standing(question.principal, client_id, question.listener, question.address)
-    principal = Member(question.principal, standing.groups.group)
+    policy_result = state.policy_result(question.principal, client_id, question.listener, question.address)
+    principal = Member(question.principal, policy_result.groups.group)
     live = [one for quota_type in ClientQuotaType for one in _live(state, quota_type, principal, client_id)]
     await _find_sharers(state, live)
     return ClientAnswer(
-        None if standing.switch is None else standing.switch.value,
-        standing.is_exempt,
-        standing.groups.group,
-        {quota_type.value: list(chain) for quota_type, chain in standing.groups.chains.items()},
+        None if policy_result.switch is None else policy_result.switch.value,
+        policy_result.is_exempt,
+        policy_result.groups.group,
+        {quota_type.value: list(chain) for quota_type, chain in policy_result.groups.chains.items()},
         state.callback().class_name,
         [one.shared_group(state.now_ms()) for one in live],
     )

@@ -27,9 +27,9 @@ class AuditTrail(Protocol):
         """
 
 
-def who(asker: Requester) -> dict[str, str | None]:
+def who(requester: Requester) -> dict[str, str | None]:
     """Return the fields of a line that identify a requester."""
-    return {"way": asker.way, "principal": asker.principal, "peer": asker.peer, "listener": asker.listener}
+    return {"way": requester.way, "principal": requester.principal, "peer": requester.peer, "listener": requester.listener}
 
 
 def entity_table(entity: EntityKey) -> dict[str, str | None]:

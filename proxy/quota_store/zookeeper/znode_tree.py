@@ -27,7 +27,9 @@ class ZnodeTree:
         self._clients: dict[str, set[str]] = {}  # paths of a user's clients by the path of the user
         self._content: StoreContent | None = None
         self._changed: set[str] = set()  # paths changed since that content
-        self._odd: set[str] = set() if good is None else set(good._odd)  # paths with values at which Kafka would not write them
+        self._noncanonical: set[str] = (
+            set() if good is None else set(good._noncanonical)
+        )  # paths with values at which Kafka would not write them
         self.switches_node: Node | None = None
         self._switches: Mapping[str, str] = {} if good is None else good._switches
 
@@ -49,7 +51,7 @@ class ZnodeTree:
     def content(self) -> StoreContent:
         """Return the valid content. If an entity has two nodes with differently encoded names, the one that Kafka would write counts."""
         before, changed, self._changed = self._content, self._changed, set()
-        if before is None or self._odd or any(self._is_odd(path) for path in changed):
+        if before is None or self._noncanonical or any(self._is_noncanonical(path) for path in changed):
             self._content = StoreContent(MappingProxyType(self._all_quotas()), MappingProxyType(dict(self._switches)))
             return self._content
         if changed - {SWITCHES}:
@@ -80,16 +82,16 @@ class ZnodeTree:
         else:
             quotas.pop(entity, None)
 
-    def _is_odd(self, path: str) -> bool:
+    def _is_noncanonical(self, path: str) -> bool:
         entity = None if path == SWITCHES else self._entity(path)
         return entity is not None and path_of(entity) != path
 
     def _note_values(self, path: str) -> None:
         self._changed.add(path)
-        if self._is_odd(path) and path in self._values:
-            self._odd.add(path)
+        if self._is_noncanonical(path) and path in self._values:
+            self._noncanonical.add(path)
         else:
-            self._odd.discard(path)
+            self._noncanonical.discard(path)
 
     def _entity(self, path: str) -> EntityKey | None:
         if path not in self._entities:

@@ -13,7 +13,7 @@ from pipeline.neighbours.load import JOB as LOAD
 from pipeline.neighbours.load import load_of, plan_load
 from pipeline.recommend.work import JOB as DEMAND
 from pipeline.recommend.work import plan_demand
-from pipeline.tasks import do_here
+from pipeline.tasks import run_local
 from proxy.metering.commands import forget_command
 from proxy.metering.repair import repair
 from sluice_cli.meter import with_writers
@@ -95,14 +95,14 @@ def test_every_form_can_be_asked_for(scene: Path, command: str) -> None:
 
 def test_neighbours_and_demand_on_spark_are_the_same(spark: Any, scene: Path) -> None:
     """One Spark task per file set gives what this process gives, token buckets and all."""
-    from pipeline.spark.tasks import do_on_spark
+    from pipeline.spark.tasks import run_on_spark
 
     topics = write_topics(scene.parent / "topics", minutes=3)
     for source in (scene, topics):
         work = plan_demand(source)
-        assert do_on_spark(spark, DEMAND, work) == do_here(DEMAND, work)
+        assert run_on_spark(spark, DEMAND, work) == run_local(DEMAND, work)
     load = plan_load(scene, 10_000)
-    here, there = (load_of(parts, 10_000) for parts in (do_here(LOAD, load), do_on_spark(spark, LOAD, load)))
+    here, there = (load_of(parts, 10_000) for parts in (run_local(LOAD, load), run_on_spark(spark, LOAD, load)))
     assert repr(here) == repr(there)
 
 

@@ -16,7 +16,7 @@ from metering_format.event_kinds import ASKED, CHARGED, OWED, REFUSED, SETTLED
 from pipeline.quotas.file import read_quota_file
 from pipeline.recommend.buckets import lowest_rates, made_by, requests_of
 from pipeline.recommend.work import JOB, demands_of, plan_demand
-from pipeline.tasks import do_here
+from pipeline.tasks import run_local
 from pipeline.whatif.buckets import Steps
 from quota.groups.mutation_group import MutationGroup
 from sluice_cli.meter import meter
@@ -300,7 +300,7 @@ def test_groups_of_a_callback_are_left_out(tmp_path: Path) -> None:
 def test_every_run_begins_with_a_full_bucket(tmp_path: Path) -> None:
     """What two runs asked for does not add up, since a proxy that starts anew has a new bucket; the seconds of both count."""
     source = write_buckets(tmp_path, Buckets([AMPLE]), [batch(BURST)])
-    parts = do_here(JOB, plan_demand(source))
+    parts = run_local(JOB, plan_demand(source))
     once, twice = demands_of(parts), demands_of([*parts, *parts])
     [one], [two] = once.values(), twice.values()
     assert two.rates().max() == one.rates().max() == pytest.approx(220 / 11)

@@ -17,7 +17,7 @@ from pipeline.report.whatif_page import buckets_of, draw_whatif
 from pipeline.whatif import forecast
 from pipeline.whatif.comparison import as_dict, changes_of, lines_of
 from pipeline.whatif.outcome import Outcomes, Waits
-from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
+from pipeline.whatif.work import JOB, outcomes_of, plan_work, run_all
 from proxy.metering.forget import FORGOTTEN
 from quota.groups.group import QuotaGroup
 from quota.request_time import PERCENT_PER_NANOSECOND
@@ -61,7 +61,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcomes(directory: Path, text: str, mode: str) -> Outcomes:
-    [found] = outcomes_of(do_all(plan_work(directory, [quota_file_of(text, "test.toml")], mode)), 1)
+    [found] = outcomes_of(run_all(plan_work(directory, [quota_file_of(text, "test.toml")], mode)), 1)
     return found
 
 
@@ -255,12 +255,12 @@ def test_members_that_would_part_are_named(tmp_path: Path) -> None:
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, scene: Path) -> None:
     """One Spark task per unit of work gives what this process gives."""
-    from pipeline.spark.tasks import do_on_spark
+    from pipeline.spark.tasks import run_on_spark
 
     files = [quota_file_of(text, "test.toml") for text in (AS_IT_WAS, BY_USER)]
     work = plan_work(scene, files, "regroup")
     assert len(work) > 3
-    assert outcomes_of(do_on_spark(spark, JOB, work), 2) == outcomes_of(do_all(work), 2)
+    assert outcomes_of(run_on_spark(spark, JOB, work), 2) == outcomes_of(run_all(work), 2)
 
 
 def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pipeline.quotas.file import quota_file_of
 from pipeline.whatif import forecast
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.outcome import Outcomes, Waits
-from pipeline.whatif.work import JOB, do_all, outcomes_of, plan_work
+from pipeline.whatif.work import JOB, outcomes_of, plan_work, run_all
 from quota.groups.mutation_group import MutationGroup
 from tests.support.metering.metering_buckets import START_MS, Buckets, write_buckets
 
@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcomes(directory: Path, text: str, mode: str) -> Outcomes:
-    [found] = outcomes_of(do_all(plan_work(directory, [quota_file_of(text, "test.toml")], mode)), 1)
+    [found] = outcomes_of(run_all(plan_work(directory, [quota_file_of(text, "test.toml")], mode)), 1)
     return found
 
 
@@ -171,7 +171,7 @@ def test_who_asks_before_setting_quotas_gets_the_same_answer(served: Path) -> No
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, served: Path) -> None:
     """A task on Spark gives what this process gives."""
-    from pipeline.spark.tasks import do_on_spark
+    from pipeline.spark.tasks import run_on_spark
 
     work = plan_work(served, [quota_file_of(AS_IT_WAS, "test.toml")], "open")
-    assert outcomes_of(do_on_spark(spark, JOB, work), 1) == outcomes_of(do_all(work), 1)
+    assert outcomes_of(run_on_spark(spark, JOB, work), 1) == outcomes_of(run_all(work), 1)

@@ -11,7 +11,7 @@ UNKNOWN = "User:__unknown__/default/GSSAPI"
 LISTED = Rules("list", frozenset({ADMIN}), frozenset({OWNER}), frozenset({READER}))
 
 
-def asker(principal: str | None, way: Way = "kafka", right: Right | None = None) -> Requester:
+def requester(principal: str | None, way: Way = "kafka", right: Right | None = None) -> Requester:
     return Requester(principal, way, "127.0.0.1:5", "default", right)
 
 
@@ -20,9 +20,9 @@ def asker(principal: str | None, way: Way = "kafka", right: Right | None = None)
 def test_by_default_no_client_may(principal: str | None, broker_allows: bool | None) -> None:
     """For any principal, and whatever a broker allows."""
     authorizer = Authorizer()
-    assert not authorizer.may_alter(asker(principal), broker_allows)
-    assert not authorizer.may_describe(asker(principal), broker_allows)
-    assert not authorizer.may_describe_own(asker(principal))
+    assert not authorizer.may_alter(requester(principal), broker_allows)
+    assert not authorizer.may_describe(requester(principal), broker_allows)
+    assert not authorizer.may_describe_own(requester(principal))
 
 
 @pytest.mark.parametrize(
@@ -46,30 +46,30 @@ def test_with_a_list_those_on_it_may(principal: str | None, alters: bool, descri
     """Their names letter by letter; a broker's yes adds no principal."""
     authorizer = Authorizer(LISTED)
     for broker_allows in (None, True):
-        assert authorizer.may_alter(asker(principal), broker_allows) == alters
-        assert authorizer.may_describe(asker(principal), broker_allows) == describes
+        assert authorizer.may_alter(requester(principal), broker_allows) == alters
+        assert authorizer.may_describe(requester(principal), broker_allows) == describes
 
 
 def test_who_is_unknown_is_on_no_list() -> None:
     """Also where the configuration lists the name that stands for them."""
     authorizer = Authorizer(Rules("list", frozenset({UNKNOWN}), describe_principals=frozenset({UNKNOWN})))
-    assert not authorizer.may_alter(asker(UNKNOWN))
-    assert not authorizer.may_describe(asker(UNKNOWN))
+    assert not authorizer.may_alter(requester(UNKNOWN))
+    assert not authorizer.may_describe(requester(UNKNOWN))
 
 
 @pytest.mark.parametrize("principal", [ALICE, UNKNOWN, None])
 def test_where_the_broker_says_only_its_yes_counts(principal: str | None) -> None:
     """No answer is a no; a name that only the broker knows may do."""
     authorizer = Authorizer(Rules("broker"))
-    assert authorizer.may_alter(asker(principal), True)
-    assert not authorizer.may_alter(asker(principal), False)
-    assert not authorizer.may_alter(asker(principal), None)
-    assert not authorizer.may_describe(asker(principal), None)
+    assert authorizer.may_alter(requester(principal), True)
+    assert not authorizer.may_alter(requester(principal), False)
+    assert not authorizer.may_alter(requester(principal), None)
+    assert not authorizer.may_describe(requester(principal), None)
 
 
 def test_a_broker_cannot_speak_for_who_never_logged_in() -> None:
     """A broker without an authorizer says yes to every principal."""
-    assert not Authorizer(Rules("broker")).may_alter(asker(ANONYMOUS), True)
+    assert not Authorizer(Rules("broker")).may_alter(requester(ANONYMOUS), True)
 
 
 @pytest.mark.parametrize(("right", "alters", "describes"), [(None, False, False), ("read", False, True), ("write", True, True)])
@@ -77,13 +77,13 @@ def test_a_token_of_the_admin_port_gives_its_right(right: Right | None, alters: 
     """Principals that may in Kafka; a name on the list gives nothing there."""
     for rules in (Rules(), LISTED):
         authorizer = Authorizer(rules)
-        assert authorizer.may_alter(asker(ADMIN, "http", right), True) == alters
-        assert authorizer.may_describe(asker(ADMIN, "http", right)) == describes
+        assert authorizer.may_alter(requester(ADMIN, "http", right), True) == alters
+        assert authorizer.may_describe(requester(ADMIN, "http", right)) == describes
 
 
 def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
     """Only that port looks at tokens."""
-    assert not Authorizer(Rules()).may_alter(asker(ALICE, "kafka", "write"))
+    assert not Authorizer(Rules()).may_alter(requester(ALICE, "kafka", "write"))
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
 def test_no_client_changes_quotas_of_its_own_name(principal: str | None, parts: dict[str, str | None], denied: bool) -> None:
     """A principal cannot change its own user's quota, alone or with a client-id, unless it is super; an unknown one could be any user."""
     entity = tuple(sorted(parts.items()))
-    assert Authorizer(LISTED).is_denied_self(asker(principal), entity) == denied
-    assert not Authorizer(LISTED._replace(deny_self=False)).is_denied_self(asker(principal), entity)
+    assert Authorizer(LISTED).is_denied_self(requester(principal), entity) == denied
+    assert not Authorizer(LISTED._replace(deny_self=False)).is_denied_self(requester(principal), entity)
 
 
 RATE, PERCENT = "producer_byte_rate", "request_percentage"
@@ -121,7 +121,7 @@ def denies_default(
     """Whether one may not change these keys of a default, where these entities have a quota on produced bytes."""
     quotas = {entity_key(list(one.items())): {RATE: 1.0} for one in kept}
     alteration = Alteration(list(parts.items()), [Op(key, 2.0, remove=False) for key in keys])
-    return Authorizer(rules).is_denied_default(asker(principal), alteration, quotas)
+    return Authorizer(rules).is_denied_default(requester(principal), alteration, quotas)
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_for_whom_defaults_hold(principal: str | None, denied: bool) -> None:
 def test_the_admin_port_has_no_user() -> None:
     """A token is a grant of its own."""
     alteration = Alteration([("user", None)], [Op(RATE, 2.0, remove=False)])
-    assert not Authorizer(LISTED).is_denied_default(asker("Token:ops", "http", "write"), alteration, {})
+    assert not Authorizer(LISTED).is_denied_default(requester("Token:ops", "http", "write"), alteration, {})
 
 
 @pytest.mark.parametrize(("principal", "may"), [(ALICE, True), (ANONYMOUS, False), (UNKNOWN, False), (None, False)])
 def test_who_logged_in_may_see_their_own_where_that_is_set(principal: str | None, may: bool) -> None:
     """Principals that may see the rest."""
-    assert Authorizer(Rules(describe_self=True)).may_describe_own(asker(principal)) == may
+    assert Authorizer(Rules(describe_self=True)).may_describe_own(requester(principal)) == may
 
 
 def test_ones_own_names_no_other_client() -> None:

@@ -69,8 +69,8 @@ class ProxyFixture:
         self.arrived.append((content, origin))
         self.administration.content_arrived(content, origin)
 
-    async def set(self, asker: Requester, user: str | None, value: float = 5.0, *, validate_only: bool = False) -> Result:
-        (result,) = await self.administration.alter(asker, [setting(user, value)], validate_only=validate_only)
+    async def set(self, requester: Requester, user: str | None, value: float = 5.0, *, validate_only: bool = False) -> Result:
+        (result,) = await self.administration.alter(requester, [setting(user, value)], validate_only=validate_only)
         return result
 
     async def lines(self) -> list[dict[str, Any]]:

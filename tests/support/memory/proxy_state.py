@@ -118,8 +118,8 @@ class FakeState:
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         return [rate for rate in self.ips if rate.ip == ip]
 
-    def standing(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
-        return self.policy.standing(principal, client_id, listener, address)
+    def policy_result(self, principal: KafkaPrincipal, client_id: str, listener: str, address: str) -> PolicyResult:
+        return self.policy.policy_result(principal, client_id, listener, address)
 
     def clients(self) -> Iterable[tuple[KafkaPrincipal, str]]:
         return iter(self.connected)
