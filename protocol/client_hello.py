@@ -54,7 +54,7 @@ class ClientHelloReader:
             raise ClientHelloError("a hello in too many records")
         while not self.is_whole and self._take_record():
             if len(self._message) >= _MESSAGE_HEAD_BYTES:
-                self._look_at_message()
+                self._read_message()
         return self.is_whole
 
     def _take_record(self) -> bool:
@@ -77,7 +77,7 @@ class ClientHelloReader:
         self._at = begin + size
         return True
 
-    def _look_at_message(self) -> None:
+    def _read_message(self) -> None:
         if self._message[0] != _CLIENT_HELLO:
             raise ClientHelloError(f"a message of type {self._message[0]} instead of a ClientHello")
         size = int.from_bytes(self._message[1:_MESSAGE_HEAD_BYTES])

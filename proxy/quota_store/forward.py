@@ -87,7 +87,7 @@ class ForwardStore(ContentHolder):
             return False
         self._error = None
         self._success_s, self._success_ms = self._wall_time_s(), self._now_ms()
-        self._look_for_limit(kept)
+        self._find_limit(kept)
         if kept.quotas != self.content.quotas:
             quotas = {entity: MappingProxyType(dict(values)) for entity, values in kept.quotas.items()}
             self.hold(self.content._replace(quotas=MappingProxyType(quotas)), "outside")
@@ -115,7 +115,7 @@ class ForwardStore(ContentHolder):
         """Hang up."""
         await self._brokers.close()
 
-    def _look_for_limit(self, kept: StoredQuotas) -> None:
+    def _find_limit(self, kept: StoredQuotas) -> None:
         """Record a connection rate at the brokers that limits Sluice, and with it all its clients together."""
         limit = _limit_of(kept)
         if limit is not None and limit != self._limit and self._success_ms and self.content is not EMPTY:

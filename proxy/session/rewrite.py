@@ -248,14 +248,14 @@ class BrokersWalker:
         splice: returns the beginning of the response, up to the end of its brokers, with the addresses for clients.
     """
 
-    __slots__ = ("_api", "_beginning", "_frame_bytes", "_look_at_bytes", "_splice", "passes")
+    __slots__ = ("_api", "_beginning", "_frame_bytes", "_parse_at_bytes", "_splice", "passes")
 
     def __init__(self, api: ApiVersion, frame_bytes: int, splice: Callable[[bytes], bytes | memoryview]) -> None:
         self._api = api
         self._frame_bytes = frame_bytes
         self._splice = splice
         self._beginning = bytearray()
-        self._look_at_bytes = 0
+        self._parse_at_bytes = 0
         self.passes = False
 
     @property
@@ -275,7 +275,7 @@ class BrokersWalker:
     def _take(self, data: bytes | memoryview) -> bytes | memoryview:
         self._beginning += data
         have = len(self._beginning)
-        if have < self._look_at_bytes:
+        if have < self._parse_at_bytes:
             return b""
         brokers_end = find_brokers_end(self._api, self._beginning, self._frame_bytes)
         if brokers_end is None:
@@ -285,7 +285,7 @@ class BrokersWalker:
                 raise FrameSizeError(
                     f"brokers of {have} bytes have to be rewritten, limit {MAX_REWRITTEN_RESPONSE_BYTES}", reason="rewrite_limit"
                 )
-            self._look_at_bytes = min(2 * have, self._frame_bytes)  # a list that arrives in many pieces is not parsed for each
+            self._parse_at_bytes = min(2 * have, self._frame_bytes)  # a list that arrives in many pieces is not parsed for each
             return b""
         beginning, self._beginning = self._beginning, bytearray()
         self.passes = True

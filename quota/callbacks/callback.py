@@ -86,7 +86,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> dict[str, str]:
         """Return the user and the client-id, either of them empty when the matching level ignores it."""
         user, client_id = user_tag(principal.name), kept_name(client_id)
-        by_user, by_client = self._looked_at(user, client_id)
+        by_user, by_client = self._used_levels(user, client_id)
         return {USER_TAG: user if by_user else "", CLIENT_ID_TAG: client_id if by_client else ""}
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
@@ -131,7 +131,7 @@ class DefaultQuotaCallback(ClientQuotaCallback):
         if value is not None:
             self.levels |= CLIENT_ID_LEVEL
 
-    def _looked_at(self, user: str, client_id: str) -> tuple[bool, bool]:
+    def _used_levels(self, user: str, client_id: str) -> tuple[bool, bool]:
         """Return whether the user, and whether the client-id, is part of the group's key."""
         if self.levels in (0, CLIENT_ID_LEVEL):
             return False, True

@@ -85,7 +85,7 @@ class Watcher:
         self._admin_port = admin_port
         self._groups: dict[tuple[str, str, str], GroupSeen] = {}
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look_on, name="watcher", daemon=True)
+        self._thread = threading.Thread(target=self._poll_until_done, name="watcher", daemon=True)
 
     def of(self, name: str, quota_type: str) -> GroupSeen:
         """Return the figures of a client's group or of an address, at the broker with the largest count."""
@@ -131,7 +131,7 @@ class Watcher:
         self._done.set()
         self._thread.join()
 
-    def _look_on(self) -> None:
+    def _poll_until_done(self) -> None:
         while not self._done.wait(POLL_SECONDS):
             try:
                 self.poll()

@@ -96,7 +96,7 @@ class ConnectionLimits:
     async def _look_up(self, hosts: list[str]) -> None:
         for host in hosts:
             try:
-                self._addresses[host] = await _looked_up(host)
+                self._addresses[host] = await _resolved_address(host)
             except OSError as error:
                 kept = self._addresses.get(host)
                 log.warning("ip_not_resolved", limit_key="ip_not_resolved", host=host, problem=error.strerror or str(error), kept=kept)
@@ -110,7 +110,7 @@ def _or_unlimited(limit: int | None) -> int:
     return UNLIMITED_CONNECTIONS if limit is None else limit
 
 
-async def _looked_up(host: str) -> str:
+async def _resolved_address(host: str) -> str:
     """Return the first address of a host, resolved in a thread because a resolver may be slow.
 
     Raises:

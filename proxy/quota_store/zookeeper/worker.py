@@ -101,7 +101,7 @@ class ZookeeperWorker:
     def _watched(self, _: Any) -> None:
         if not self._poll_queued.is_set():
             self._poll_queued.set()
-            self._jobs.put(self._look_at_changes)
+            self._jobs.put(self._read_notifications)
 
     # --- on the worker's thread
 
@@ -111,7 +111,7 @@ class ZookeeperWorker:
             try:
                 job = self._jobs.get(timeout=POLL_INTERVAL_S if self._whole else RETRY_S)
             except queue.Empty:
-                job = self._look_at_changes if self._whole else self._resync
+                job = self._read_notifications if self._whole else self._resync
             if job is None:
                 return
             try:
@@ -136,7 +136,7 @@ class ZookeeperWorker:
             return f"{self._place}: {problem}; the last quotas that were read apply until then"
         return f"{self._place}: is not connected; the last quotas that were read apply until it responds"
 
-    def _look_at_changes(self) -> None:
+    def _read_notifications(self) -> None:
         self._poll_queued.clear()
         if not self._whole:
             self._resync()

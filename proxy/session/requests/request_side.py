@@ -278,7 +278,7 @@ class RequestSide:
 
     def _begin_turn(self, now_ms: int) -> None:
         """Find the limits of a scan."""
-        self._body_left = self._whole.looked_bytes = 0
+        self._body_left = self._whole.parsed_bytes = 0
         self._limits = self._throttle.limits
         self._in_flight_max = self._throttle.in_flight_max(now_ms) if self._limits else IN_FLIGHT_MAX
         if self.draining:

@@ -91,7 +91,7 @@ class WholeRequests:
     """Those requests of one connection.
 
     Attributes:
-        looked_bytes: bytes of the requests that were parsed in this scan.
+        parsed_bytes: bytes of the requests that were parsed in this scan.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class WholeRequests:
         "_reply",
         "_settle_flag",
         "_throttle",
-        "looked_bytes",
+        "parsed_bytes",
     )
 
     def __init__(
@@ -127,7 +127,7 @@ class WholeRequests:
         self._reply = reply
         self._login = login
         self._mutations: ControllerMutationFilter | None = None  # created when needed: few connections create or delete topics
-        self.looked_bytes = 0
+        self.parsed_bytes = 0
 
     def take(self, request: FoundRequest) -> ScanStep:
         """Handle a request whose kind the data path does not handle.
@@ -136,7 +136,7 @@ class WholeRequests:
             ProtocolError: it does not match its version, or is too large, and no other request is before it.
         """
         kind = request.context.kind
-        if not self._is_looked_at(request):
+        if not self._is_parsed_whole(request):
             return self._note(plain_head(request.context), request)
         if request.end > len(request.data):
             if kind != MUTATION or self._may_have_topics(request):
@@ -148,7 +148,7 @@ class WholeRequests:
             return self._log_in(request)
         return self._answer(request) if kind == ANSWER else self._take_in_if_ours(request)
 
-    def _is_looked_at(self, request: FoundRequest) -> bool:
+    def _is_parsed_whole(self, request: FoundRequest) -> bool:
         """Whether a request has to be buffered whole: not a change of topics without a quota, nor one that sets too much for one user."""
         kind = request.context.kind
         if kind == MUTATION:
@@ -217,8 +217,8 @@ class WholeRequests:
 
     def _is_long(self, size: int) -> bool:
         """Count a request that is parsed whole; return whether it is too much for one call, with those before it."""
-        self.looked_bytes += size
-        return self.looked_bytes > AT_ONCE_BYTES
+        self.parsed_bytes += size
+        return self.parsed_bytes > AT_ONCE_BYTES
 
     def _note(self, context: RequestContext, request: FoundRequest) -> ScanStep:
         """Forward the request as it is."""

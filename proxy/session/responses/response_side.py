@@ -69,11 +69,11 @@ class ResponseSide:
         "_held_stamps",
         "_in_flight",
         "_login",
-        "_looked_bytes",
         "_meter",
         "_number",
         "_own_replies",
         "_parsed",
+        "_parsed_bytes",
         "_rewriter",
         "_settle_flag",
         "_tail",
@@ -122,7 +122,7 @@ class ResponseSide:
         self.broken: ProtocolError | None = None
         self._charged_ms = NOT_CHARGED  # the throttle time by request time of the next response, when that was charged already
         self._parsed: ParsedResponse | None = None  # the parsed content of the next, long response
-        self._looked_bytes = 0  # of long responses parsed in this call
+        self._parsed_bytes = 0  # of long responses parsed in this call
         self.work: LongAnswer | None = None
         self.work_bytes = 0  # of that response
 
@@ -423,7 +423,7 @@ class ResponseSide:
         end, in_flight, throttle = len(data), self._in_flight, self._throttle
         out: list[bytes | memoryview] = [] if self._held is None else self._held
         leaving: list[bytes | memoryview] | None = None  # pieces before a response that is held
-        self._body_left = self._looked_bytes = 0
+        self._body_left = self._parsed_bytes = 0
         is_timed = self.verdicts.enabled_times() is not None
         try:
             while at < end:
@@ -442,7 +442,7 @@ class ResponseSide:
                 is_judged = head.kind != PASS or (is_timed and head.work is not None)
                 parsed, stays = None, False
                 if is_judged or head.rewrite:
-                    found = self._look_ahead(head, data, at, frame_bytes, now_ms, now_ns)
+                    found = self._scan_ahead(head, data, at, frame_bytes, now_ms, now_ns)
                     if found is None:
                         break
                     parsed, stays = found
@@ -488,7 +488,7 @@ class ResponseSide:
         reply = self._own_replies.pop()
         return reply.answer(0)[0] if isinstance(reply, Refusal) else reply
 
-    def _look_ahead(
+    def _scan_ahead(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
     ) -> tuple[ParsedResponse | None, bool] | None:
         """Parse a response that is recorded, or may have to be changed, before its entry is removed from the FIFO.
@@ -505,7 +505,7 @@ class ResponseSide:
             self._keep_tail(data, at, wanted)
             return None
         if (frame_bytes > SMALL_BYTES or head.ticket is not None) and (head.rewrite or head.whole):
-            found = self._look_at_long(head, data, at, frame_bytes, now_ms, now_ns)
+            found = self._parse_long(head, data, at, frame_bytes, now_ms, now_ns)
             if found is None or found[0] is not None or found[1]:
                 return found
         return None, bool(head.rewrite) and is_clean(head, head.rewrite, data, at, frame_bytes)
@@ -544,7 +544,7 @@ class ResponseSide:
         frame = data[at : at + frame_bytes]
         return self._judge_otherwise(head, frame, amount, parsed, received_ms, time_ms, now_ms)
 
-    def _look_at_long(
+    def _parse_long(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
     ) -> tuple[ParsedResponse | None, bool] | None:
         """Parse a response that is long, or that answers a request of Sluice's own.
@@ -561,9 +561,9 @@ class ResponseSide:
             return None, True
         if not is_parsed_whole(head, head.rewrite, here_bytes, frame_bytes):
             return None, False
-        self._looked_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
-        if self._looked_bytes > AT_ONCE_BYTES:
-            self._look_in_steps(head, data, at, frame_bytes, now_ns)
+        self._parsed_bytes += frame_bytes if frame_bytes > SMALL_BYTES else 0
+        if self._parsed_bytes > AT_ONCE_BYTES:
+            self._parse_in_steps(head, data, at, frame_bytes, now_ns)
             return None
         if head.ticket is None:
             return None, False
@@ -624,7 +624,7 @@ class ResponseSide:
             return self._rewriter.parse(head.api, frame)
         return as_it_came(frame)
 
-    def _look_in_steps(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
+    def _parse_in_steps(self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ns: int) -> None:
         """Parse the long response at `at` in steps; it is sent after that, and those behind it are followed."""
         behind = at + frame_bytes
         frame = data if at == 0 and behind == len(data) else data[at:behind]
