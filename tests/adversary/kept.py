@@ -1,4 +1,4 @@
-"""How many bytes the proxy keeps: what can be reached from it, counted by itself, whatever its account says."""
+"""Counts the bytes that the proxy keeps: everything that can be reached from it, independent of its own accounting."""
 
 import gc
 import types
@@ -25,7 +25,7 @@ _ELSEWHERE: Final = (
 
 
 def kept_bytes(roots: Iterable[object]) -> int:
-    """Return the sum of all large byte strings and texts that can be reached from `roots`, each counted once."""
+    """Return the total size of all large byte strings and texts that can be reached from `roots`; each object counts once."""
     seen: set[int] = set()
     found = 0
     waiting: list[Any] = list(roots)

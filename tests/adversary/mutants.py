@@ -1,4 +1,4 @@
-"""Causes of holes that were closed, each put back by a small change of the code that closed it: a search has to find every one."""
+"""Causes of quota bypasses that were fixed; each is reintroduced by a small change of the code, and a search has to find every one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -27,12 +27,12 @@ from quota.manager import QuotaGroups
 
 
 class Mutant(NamedTuple):
-    """One cause.
+    """One cause of a bypass.
 
     Attributes:
-        goal: what a client gets more of.
+        goal: the resource that a client gets more of.
         says: what was wrong.
-        put_back: puts it back while its block lasts.
+        put_back: a context manager that reintroduces the cause.
     """
 
     goal: str
@@ -65,13 +65,13 @@ def _never(*_arguments: object, **_named: object) -> bool:
     return False
 
 
-# --- a client that leaves
+# --- a client that disconnects
 
 _depart = Connection._depart
 
 
 def _forgiven(self: Connection, now: int) -> None:
-    """As it was: what is left of the throttle is dropped, and complete frames go on whatever they cost."""
+    """The rest of the throttle is dropped, and complete frames are forwarded whatever they cost."""
     self.session.requests.ungated = True
     self.session.throttle.forgive()
     _depart(self, now)
@@ -81,7 +81,7 @@ _pass_fetches = RequestSide._pass_fetches
 
 
 def _freed(self: RequestSide, head: Any, data: Any, at: int, most: int, *times: int) -> Any:
-    """As it was: no fetch of a client that has closed its side is judged."""
+    """No fetch of a client that has closed its side is recorded."""
     if self.ungated:
         self._fetch_admission.forwarded(None)
         return data, self._pass_run(head, data, at, 1, *times)
@@ -98,7 +98,7 @@ _joined: Final = "JoinGroup was among the requests of these heads"
 
 
 def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
-    """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which counts as within quota."""
+    """A session timeout of 0 makes the longest wait of the connection 0 ms, which counts as within quota."""
     met = self._classifier
     if head.key == ApiKey.JOIN_GROUP:
         met.client_ids = (*met.client_ids, _joined)
@@ -106,23 +106,23 @@ def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
 
 
 def _free_of_charge(self: AnswerVerdicts, head: RequestContext, data: bytes, at: int, frame_bytes: int) -> bool:
-    """As it was: the time of messages of a login counts for no client, also where the broker refuses them."""
+    """The time of SASL messages counts for no client, also where the broker refuses them."""
     return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
 
 
-# --- what is kept
+# --- what the proxy keeps in memory
 
 
 def _in_full(name: str) -> str:
-    """As it was: a name is kept however long it is."""
+    """A name is kept whole, however long it is."""
     return name
 
 
-# --- what others are left with
+# --- what other clients get
 
 
 def _one_for_all(_self: Any, sharing: Maker, _place: Maker) -> bool:
-    """As it was: who there is no room for shares a group with every other client."""
+    """A client without room for a group of its own shares one with every other client."""
     return not any(sharing)
 
 

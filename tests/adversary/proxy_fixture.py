@@ -1,4 +1,4 @@
-"""A whole proxy on virtual time, in front of a broker that answers at once, and what a client got out of it."""
+"""A complete proxy on virtual time, in front of a broker model, and what a client got through it."""
 
 import math
 from collections.abc import Callable
@@ -57,15 +57,15 @@ Spoil = Callable[[], AbstractContextManager[object]]
 
 
 class Outcome(NamedTuple):
-    """What a program led to.
+    """The result of a program.
 
     Attributes:
-        passed: units that passed, of the group that got most in proportion; allowed: how many may have by then.
+        passed: units that passed, of the group with the highest ratio; allowed: how many its quota allows by then.
         ratio: the highest of `passed / allowed` at any time.
         unrecorded: units that passed and were never recorded.
-        connections: the most that could pass something at once.
-        faults: what must never happen: errors of our own, connections that stay.
-        trace: what happened, a line for each step.
+        connections: the largest number of connections that could pass something at once.
+        faults: errors of the proxy itself, and connections that are never closed.
+        trace: one line per step.
     """
 
     passed: float
@@ -115,7 +115,7 @@ class ProxyFixture:
         self._began_ms = loop.now_ms
 
     async def run(self) -> Outcome:
-        """Run the program; look at what passed all along."""
+        """Run the program; check during the run what has passed."""
         loop, program = self.loop, self.program
         self.app.client_listeners.open()
         self.app.gateway.start()
@@ -142,10 +142,10 @@ class ProxyFixture:
         self.app.scopes.close()
         return outcome
 
-    # --- what passed, and what may pass
+    # --- what has passed, and what is allowed to pass
 
     def _passed(self) -> dict[str, float]:
-        """What passed, by group."""
+        """Return the units that have passed, by group."""
         goal = self.circumstances.goal
         if goal == "memory":
             return {"": float(kept_bytes([self.app]) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
@@ -161,7 +161,7 @@ class ProxyFixture:
         return {"": float(sum(counted.values()))}
 
     def _allowed(self) -> float:
-        """What may have passed by now for one group, see docs/explanation/adversary.md."""
+        """Return the units that one group is allowed by now, see docs/explanation/adversary.md."""
         said = self.circumstances
         if said.goal == "memory":
             return said.bound + TABLES_BYTES
@@ -190,7 +190,7 @@ class ProxyFixture:
         return self.client.sessions if self.circumstances.session_ms else 0
 
     def _open(self) -> int:
-        """How many connections can still pass something: their client is there, or left something that did not pass yet."""
+        """Return how many connections can still pass something: their client is connected, or some of its bytes have not passed yet."""
         found = self.client.opened_since_quiet
         for connection in self.app.gateway.connections:
             sock: Any = connection.client_sock
@@ -206,7 +206,7 @@ class ProxyFixture:
             self.peak = (passed, allowed, passed / allowed)
 
     def _unsent(self) -> int:
-        """What was written for clients and brokers and has not been taken."""
+        """Return how many bytes are written for clients and brokers and not yet accepted."""
         gateway = self.app.gateway
         channels = (channel for one in (*gateway.connections, *gateway._closing) for channel in (one.client, one.broker))
         return sum(0 if one.transport is None or one.lost else one.transport.get_write_buffer_size() for one in channels)
@@ -225,10 +225,10 @@ class ProxyFixture:
         ]
 
     def _unrecorded(self) -> float:
-        """What passed and was not recorded; time is not looked at, since some of it counts for no client."""
+        """Return the units that passed and were not recorded. Time is left out, since some of it counts for no client."""
         if self.circumstances.goal in ("request", "memory", "items", "newcomer"):
             return 0.0
-        slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count
+        slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of the header that Kafka does not count
         return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
 
     def _faults(self) -> list[str]:
