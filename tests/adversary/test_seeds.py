@@ -13,6 +13,6 @@ SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.json"))
 
 @pytest.mark.parametrize("seed", SEEDS, ids=[seed.stem for seed in SEEDS])
 def test_a_program_that_once_got_through_gets_no_more_than_it_may(seed: Path) -> None:
-    """A program that once got more than allowed passes no more than the bound, all of it is recorded, and no state of the client remains."""
+    """A program of the seeds passes no more than the bound, all of it is recorded, and no state of the client remains."""
     outcome = run(program.read(seed))
     assert wrong_with(outcome) is None, "\n".join(outcome.trace)
