@@ -80,7 +80,9 @@ def names_in(error: dict[str, Any]) -> set[str]:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 def test_it_is_held_to_its_quota(mode: str, kraft: KafkaCluster, tmp_path: Path) -> None:
-    """A client that sends twice its burst takes as long as the quota demands; every record is stored once, and Sluice closes no connection."""
+    """A client that sends twice its burst takes as long as the quota demands, every record is stored once, and no connection is closed
+    by Sluice.
+    """
     topic = new_topic(kraft.bootstrap, f"node-throttled-{mode}")
     quotas = write_quotas(tmp_path / "quotas.toml", [{"client-id": CLIENT_ID, "producer_byte_rate": RATE}])
     with SluiceProcess(kraft.bootstrap, quotas=quotas, enforcement=mode, name=f"sluice-node-{mode}") as sluice:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
 def test_every_mechanism_logs_in(sasl_kafka: KafkaCluster, tmp_path: Path, mechanism: str) -> None:
-    """With every mechanism the client logs in, also after its session has expired, and the broker answers its request."""
+    """With every mechanism the settings of Kafka's client.properties log in, and the broker answers a request for quotas."""
     user = sasl.SCRAM_USER if mechanism.startswith("SCRAM") else "alice"
     settings = read_client_properties(sasl.java_login(tmp_path, mechanism, user))
     with QuotaAdmin(sasl_kafka.sasl_bootstrap, login=settings.login) as admin:

@@ -136,7 +136,7 @@ def test_every_client_is_who_it_logged_in_as(
 
 
 def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path) -> None:
-    """With every mechanism a wrong password gives the broker's own refusal, counts as a failed exchange, and counts no byte for any user."""
+    """With every mechanism a wrong password gives the broker's own refusal, counts as a failed exchange, and counts no bytes for a user."""
     topic = new_topic(sasl_kafka.bootstrap, "refused")
     before = produced_by_user(sluice)
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):

@@ -1,7 +1,7 @@
-"""The differential oracle: what a broker answers directly is, byte for byte, what it answers through Sluice.
+"""The differential oracle: a broker's answer through Sluice equals its direct answer, byte for byte.
 
-The only differences are the addresses, which are put back before comparing; the throttle time is 0 on both sides, and ApiVersions, which
-is cut on purpose, is judged by its own golden frames.
+Addresses are mapped back before the comparison; the throttle time is 0 on both sides. ApiVersions, which Sluice reduces, has golden frames
+of its own.
 """
 
 import json
@@ -35,7 +35,7 @@ CLOSED = {"Produce v0", "Produce v1", "Produce v2"}
 
 
 def test_every_answer_is_the_brokers_own(route: Route) -> None:
-    """Each API and version that the broker offers to clients is answered through Sluice with the broker's bytes."""
+    """Through Sluice, each API and version that the broker offers to clients is answered with the broker's own bytes."""
     topic = route.new_topic("corpus", partitions=2)
     confluent.produce(route.direct, topic, [f"value-{number}".encode() for number in range(100)])
     corpus = _corpus(route, Existing(topic, topic_id(route.direct, topic)))
@@ -46,7 +46,7 @@ def test_every_answer_is_the_brokers_own(route: Route) -> None:
 
 
 def _corpus(route: Route, existing: Existing) -> dict[str, tuple[ApiVersion, bytes]]:
-    """Return name -> request for what the broker offers and Sluice lets through."""
+    """Return name -> request for every API that the broker offers and Sluice forwards."""
     golden = _golden_requests()
     corpus: dict[str, tuple[ApiVersion, bytes]] = {}
     for api in _offered(route.direct):
@@ -58,7 +58,7 @@ def _corpus(route: Route, existing: Existing) -> dict[str, tuple[ApiVersion, byt
 
 
 def _golden_requests() -> dict[int, bytes]:
-    """Return index -> golden frame, for versions too old for the oracle; not those that would create topics or get no answer."""
+    """Return index -> golden frame, for versions too old for the oracle, without requests that create topics or get no answer."""
     cases = json.loads((ROOT / "tests/vectors/frames/requests.json").read_text())["cases"]
     harmless = [case for case in cases if case["key"] != ApiKey.CREATE_TOPICS and case.get("acks") != 0 and case["name"] not in OF_A_USER]
     return {case["key"] << 16 | case["version"]: bytes.fromhex(case["frame"]) for case in harmless}
@@ -76,7 +76,7 @@ def _offered(direct: str) -> list[ApiVersion]:
 
 
 def _same(route: Route, name: str, api: ApiVersion, frame: bytes) -> bool:
-    """Say whether both ways gave the same bytes; answers that change by themselves get further attempts."""
+    """Whether both answers have the same bytes; answers that vary by themselves get further attempts."""
     for _ in range(ATTEMPTS):
         answer = _ask(route, api, frame, through=False)
         assert answer or name in CLOSED, f"the broker itself closes on {name}: the corpus is wrong"
@@ -86,7 +86,7 @@ def _same(route: Route, name: str, api: ApiVersion, frame: bytes) -> bool:
 
 
 def _ask(route: Route, api: ApiVersion, frame: bytes, *, through: bool) -> bytes:
-    """Return the answer with Sluice's addresses turned back into the broker's; empty when the connection closes instead."""
+    """Return the answer with Sluice's addresses mapped back to the broker's; b"" when the connection closes instead."""
     try:
         with WireConnection(route.bootstrap if through else route.direct) as connection:
             answer = connection.ask(frame)
