@@ -1,4 +1,6 @@
-"""Clients over their quota in front of a real broker: they keep to the bound, learn the throttle time, and each verdict can be recomputed."""
+"""Clients over their quota in front of a real broker: they keep to the bound and learn the throttle time; each verdict can be
+recomputed.
+"""
 
 import math
 import time
