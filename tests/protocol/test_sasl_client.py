@@ -40,7 +40,7 @@ def test_scram_as_the_standard_has_it() -> None:
     ],
 )
 def test_challenges_that_are_none(token: bytes, problem: str) -> None:
-    """A challenge with a foreign nonce, or with too few or too many iterations, ends the login."""
+    """A challenge that is malformed, has a foreign nonce, or asks for too few or too many iterations ends the login."""
     with pytest.raises(TokenRefusedError, match=problem):
         scram().answer(token)
 
