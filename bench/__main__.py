@@ -24,7 +24,7 @@ PAIRS = 20
 
 
 def main() -> int:
-    """Run what was asked for; 0 however the figures are: losses are printed, not hidden behind an exit code."""
+    """Run what was asked for; return 0 whatever the figures are, since the table shows missed goals."""
     options = _options()
     if options.list:
         print("\n".join([load.name for load in LOADS] + list(OTHER_ROWS)))

@@ -1,4 +1,4 @@
-"""`python -m bench.adversary`: a greedy client looks for a way round the quotas, for as long as it may.
+"""`python -m bench.adversary`: search for programs of a client that pass more than the quotas, for a given time.
 
 python -m bench.adversary [--minutes N] [--goal GOAL]... [--first N] [--keep] [--mutants [NAME]...] [--replay FILE]...
 """
@@ -21,7 +21,7 @@ MUTANT_SEARCHES = 8
 
 
 def main(arguments: list[str]) -> int:
-    """Run what was asked for; 1 when a hole was found, or a mutant was not."""
+    """Run what was asked for; return 1 when a hole was found, or a mutant was not."""
     options = _options(arguments)
     if options.replay:
         return _replay(options.replay)

@@ -1,4 +1,4 @@
-"""Is a client held to its quota as the broker would have held it? The same load against a real broker's own quota and against Sluice.
+"""Does a client get the same rate under Sluice's quota as under the broker's own? The same load runs against both.
 
 python -m bench.accuracy [--seconds 60] [--connections 1 16 64] [--kind produce fetch] [--modes mute delay] [--obey] [--no-write]
 python -m bench.accuracy --workers 1,2,4 [--modes mute] [...]   the same with so many worker processes, beside one process
@@ -60,35 +60,35 @@ class Cell:
 
     @property
     def steady_ratio(self) -> float | None:
-        """rate / bound after the burst; a few long waves fall into it, so it is shown and not judged."""
+        """rate / bound after the burst. It is shown and not judged, since it depends on a few long waves."""
         return self.passed.rate(BURST_SECONDS, self.seconds) / BOUND if self.seconds > 2 * BURST_SECONDS else None
 
     @property
     def worst_ratio(self) -> float:
-        """rate / bound in the ten seconds after the burst in which most passed; over the whole run where that is not longer."""
+        """rate / bound in the ten seconds after the burst in which most passed, or over a whole run that is shorter."""
         ends = range(BURST_SECONDS + WORST_SECONDS, int(self.seconds) + 1)
         return max((self.passed.rate(end - WORST_SECONDS, end) / BOUND for end in ends), default=self.ratio)
 
 
 def enforcer_of(mode: str, workers: int) -> str:
-    """What a column calls a Sluice."""
+    """Return the name of a Sluice in the column of enforcers."""
     return mode if workers == 1 else f"{mode}, {workers} workers"
 
 
 def mode_of(enforcer: str) -> str:
-    """The mode of a Sluice, or BROKER."""
+    """Return the mode of a Sluice, or BROKER."""
     return enforcer.split(",")[0]
 
 
 def beside_one_process(cell: Cell, one: Cell | None) -> str:
-    """The whole run, and the worst ten seconds, of several workers over those of one process."""
+    """Return the rates of several workers over those of one process: of the whole run, and of the worst ten seconds."""
     if one is None or one is cell:
         return ""
     return f"{cell.ratio / one.ratio:.3f}; {cell.worst_ratio / one.worst_ratio:.3f}"
 
 
 def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
-    """(goal, "ok" or "miss") of a cell against the broker's own figure."""
+    """Return (goal, "ok" or "miss") of a cell, compared with the broker's own figure."""
     if cell.kind == "produce":
         allowed = GOALS["produce", mode_of(cell.enforcer)]
         off = cell.ratio / broker.ratio - 1
@@ -99,7 +99,7 @@ def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
 
 
 async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: float, *, obey: bool) -> list[Cell]:
-    """One load under all enforcers at the same time."""
+    """Run one load under all enforcers at the same time."""
     size = PRODUCE_BYTES if kind == "produce" else FETCH_BYTES
     runs, books = [], []
     for enforcer, arm in arms.items():
@@ -115,22 +115,22 @@ async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: 
 
 
 async def reached(arm: Arm, client: str, seconds: float) -> float | None:
-    """What Sluice has counted for a client just before the run ends."""
+    """Read what Sluice has counted for a client just before the run ends."""
     await asyncio.sleep(seconds - READ_BEFORE_SECONDS)
     return await asyncio.to_thread(arm.metric, "kafka_quota_bytes_total", f'client_id="{client}"', 'direction="produce"')
 
 
 async def nothing() -> None:
-    """The clients' own count is the truth."""
+    """Return None: the clients' own count is complete."""
 
 
 def client_id(kind: str, connections: int, enforcer: str) -> str:
-    """Each run is a group of its own."""
+    """Return the client-id of a cell; each run has its own group."""
     return f"{kind}-{connections}-{enforcer.replace(', ', '-').replace(' ', '-')}"
 
 
 def table(cells: list[Cell]) -> list[str]:
-    """All cells in Markdown, each enforcer beside the broker."""
+    """Return all cells in Markdown, each enforcer beside the broker."""
     lines = [
         "| load | connections | enforcer | rate / bound | after the burst | worst 10 s after it | over one process: whole run; worst 10 s "
         "| longest throttle time announced | disconnects | goal | |",
@@ -152,7 +152,7 @@ def table(cells: list[Cell]) -> list[str]:
 
 
 def main() -> int:
-    """Run all cells; 1 when a goal was missed."""
+    """Run all cells; return 1 when a goal was missed."""
     options = _options()
     if options.quota == "request":
         return request_accuracy.run(options)

@@ -1,4 +1,4 @@
-"""Connections that carry out one attack without a pause: python -m bench.attacks.app PORT ATTACK CONNECTIONS
+"""Connections that perform one attack without a pause: python -m bench.attacks.app PORT ATTACK CONNECTIONS
 
 Says "ready", runs until its standard input is closed, then prints how many answers it got and how often a connection ended.
 """
@@ -25,7 +25,7 @@ class Attackers:
         self.ended = 0
 
     async def run(self) -> None:
-        """Ask and read for ever; a connection that ends is followed by another."""
+        """Send requests and read answers until stopped; a connection that closes is replaced."""
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 reader, writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20)

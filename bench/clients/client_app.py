@@ -17,7 +17,7 @@ handles one request at a time, answers the last of five requests of 1 MB after 6
 
 
 def records(client_id: str) -> Iterator[bytes]:
-    """Records without end, no two alike."""
+    """Yield records without end, all different."""
     for counter in itertools.count():
         yield f"{client_id}:{counter}:".encode().ljust(RECORD_BYTES, b".")
 

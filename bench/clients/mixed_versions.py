@@ -1,4 +1,5 @@
-"""Clients of many versions and kinds at once, each over its quota: nothing lost, nothing twice, order kept, throttle times announced.
+"""Clients of many versions and kinds at once, each over its quota: no record is lost or duplicated, the order is kept, throttle times
+are announced.
 
 python -m bench.clients.mixed_versions [--records 30000] [--enforcement mute] [--no-write]
 
@@ -52,7 +53,7 @@ HEAD = [
 
 
 def clients(problems: list[str]) -> dict[str, Client]:
-    """Return all that can be had."""
+    """Return all clients that are available."""
     makers: dict[str, Callable[[], Client]] = {f"java-{version}": lambda version=version: java_client(version) for version in JAVA_VERSIONS}
     makers["franz-go"] = go_client
     found: dict[str, Client] = {"confluent-kafka": confluent_client, "aiokafka": aiokafka_client}
@@ -81,7 +82,7 @@ def run_all(found: dict[str, Client], bootstrap: str, direct: str, records: int,
 
 
 def judged(direct: str, load: Load, outcome: Outcome) -> dict[str, Any]:
-    """Compare what a client says with what the broker holds, and both with what was sent."""
+    """Compare the client's report, the broker's records, and what was sent."""
     parts: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for message in read_all(direct, load.topic, PARTITIONS):
         parts[message.partition() or 0].append(message.value() or b"")
@@ -118,7 +119,7 @@ def rows_of(version: str, found: dict[str, Client], records: int, mode: str) -> 
 
 
 def is_right(row: dict[str, Any], records: int, mode: str) -> bool:
-    """Say whether a row is as it has to be."""
+    """Return whether a row is as expected."""
     whole = row["acked"] == row["stored"] == row["consumed"] == records and not row["wrong"] and row["equal"]
     reported = mode == "delay" or row["client"] in WITHOUT_KIP_219 or row["produce_throttle_ms"] > 0
     return bool(whole and reported)
@@ -133,7 +134,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print and write; 1 when a row is not right."""
+    """Run, print and write; return 1 when a row is not as expected."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.clients.mixed_versions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -31,7 +31,7 @@ class MutedChannel:
         self._proxy = proxy
         self._connection = proxy.connect().connection
         self._session = self._connection.session
-        self._sent = 0  # request queue of correlation ids
+        self._sent = 0  # number of sent requests; request n has correlation id n
         self._answered = 0
         self._events: Final[dict[str, Callable[[], object]]] = {
             "REQUEST_RECEIVED": self._receive_request,
