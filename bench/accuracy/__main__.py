@@ -4,8 +4,8 @@ python -m bench.accuracy [--seconds 60] [--connections 1 16 64] [--kind produce 
 python -m bench.accuracy --workers 1,2,4 [--modes mute] [...]   the same with so many worker processes, beside one process
 python -m bench.accuracy --quota request [--seconds 40] [--rounds 2] [--modes mute delay] [--no-write]   see bench/accuracy/request.py
 
-The three runs of a cell (the broker, Sluice in mute, Sluice in delay) go on at the same time, with client-ids of their own, on one
-broker: at the quota they leave the machine nearly idle. Needs a JDK and Maven (see tests/support/kafka).
+The runs of a cell (the broker, Sluice in mute, Sluice in delay) are concurrent, on one broker, each with a client-id of its own: at the
+quota they leave the machine nearly idle. Needs a JDK and Maven (see tests/support/kafka).
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
 python -m bench.attacks [--seconds 6] [--attack NAME]... [--no-write]
 
-A real `sluice run` in front of the stub broker, with quotas on bytes and on controller mutations that are not reached. One client sends a
-Produce of 1 kB every 5 ms, each when the one before is answered: first alone, then beside each attack, whose connections send without a
-pause from a process of their own. Goal: p99 of its answers at most 10 ms, none lost, none out of order. The p99 of the same client just
-before the attack stands beside it, since both peers and the attackers share the machine with the proxy. `bench.micro_long_frames` does
-the same without sockets, in CPU time.
+A real `sluice run` is in front of the stub broker, with quotas on bytes and on controller mutations that are not reached. One client sends
+a Produce of 1 kB every 5 ms, each after the answer to the previous one: first alone, then during each attack, whose connections send
+without a pause from a child process. The goal is a p99 of its answers of at most 10 ms, none lost and none out of order. The p99 of the
+same client just before the attack is printed as well, since both peers and the attackers share the machine with the proxy.
+`bench.micro_long_frames` measures the same without sockets, in CPU time.
 """
 
 import argparse

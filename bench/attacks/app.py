@@ -1,6 +1,6 @@
 """Connections that perform one attack without a pause: python -m bench.attacks.app PORT ATTACK CONNECTIONS
 
-Says "ready", runs until its standard input is closed, then prints how many answers it got and how often a connection ended.
+The process prints "ready", runs until its standard input is closed, then prints the number of answers and of closed connections.
 """
 
 import asyncio

@@ -2,9 +2,9 @@
 
 python -m bench.clients [--seconds 125] [--client NAME]... [--enforcer broker mute delay] [--no-write]
 
-Printed for each: megabytes that passed (answered Produce requests) in the seconds since its first request, connections lost, batches sent
-again, and copies in the topic. All run at the same time, each with a topic and a client-id of its own, each mode in a Sluice of its own:
-at the quota they leave the machine nearly idle. Needs a JDK and Maven.
+For each client the bench prints the megabytes that passed (answered Produce requests) since its first request, lost connections, repeated
+batches, and duplicates in the topic. All clients run at the same time, each with a topic and a client-id of its own, and each mode has its
+own Sluice: at the quota they leave the machine nearly idle. Needs a JDK and Maven.
 """
 
 import argparse

@@ -3,12 +3,12 @@ are announced.
 
 python -m bench.clients.mixed_versions [--records 30000] [--enforcement mute] [--no-write]
 
-Java clients 1.0, 2.8, 3.8 and 4.3, confluent-kafka, aiokafka and franz-go produce (acks=all, idempotent, three partitions) and then
-consume what they produced, once directly and once through Sluice with 1 MB/s for each and in either direction, in front of Apache Kafka
-3.9.1 with ZooKeeper, which still takes the oldest, and 4.3.1, which does not. What is stored is read at the broker; all hashes have to be
-those of what was sent. With `mute` a throttle of a producer is announced, so that clients that know KIP-219 have to tell of theirs; with
-`delay` those up to 5 s are none that a client could see, and fetches wait before they go, so of those nothing is announced in either.
-Needs a JDK and Maven, and for franz-go Go; what cannot be had is left out, and said to be.
+Java clients 1.0, 2.8, 3.8 and 4.3, confluent-kafka, aiokafka and franz-go produce (acks=all, idempotent, three partitions) and then consume
+what they produced, once directly and once through Sluice with 1 MB/s for each client and direction. The brokers are Apache Kafka 3.9.1 with
+ZooKeeper, which still supports the oldest clients, and 4.3.1, which does not. Stored records are read at the broker, and their hashes have
+to equal those of the sent ones. With `mute` a producer's throttle time is announced, so clients that support KIP-219 have to report it.
+With `delay` a client sees no throttle time up to 5 s, and fetches wait before they are forwarded, so neither is announced. Needs a JDK and
+Maven, and Go for franz-go; clients that are not available are left out and named.
 """
 
 import argparse

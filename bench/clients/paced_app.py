@@ -2,7 +2,7 @@
 
 python -m bench.clients.paced_app BOOTSTRAP TOPIC CLIENT_ID RECORDS_PER_SECOND [KEY=VALUE]...          runs until it is killed
 
-What is more than its queue holds is dropped: the application does not wait, and the next records come on time.
+Records that do not fit into its queue are dropped: the application does not wait, and the next records are sent on time.
 """
 
 import sys

@@ -2,14 +2,14 @@
 
 python -m bench.clients.sessions [--seconds 60] [--enforcement broker delay mute] [--no-write]
 
-Six clients, each a user of its own, offer more than their quota of 200,000 bytes per second to a real broker that wants a new login every
-two seconds: Java and @platformatic/kafka (PLAIN), confluent-kafka with five requests in flight and without a bound on them, aiokafka and
-kafka-python (SCRAM-SHA-256). "broker": the broker itself has these quotas, without Sluice in front. Otherwise Sluice has them.
+Six clients, each with a user of its own, send more than their quota of 200,000 bytes per second to a real broker that requires a new login
+every two seconds: Java and @platformatic/kafka (PLAIN), confluent-kafka with five requests in flight and without a limit, aiokafka and
+kafka-python (SCRAM-SHA-256). "broker": the broker itself has these quotas, and Sluice is not in front. Otherwise Sluice has them.
 
-Connections that the broker ended because a session was over are counted by the broker; those of confluent-kafka by its own errors; all
-that ended through Sluice, other than by the client, by Sluice's log. aiokafka never renews a session (it knows no KIP-368): its
-connections are ended, with Sluice and without, and it comes again; through Sluice that is counted by itself. Bytes are what the topic of
-each user got. Needs a JDK and Maven; without Node 20.19 and npm the client for it is left out, and said to be.
+The broker counts the connections that it closed because of an expired session, and confluent-kafka's errors tell which are its own.
+Sluice's log tells the connections through Sluice that were not closed by the client. aiokafka never renews a session (it does not support
+KIP-368): with and without Sluice its connections are closed and it reconnects; these are counted separately. The bytes of a user are those
+of its topic. Needs a JDK and Maven; without Node 20.19 and npm its client is left out and named.
 """
 
 import argparse

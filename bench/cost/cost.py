@@ -1,7 +1,7 @@
 """CPU time of the proxy's process per request, relative to the bare pump.
 
-Every load runs through all proxies in turn (ABAB...), so that whatever else the machine does falls on all of them alike; the median of the
-runs is what counts. The peers of the proxy are a stub broker and a load generator that cost little themselves.
+Every load runs through all proxies in turn (ABAB...), so that other load of the machine affects all of them alike, and the median of the
+runs counts. The peers of the proxy are a stub broker and a load generator that use little CPU themselves.
 """
 
 import time

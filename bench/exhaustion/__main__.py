@@ -2,13 +2,13 @@
 
 python -m bench.exhaustion [--seconds 8] [--attack NAME]... [--cgroup-mib 512] [--no-write]
 
-A real `sluice run` with its defaults in front of the stub broker, anew for each attack, and once for all of them together. Attackers come
-back whenever they are closed. Resident memory and `kafka_sluice_buffered_bytes` are looked at meanwhile, and one client sends a Produce
-of 1 kB every 5 ms. Goals: resident memory at most 150 MiB above `limits.process_buffer_bytes_max`, and beside any one attack a p99 of that
-client of at most 10 ms; that of the time before stands beside it, since all share the machine. Sluice runs in a memory control group of
-`--cgroup-mib`, where one can be made: then its peak, that of its sockets, and the processes that were killed in it stand there too.
-Version 1 limits sockets by themselves, so they get three eighths of it and the process the rest. Ends 1 when a goal is missed or a
-process was killed.
+A real `sluice run` with its defaults is in front of the stub broker, restarted for each attack, and there is one run of all attacks
+together. Attackers reconnect whenever they are closed. The bench samples resident memory and `kafka_sluice_buffered_bytes`, while one
+client sends a Produce of 1 kB every 5 ms. The goals are a resident memory of at most 150 MiB above `limits.process_buffer_bytes_max`, and,
+during any single attack, a p99 of that client of at most 10 ms; its p99 before the attack is printed as well, since all share the machine.
+Where possible Sluice runs in a memory control group of `--cgroup-mib`; then its peak, that of its sockets, and the number of killed
+processes are printed. Version 1 limits sockets separately, so they get three eighths of the limit and the process the rest. The exit code
+is 1 when a goal is missed or a process was killed.
 """
 
 import argparse

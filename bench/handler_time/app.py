@@ -1,4 +1,4 @@
-"""Kafka clients with a pace: what the loads of `bench.handler_time` need besides frames written by hand.
+"""Paced Kafka clients for the loads of `bench.handler_time` that need more than hand-written frames.
 
 python -m bench.handler_time.app BOOTSTRAP CLIENTS          prints "ready", runs until standard input ends
 
@@ -75,7 +75,7 @@ KINDS = {"produce": produce, "consume": consume, "bursts": bursts}
 
 
 def main(bootstrap: str, clients: str) -> None:
-    """Run all of them, each in a thread."""
+    """Run all clients, each in a thread."""
     threads = [threading.Thread(target=KINDS[client["kind"]], args=(bootstrap, client)) for client in json.loads(clients)]
     for thread in threads:
         thread.start()

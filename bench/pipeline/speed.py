@@ -1,4 +1,4 @@
-"""How fast the validator and the roll-up are, as ratios between arms of one run. Traces are made once, by `make`."""
+"""The speed of the validator and the roll-up, as ratios between arms of one run. `make` makes the traces once."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,9 +10,9 @@ from bench.metering.trace import Shape
 from bench.pipeline.rollup import lengthen
 from bench.pipeline.turns import Arm, Turns, processes
 
-HOURS: Final = 4  # of the trace that is rolled up
-MANY: Final = 0.4  # of the decisions: the share of the traces that differ by the number of their groups
-SHORT: Final = 0.02  # what SQL, which is slow, gets
+HOURS: Final = 4  # of the trace for the roll-up
+MANY: Final = 0.4  # of the decisions: the share of traces with other numbers of groups
+SHORT: Final = 0.02  # for SQL, which is slow
 UNSEEN, UNSEEN_ROLLUPS = 4, 20
 """A roll-up is the JVM's work: its time falls for some twenty runs."""
 
@@ -39,7 +39,7 @@ RATIOS: Final = (
 
 
 def shapes(events: int) -> dict[str, Shape]:
-    """The traces, by name."""
+    """Return the traces by name."""
     return {
         "zipf-1.1": Shape(events),
         "zipf-2.0": Shape(events, zipf=2.0),
@@ -76,12 +76,12 @@ def _rollups(cores: int) -> tuple[Arm, Arm]:
 
 
 def _share(name: str) -> float:
-    """How much of the decisions asked for a directory holds."""
+    """Return the share of the requested decisions that a directory holds."""
     return {"groups-1000": MANY, "groups-95000": MANY, "short": SHORT, "hours": HOURS, "long": LONG}.get(name, 1.0)
 
 
 def _agree(turns: Turns, events: int) -> None:
-    """A figure of who found something else than the others would be worth nothing."""
+    """Check that all arms have the same results, since otherwise their times mean nothing."""
     for arm in turns.found:
         if not arm.what.startswith("rollup"):
             assert turns.outcome(arm) == [round(events * _share(arm.name)), 0], (arm, turns.outcome(arm))

@@ -1,4 +1,4 @@
-"""A Sluice of two processes beside Sluices of one: CPU, spread of connections, memory, and the time to replace a worker.
+"""A Sluice of two processes compared with Sluices of one: CPU, spread of connections, memory, and the time to replace a worker.
 
 python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [--kills 20] [--upgrades 20] [--only cost,...] [--no-write]
 
@@ -12,7 +12,7 @@ python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [-
 * upgrade: a new version takes over `--upgrades` times, while 4 clients connect and leave all the time and 16 produce far over a bound of
   1 MB/s: connections refused, and the most that passed in 10 s, over that before the first upgrade (goal 1.1).
 
-On two cores the stub broker and the load generators have a share of them: at full speed the machine is the limit, and the report says so.
+On two cores the stub broker and the load generators use a share of them: at full speed the machine is the limit, and the report says so.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def cost(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
 
 
 def throughput(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
-    """Two workers over one process, as fast as answers come."""
+    """Two workers over one process, as fast as answers arrive."""
     many = Side([WORKERS], small_produce(CONNECTIONS, 0))
     as_each = _compare(engine, options, many, Side([1], small_produce(CONNECTIONS // WORKERS, 0)))
     as_both = _compare(engine, options, many, Side([1], small_produce(CONNECTIONS, 0)))
@@ -76,7 +76,7 @@ def _compare(engine: Engine, options: argparse.Namespace, one: Side, other: Side
 
 
 def _limit(slices: list[Slice]) -> str:
-    """What is full."""
+    """Return what was the limit."""
     busy = [median(values) for values in zip(*(one.busy for one in slices), strict=True)]
     machine = median(one.machine_busy for one in slices)
     fullest = max(busy)
@@ -86,7 +86,7 @@ def _limit(slices: list[Slice]) -> str:
 
 
 def connection(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
-    """A new connection with one request, at a steady rate and as fast as they are served."""
+    """A new connection with one request, at a steady rate and at full speed."""
     report.data["connection"] = {}
     for rate, title in ((NEW_CONNECTIONS_A_SECOND, f"{NEW_CONNECTIONS_A_SECOND}/s"), (0, "at full speed")):
         demand = new_connections(rate)
@@ -122,7 +122,7 @@ def memory_row(engine: Engine, options: argparse.Namespace, report: Report) -> b
 
 
 def replacement(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
-    """From `kill -9` until the next one serves."""
+    """The time from `kill -9` until the next worker serves."""
     times = replacement_ms(engine, WORKERS, options.kills)
     figures = f"median {median(times):.0f} ms, longest {max(times):.0f} ms"
     report.add(f"| `kill -9` until the next worker serves, {len(times)} kills | {figures} | | | | |")
@@ -172,7 +172,7 @@ def _data(pairs: Pairs) -> dict[str, object]:
 
 
 def main() -> int:
-    """Measure the rows; 1 when a goal was missed."""
+    """Measure the rows; return 1 when a goal was missed."""
     options = _options()
     report = Report("workers")
     shape = f"- {options.starts} starts of {options.pairs} pairs of {options.seconds:g} s; medians of ratios with their 95 % interval"
