@@ -29,7 +29,7 @@ ROUNDS = 15
 PAIRS = 4_000
 CONNECTIONS = 1_000
 FREE = 1e12
-"""Bytes per second, or percent: enforced on every request, never exceeded."""
+"""Bytes per second, or percent: a quota that is checked on every request and never exceeded."""
 
 LOADS: dict[str, tuple[Template, Template]] = {
     "Produce v7, 200 B": (produce_request(7, filler=200), produce_answer(7)),

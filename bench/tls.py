@@ -168,7 +168,7 @@ def memory_rows(engine: TlsEngine, seconds: float) -> list[MemoryRow]:
 
 
 @click.command()
-@click.option("--seconds", default=4.0, help="of each run")
+@click.option("--seconds", default=4.0, help="duration of each run")
 @click.option("--runs", default=5)
 @click.option("--load", "names", multiple=True, type=click.Choice(ROWS))
 @click.option("--no-write", is_flag=True)

@@ -29,7 +29,7 @@ BOUND = 1_000_000
 PRODUCE_BYTES, FETCH_BYTES = 100_000, 1_000_000
 PRELOADED_BATCHES, PRELOADED_BATCH_BYTES = 320, 100_000
 BURST_SECONDS = 15
-"""The quota's window, generously: the steady figure leaves out what may pass in the first ten seconds."""
+"""Slightly more than the quota's window: the steady figure leaves out the burst of the first ten seconds."""
 GOALS = {("produce", "mute"): 0.03, ("produce", "delay"): 0.05}
 QUOTA_KEYS = {"produce": "producer_byte_rate", "fetch": "consumer_byte_rate"}
 BROKER = "broker"
@@ -44,12 +44,12 @@ class Cell:
     kind: str
     connections: int
     enforcer: str
-    """BROKER, or the mode of a Sluice; with more than one worker also how many."""
+    """BROKER, or the mode of a Sluice, with the number of workers if there are several."""
     passed: Passed
     seconds: float
     reached_bytes: float | None = None
-    """Produced bytes that the broker had answered when the run ended, by Sluice's own books: in `delay` the clients do not know them
-    all yet, since up to five seconds of answers are held. None: what the clients were answered is all there is."""
+    """Produced bytes that the broker had answered at the end of the run, as Sluice counts them: in `delay` the clients do not know all
+    of them, since answers are held for up to five seconds. None: the clients' own count is complete."""
 
     @property
     def ratio(self) -> float:
@@ -204,15 +204,15 @@ def _numbers(text: str) -> list[int]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
-    parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="what the clients are held to")
+    parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="the quota type")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--rounds", type=int, default=2, help="of request quotas: so often each load is run under each enforcer")
+    parser.add_argument("--rounds", type=int, default=2, help="for --quota request: runs of each load under each enforcer")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--modes", nargs="*", choices=["mute", "delay"], default=["mute", "delay"])
-    parser.add_argument("--workers", type=_numbers, default=[1], help="so many worker processes each, such as 1,2,4: all at the same time")
-    parser.add_argument("--note", default="", help="a line for the result, such as what else the machine did")
-    parser.add_argument("--obey", action="store_true", help="clients wait throttle_time_ms before they go on, as Java's do")
+    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,2,4; all run at once")
+    parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
+    parser.add_argument("--obey", action="store_true", help="clients wait for throttle_time_ms, as Java clients do")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "accuracy")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()

@@ -41,7 +41,7 @@ class Victim:
         """Send one request; return the seconds until its answer.
 
         Raises:
-            RuntimeError: it was lost, or another one was answered.
+            RuntimeError: the request was lost, or the answer belongs to another one.
         """
         self._number += 1
         struct.pack_into(">i", self._request, 8, self._number)
@@ -136,8 +136,8 @@ def _limit_mutations(arm: Arm) -> None:
 def main() -> None:
     """Run the attacks; print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each attack")
-    parser.add_argument("--attack", action="append", choices=list(MAKERS), help="one of them; may be repeated")
+    parser.add_argument("--seconds", type=float, default=6.0, help="duration of each attack")
+    parser.add_argument("--attack", action="append", choices=list(MAKERS), help="one attack; may be repeated")
     parser.add_argument("--no-write", action="store_true", help="write no result file")
     options = parser.parse_args()
     report = Report("attacks")

@@ -12,7 +12,7 @@ from bench.attacks.frames import Attack, attack
 from bench.harness.engine import HOST, READY
 
 NICENESS = 10
-"""It shares the machine with who is measured, and is not what is measured."""
+"""The attacker shares the machine with the measured client, so it runs at a low priority."""
 
 
 class Attackers:

@@ -16,9 +16,9 @@ class Attack:
     """One kind of attack.
 
     Attributes:
-        requests: sent in one piece, again and again; each when the answers to those before are there.
-        answers: how many answers one piece gets; 0: the connection is expected to end.
-        answer: the broker's response to such a request; None: it receives none, or responds as to any client.
+        requests: sent in one piece, repeatedly, each time after the answers to the previous piece.
+        answers: how many answers one piece gets; 0: the connection is expected to close.
+        answer: the broker's answer to such a request; None: the request does not reach it, or gets the usual answer.
     """
 
     name: str

@@ -40,7 +40,7 @@ ENFORCERS = [BROKER, "mute", "delay"]
 FETCH_BYTES = 4_000_000
 START_SECONDS_MAX = 120
 MORE_THAN_BROKER_MAX = 1.05
-"""How far the broker's own figure differs from run to run: one burst more or less falls into the seconds that are counted."""
+"""The variation of the broker's own figure between runs: the counted seconds may include one burst more or less."""
 Cell = tuple[str, str]
 """A client and an enforcer."""
 

@@ -45,7 +45,7 @@ SIZE, PARTITIONS = 512, 3
 OLDEST = "java-1.0.2"
 JAVA_VERSIONS = ("1.0.2", "2.8.2", "3.8.1", "4.3.1")
 WITHOUT_KIP_219 = {OLDEST, "aiokafka"}
-"""Java since 2.0, librdkafka and franz-go show how long they were throttled; aiokafka shows nothing."""
+"""Java since 2.0, librdkafka and franz-go report throttle times; aiokafka does not."""
 HEAD = [
     "| broker | client | acked | stored | twice or lost | order, bytes | consumed | throttles in ms | direct s | through s |",
     "|---|---|---|---|---|---|---|---|---|---|",

@@ -71,7 +71,7 @@ class Reported:
 
     gave_up: list[str] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    """Failed logins by user: what confluent-kafka calls a connection that ends before it has logged in again."""
+    """Failed logins by user: confluent-kafka reports one for a connection that closes before its new login."""
 
 
 def offer(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported, **settings: int) -> None:
@@ -204,7 +204,7 @@ def set_quotas(tools: JavaTools, bootstrap: str) -> None:
 
 
 NOTHING_SEEN: dict[str, object] = {"logins": "", "throttles": "", "cut_off": "", "never_renewed": "", "bytes_of_others": 0}
-"""Of a run without Sluice."""
+"""Sluice's counts for a run without Sluice."""
 
 
 def seen_by(sluice: SluiceProcess) -> dict[str, object]:

@@ -44,13 +44,13 @@ def measure_beside(
     """Measure one load in `pairs` pairs, divided over some starts of both Sluices.
 
     Args:
-        engine: the peers of both.
+        engine: the peers of both Sluices.
         load: a row of the cost table.
         other: a checkout of the same command line; it runs with this one's interpreter and libraries.
-        pairs: at least one for each start.
-        seconds: of one slice.
-        warm_seconds: before the first slice of a start, and before each.
-        say: takes a line on each start.
+        pairs: the number of pairs, at least one for each start.
+        seconds: the length of one slice.
+        warm_seconds: warm-up before the first slice of a start, and before each slice.
+        say: is called with a line for each start.
     """
     row = BesideRow(load)
     for seed in range(1, STARTS + 1):

@@ -197,9 +197,9 @@ def run_row(name: str, engine: Engine, options: argparse.Namespace, report: Repo
 def main() -> int:
     """Run the rows; print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each row")
+    parser.add_argument("--seconds", type=float, default=8.0, help="duration of each row")
     parser.add_argument("--attack", action="append", choices=[*ATTACKS, ALL], help="one row; may be repeated")
-    parser.add_argument("--cgroup-mib", type=int, default=512, help="of the control group; default 512")
+    parser.add_argument("--cgroup-mib", type=int, default=512, help="limit of the control group; default 512")
     parser.add_argument("--no-write", action="store_true", help="write no result file")
     options = parser.parse_args()
     report = Report("exhaustion")

@@ -82,7 +82,7 @@ ATTACKS: dict[str, tuple[int, Talk]] = {
     "long-heads": (50, long_heads),
     "long-names": (1, long_names),
 }
-"""How many connections do what."""
+"""Attacks with their number of connections."""
 
 
 async def _again_and_again(talk: Talk, port: int) -> None:

@@ -139,7 +139,7 @@ def _memory_group(limit_bytes: int) -> Iterator[Path]:
     """A control group with a limit, first or second version.
 
     Raises:
-        OSError: none can be made here.
+        OSError: no control group can be made here.
     """
     first, second = MEMORY_GROUPS
     root, setting = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")

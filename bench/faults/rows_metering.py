@@ -15,7 +15,7 @@ from bench.harness.frames import produce_request
 ROUNDS, PROBES = 7, 300
 CONNECTIONS, REQUESTS_PER_SECOND = 8, 2_000
 NOTICED_S = 1.0
-"""Several flushes."""
+"""Longer than several flushes."""
 
 
 def c1_full_disk(folder: Path) -> list[Figure]:

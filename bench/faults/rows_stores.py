@@ -35,7 +35,7 @@ LIVE_S = 2.0
 CYCLES = 50
 SESSION_S = 2.0
 FROZEN_S = 3.5
-"""ZooKeeper says nothing for so long, with sessions of `SESSION_S`: it has forgotten Sluice when it goes on."""
+"""How long ZooKeeper is stopped: longer than the session of `SESSION_S`, which has expired when it continues."""
 
 CASES = 5_000
 CHANGES = 500

@@ -23,7 +23,7 @@ class Storm(Child):
     """2,000 attempts a second, from a child process.
 
     Attributes:
-        attempts: how many there were; known when it has stopped.
+        attempts: the number of attempts; known after `stop`.
     """
 
     def __init__(self, port: int, sources: int) -> None:

@@ -21,7 +21,7 @@ from tests.support.tls.certificates import Authority
 CLOSE_RUNS, CLOSES_AT_ONCE = 100, 20
 BOUND = 1_000_000.0
 FIRST_FRAMES = 10_200_000, 12_000_000
-"""Ten seconds of the quota pass at once; what is more is a mute of 0.2 s, and of 2 s."""
+"""Ten seconds of the quota pass at once; the rest leads to a mute of 0.2 s, or of 2 s."""
 QUEUED_FRAMES = 8
 QUEUED_BYTES = 4 * 1024, 200_000, 3 * MIB
 ENDS = "close_notify and FIN", "a bare FIN"

@@ -137,7 +137,7 @@ class Client:
         """Return the next answer, length included.
 
         Raises:
-            OSError: the connection ended before it was there in full.
+            OSError: the connection ended before the answer was complete.
         """
         head = self._exactly(4)
         return head + self._exactly(int.from_bytes(head, "big"))

@@ -40,8 +40,8 @@ class Measured:
     """One of the twenty numbers, measured.
 
     Attributes:
-        how: before what, with what.
-        low, high: what passes; a `low` of 0 bounds nothing.
+        how: the broker and the load.
+        low, high: the limits; a `low` of 0 is no limit.
     """
 
     number: int

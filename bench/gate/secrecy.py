@@ -57,7 +57,7 @@ def address_scan(_stand: Stand) -> list[Measured]:
     """Number 6: a request of every API and version that a broker offers; the answers are searched for the broker's ports.
 
     Raises:
-        RuntimeError: asked directly, no answer of the broker had its address, so that the search finds nothing.
+        RuntimeError: no direct answer of the broker has its address, so the search would find nothing.
     """
     with KafkaCluster(KRAFT, name="gate-leaks") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-leaks") as sluice:
         [node] = kafka.nodes.values()
@@ -159,7 +159,7 @@ def run_tests(wanted: Tests, report: Path) -> tuple[list[str], int]:
     """Return (failed tests, number of passed tests); a skipped test counts as failed.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is no such test.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *wanted.paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TESTS_S_MAX, check=False)

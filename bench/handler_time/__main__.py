@@ -127,8 +127,8 @@ def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folde
     """Run all loads, those of one cluster in sequence, with one estimator.
 
     Args:
-        workers: so many processes each; every load runs with each of these numbers.
-        folder: where to write down what it is asked; None: nowhere.
+        workers: numbers of processes; every load runs with each of them.
+        folder: the folder for recordings of the estimator's input; None: no recordings.
     """
     rows: list[HandlerRow] = []
     engine = Engine()
@@ -202,13 +202,11 @@ def _with_earlier(rows: list[HandlerRow], report: Report, folder: Path) -> list[
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.handler_time", description=__doc__)
     parser.add_argument("--load", action="append", help="only this row (repeatable)")
-    parser.add_argument(
-        "--workers", type=_numbers, default=[1], help="so many processes each, such as 1,4: every load runs with all of them"
-    )
-    parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
+    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,4; every load runs with each")
+    parser.add_argument("--quick", action="store_true", help="short runs, for a quick look")
     parser.add_argument("--seconds", type=float, help="length of one load")
     parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
-    parser.add_argument("--record", type=Path, help="folder for what the estimator is asked")
+    parser.add_argument("--record", type=Path, help="folder for recordings of the estimator's input")
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "handler_time")
     parser.add_argument("--no-write", action="store_true")

@@ -26,7 +26,7 @@ ended = threading.Event()
 def produce(bootstrap: str, client: dict[str, Any]) -> None:
     """Send records of `record_bytes` at `rate` per second with librdkafka settings `settings`.
 
-    The first `noise_bytes` of each are random, the rest are zeros: that is how well it compresses.
+    The first `noise_bytes` of each are random and the rest are zeros, which determines how well it compresses.
     """
     settings = {"bootstrap.servers": bootstrap, "client.id": client["client_id"], "linger.ms": 0, "log_level": 3}
     producer = Producer(settings | client.get("settings", {}))

@@ -10,7 +10,7 @@ ROW_MIN, ROW_MAX, WAITING_MIN = 0.5, 2.0, 0.4
 REQUESTS_PER_SECOND_MAX = 2_000
 MICROSECONDS_MAX = 0.5
 SUM_REQUESTS_MIN, SUM_SECONDS_MIN = 10, 0.005
-"""Sums of less say nothing."""
+"""Smaller sums are not judged."""
 
 
 @dataclass

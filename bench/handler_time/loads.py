@@ -51,11 +51,11 @@ class HandlerLoad:
     """One row.
 
     Attributes:
-        start: begins the load with client-ids that begin with a prefix.
-        brokers: how many stand behind Sluice.
-        saturated: the machine is full by the load itself; the row is shown and not judged.
-        waits: every request of it waits; the row is judged by a goal of its own.
-        busy: two endless loops run beside it.
+        start: starts the load; its client-ids begin with a prefix.
+        brokers: the number of brokers behind Sluice.
+        saturated: the load saturates the machine; the row is shown and not judged.
+        waits: every request waits at the broker; the row has a goal of its own.
+        busy: two endless loops run at the same time.
     """
 
     name: str

@@ -21,7 +21,7 @@ from bench.handler_time.judge import HandlerRow, goals, sums_of, table
 from bench.handler_time.rows import END, HEAD, PAUSE, RESUME, WHOLE, Row, read_clients, read_rows
 
 MODULES = ("work", "broker", "connection")
-"""Of the estimator, each after those that it knows."""
+"""Modules of the estimator, each after those that it imports."""
 
 
 class Replay:

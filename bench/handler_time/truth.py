@@ -30,7 +30,7 @@ class Reading:
     sluice: Mapping[str, float]
     requests: Mapping[str, float]
     at_ns: int
-    """When it was read, on the monotonic clock."""
+    """The time of the reading, on the monotonic clock."""
 
 
 class Books:

@@ -102,18 +102,18 @@ def start_sluice(
     """`sluice run` as a gateway in front of one broker.
 
     Args:
-        upstream_port: the broker's.
-        module: what is run; a bench may have a Sluice that also writes down what it sees.
+        upstream_port: the broker's port.
+        module: the module to run; a bench may have a Sluice that also records data.
         folder: for the quota file and the log.
         produce, fetch: the default client-id quota in bytes per second, None for none.
-        request: the same in percent of one thread.
-        flags: more of the command line.
+        request: the default request quota in percent of one thread.
+        flags: further arguments of the command line.
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
-        open_files: the limit on file descriptors, if it is to be low.
-        enter: the file of a control group that takes its process in.
-        administered: with an admin port.
-        checkout: whose source runs.
-        seed: of processes that are to be alike; None: as the system starts them.
+        open_files: a low limit on file descriptors, if any.
+        enter: the file of a control group that its process enters.
+        administered: whether it has an admin port.
+        checkout: the checkout whose source runs.
+        seed: hash seed of processes with an equal layout; None: the system's defaults.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch, request)

@@ -95,8 +95,8 @@ class Engine:
         """Start a load generator against `port`; with several requests each connection takes the next of them.
 
         Args:
-            ca: by TLS, in Python.
-            latencies: so many counters of a microsecond each count how long answers take; in C, and with a rate only.
+            ca: the authority of a load with TLS, which is in Python.
+            latencies: the number of counters, one per microsecond, of answer times; in C, and with a rate only.
         """
         command = [self._peer, "load"] if self._peer and ca is None else [sys.executable, "-m", "bench.harness.load"]
         request = self.file(write_templates([requests] if isinstance(requests, Template) else list(requests)))

@@ -103,9 +103,9 @@ class ScriptedBroker:
     """Listens on a port of its own. A context manager.
 
     Args:
-        script: what to do with Produce and Fetch; None answers them well.
-        host: where, and what it tells clients.
-        at_accept: what to do with a fresh connection before anything is read; True = it is dealt with, read nothing.
+        script: handles Produce and Fetch; None answers them without errors.
+        host: the address to listen on and to advertise.
+        at_accept: handles a new connection before anything is read; True: it is handled, read nothing.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ScriptedBroker:
         self.at_accept = at_accept
         self.connections: list[BrokerConnection] = []
         self.served: queue.Queue[BrokerConnection] = queue.Queue()
-        """Connections, each when its first Produce or Fetch came."""
+        """Connections, in the order of their first Produce or Fetch."""
         self._templates = {(t.key, t.version): t for t in answers(host, self.port, FETCH_RECORD_BYTES)}
         self._listener: socket.socket | None = None
 

@@ -37,7 +37,7 @@ class Tap:
     """Runs on a thread and loop of its own. A context manager.
 
     Args:
-        seconds: what a client does is counted for so long.
+        seconds: how long the requests of a client are counted.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -101,13 +101,13 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.kills", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1_000, help="kills in all, those of the state included")
-    parser.add_argument("--stretch", type=int, default=25, help="kills between two settlements")
+    parser.add_argument("--rounds", type=int, default=1_000, help="kills in all, including those in the state file")
+    parser.add_argument("--stretch", type=int, default=25, help="kills between two checks")
     parser.add_argument("--state", type=Path, default=BUILD / "kills.jsonl")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes that relay; from 2 on single ones are killed, too")
-    parser.add_argument("--note", default="", help="a line for the result of --workers, such as what else the machine did")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes; from 2 on single processes are killed")
+    parser.add_argument("--note", default="", help="a note for the result of --workers, such as other load of the machine")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

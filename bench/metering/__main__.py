@@ -82,7 +82,7 @@ def bytes_per_event() -> dict[str, float]:
 def _throughput(options: argparse.Namespace) -> dict[str, float]:
     """Measure the throughput that metering costs the loop, in percent, by load.
 
-    A loop that is never idle serves 1 / (its CPU time per request): what that grows by is what throughput loses.
+    A loop that is never idle serves 1 / (its CPU time per request), so throughput falls as that time rises.
     """
     engine = Engine(python_only=False)
     losses: dict[str, float] = {}
@@ -112,8 +112,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.metering", description="What metering costs, on against off.")
     parser.add_argument("--load", action="append", choices=NAMES)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--processes", type=int, help="one after the other")
-    parser.add_argument("--slices", type=int, help="of each process with metering, and as many without")
+    parser.add_argument("--processes", type=int, help="number of processes, in sequence")
+    parser.add_argument("--slices", type=int, help="slices of each process with metering, and as many without")
     options = parser.parse_args(arguments)
     options.load = options.load or NAMES
     options.processes = options.processes or (QUICK_PROCESSES if options.quick else PROCESSES)

@@ -27,11 +27,11 @@ OFF, OTHER_OFF, ON = "off", "off too", "on"
 SETS: Final = (OFF, ON, OTHER_OFF)
 SLICE_SECONDS, SETTLE_SECONDS = 0.02, 0.005
 HEARD_SECONDS = 0.2
-"""Until a signal was heard, and until requests on their way have come back from who stands still."""
+"""The time until a signal is handled, and until requests in flight of a stopped set are answered."""
 
 WARM_SECONDS = 0.5
 STEADY_SECONDS = 2.5
-"""What is metered is written each second."""
+"""Metering is written each second."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Slices:
     """By set of connections: microseconds of the loop's thread per request of each slice, and requests per second.
 
     Attributes:
-        others_us: of all other threads per request, the writer's too, over some seconds of each.
+        others_us: CPU microseconds per request of all other threads, the writer included, over some seconds of each set.
     """
 
     loop_us: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in SETS})

@@ -43,8 +43,8 @@ class Shape:
 
     Attributes:
         zipf: exponent; 1.1 gives the hottest of 1,000 groups 18 %, 2.0 gives it 61 %.
-        unrecord_share: decisions that are followed by the same value taken back, as a throttled fetch's.
-        lazy: whether the groups that decide skip measurements that cannot matter, as in the proxy.
+        unrecord_share: the share of decisions that are followed by an un-record of the same value, as for a throttled fetch.
+        lazy: whether the deciding groups use the fast path, as in the proxy.
     """
 
     events: int

@@ -27,15 +27,15 @@ from quota.entity import ClientQuotaType
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 GROUP_ROWS: Final = 65_536
-"""As the supervisor makes it."""
+"""The size that the supervisor sets."""
 SHARE_MS: Final = 10
 FLUSH_MS: Final = 250
 WAITING_BYTES: Final = 16 * 2**20
-"""While a writer has more to write, the clock stands still: a machine that is slow loses nothing."""
+"""While a writer is behind, the clock does not advance, so that a slow machine loses nothing."""
 STOP_S: Final = 3_600.0
 TYPES: Final = (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH, ClientQuotaType.REQUEST)
 NS_PER_BYTE: Final = 150
-"""Request time is as many nanoseconds for each byte of the arrivals."""
+"""Nanoseconds of request time for each byte of the arrivals."""
 CONNECTION, API = 1, 0
 
 
@@ -44,11 +44,11 @@ class Made:
     """The result.
 
     Attributes:
-        decisions: of all workers, those that were taken back included.
-        own_units: what workers recorded of their own.
-        told_units: what each of them should have recorded of the others, or have found too old: all of it, all workers together.
+        decisions: those of all workers, un-records included.
+        own_units: units that the workers recorded themselves.
+        told_units: units that all workers should have recorded of each other, or found too old.
         throttled: decisions with a wait.
-        dropped: decisions that no writer had room for.
+        dropped: decisions that a writer dropped for lack of room.
     """
 
     decisions: int

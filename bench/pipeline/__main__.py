@@ -155,12 +155,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
     parser.add_argument(
-        "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
+        "--proof-events", type=int, help="decisions of each quota type in the proof; 10 million with --only proof, otherwise 1 million"
     )
-    parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
+    parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers"], help="only this part")
-    parser.add_argument("--workers", type=int, default=4, help="of the part `workers`: so many wrote the trace")
-    parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
+    parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
+    parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     return parser.parse_args()

@@ -24,10 +24,10 @@ class Judged(NamedTuple):
     """One verdict on a directory of workers.
 
     Attributes:
-        missing: decisions that were made and not judged.
-        differences: that were found.
-        lost_units: usage of a worker that another one should have recorded, or noted as too old, and did not.
-        mib_max: the most memory that the process had.
+        missing: decisions that were not validated.
+        differences: the number of divergences.
+        lost_units: usage of a worker that another one neither recorded nor noted as too old.
+        mib_max: the largest memory of the process.
     """
 
     workers: int
@@ -62,7 +62,7 @@ def judged(folder: Path, events: int, workers: int) -> Judged:
     """Make a directory of this many decisions, unless it exists, and validate it.
 
     Raises:
-        RuntimeError: the command failed; the text is what it said.
+        RuntimeError: the command failed; the text is its output.
     """
     directory = folder / f"workers-{workers}-{events}"
     kept = directory.with_suffix(".json")

@@ -14,13 +14,13 @@ HOURS: Final = 4  # of the trace for the roll-up
 MANY: Final = 0.4  # of the decisions: the share of traces with other numbers of groups
 SHORT: Final = 0.02  # for SQL, which is slow
 UNSEEN, UNSEEN_ROLLUPS = 4, 20
-"""A roll-up is the JVM's work: its time falls for some twenty runs."""
+"""A roll-up runs in the JVM, and its time falls over the first twenty runs."""
 
 LONG: Final = 3
-"""Of the decisions: the trace for one core and two, as many hours. A job's own start, some 40 ms on either, is little of it."""
+"""Multiple of the decisions in the trace for one core and two, with as many hours; the start of a job, some 40 ms, is a small part."""
 
 IN_A_ROW: Final = 3
-"""So often the arms of one core and of two, which are processes of their own, run before the other one does; they are called so."""
+"""How often the arm of one core runs before that of two, and the other way round; each is a process of its own."""
 
 ZIPF, HOTTEST, PLAIN = Arm("file-parallel", "zipf-1.1"), Arm("file-parallel", "zipf-2.0"), Arm("no-spark", "zipf-1.1")
 CORES: Final = (Arm("in-a-row", "long"), Arm("in-a-row", "long", 2))
@@ -54,8 +54,8 @@ def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int
     """Run all arms.
 
     Args:
-        make: makes those traces in the folder that are not there.
-        runs: turns of each arm that is quick; of those that run in a row twice as many runs are counted.
+        make: makes the missing traces in the folder.
+        runs: turns of each short arm; of arms that run in a row twice as many runs are counted.
     """
     make(shapes(events))
     if not (folder / "hours").exists():

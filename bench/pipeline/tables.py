@@ -21,8 +21,8 @@ class RolledUp(NamedTuple):
     """One roll-up.
 
     Attributes:
-        heap: how large the heap of the JVM may grow, as an option of the JVM.
-        jvm_mib_max: the most memory that the JVM had.
+        heap: the maximum heap as an option of the JVM.
+        jvm_mib_max: the largest memory of the JVM.
         missing: decisions of the trace that are not in the table `decisions_hour`.
     """
 
@@ -43,7 +43,7 @@ def roll_up(trace: Path, out: Path, events: int) -> RolledUp:
     """Roll up a trace with the defaults.
 
     Raises:
-        RuntimeError: the command failed; the text is what it said.
+        RuntimeError: the command failed; the text is its output.
     """
     command = [sys.executable, "-m", "sluice_cli", "meter", "rollup", "--in", str(trace), "--out", str(out)]
     began, cpu_before, most, cpu = time.monotonic(), cpu_seconds(), 0, 0.0

@@ -38,9 +38,9 @@ class Turns:
         """Run the arms in turns.
 
         Args:
-            unseen: turns before these, which are not counted: until a JVM has compiled what it runs.
-            in_a_row: so often an arm runs in each turn, the first of which is not counted where there are more: a process that has been
-                idle while another one worked finds its caches cold.
+            unseen: earlier turns that are not counted, in which the JVM compiles its code.
+            in_a_row: how often an arm runs in each turn. If more than once, the first run is not counted: the caches of a process that
+                was idle are cold.
         """
         for turn in range(unseen + turns):
             for arm in arms if turn % 2 else reversed(arms):

@@ -21,8 +21,8 @@ class Overload(NamedTuple):
     """The rates of clients far over their quota, in multiples of what the bound allows in the time.
 
     Attributes:
-        long_run: over all the time after the first minute.
-        worst: in the 10 s in which it was the most.
+        long_run: after the first minute.
+        worst: in the 10 s with the highest rate.
     """
 
     long_run: float

@@ -36,7 +36,7 @@ from tests.support.processes.kills import PARTITIONS, Traffic
 from tests.support.processes.sluice_process import SluiceProcess
 
 SETTLED_S_MIN, SETTLED_SHARE = 120.0, 0.1
-"""Memory that the first tenth takes is what the load needs; for two minutes silent visitors gather, and every fault is the first one."""
+"""The load allocates its memory in the first tenth: idle connections accumulate for two minutes, and each fault occurs once."""
 SAMPLE_S, SCRAPE_S = 1.0, 10.0
 BURST, PAUSE_S = 2, 0.05
 GONE_S_MAX = 60.0
@@ -51,7 +51,7 @@ class Watched:
 
     Attributes:
         memory, descriptors: (second, bytes), (second, number).
-        waits_ns: how long it had been ready and had no CPU, since its start.
+        waits_ns: how long it was ready without a CPU, since its start.
         lag_s: the longest lag of its event loop.
     """
 

@@ -78,8 +78,8 @@ class Visitors:
     """Connections that do one thing, right or wrong, and close; some stay for a while and are idle.
 
     Args:
-        port: that of a broker at Sluice.
-        topic: where what they produce goes; its records are not checked.
+        port: Sluice's port of a broker.
+        topic: the topic that they produce to; its records are not checked.
     """
 
     def __init__(self, port: int, topic: str, seed: int) -> None:

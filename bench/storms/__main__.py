@@ -48,13 +48,13 @@ class Storm:
     name: str
     sources: int
     loops: Mapping[str, int]
-    """By listener: how many loops, spread over the sources."""
+    """The number of loops by listener, spread over the sources."""
     process_rate: int | None = None
     listener_rates: Mapping[str, int] = field(default_factory=dict)
     ip_rate: int | None = None
-    """Of every address by itself."""
+    """The rate of each address."""
     per_ip: int | None = None
-    """How many connections one address may have at once; then connections are kept."""
+    """The limit of open connections per address; with a limit connections are kept open."""
 
     def source(self, number: int) -> str:
         """Return a source address of this storm alone, so that no storm has another one's history."""

@@ -34,7 +34,7 @@ NEW_CONNECTIONS_A_SECOND = 400
 SPREAD_WORKERS, SPREAD_CONNECTIONS = 8, 32
 GOAL_COST, GOAL_THROUGHPUT, GOAL_SPREAD, GOAL_UPGRADE = 1.02, 0.9, 1.15, 1.1
 FULL = 0.95
-"""A process, or a machine, that is busier than this has nothing left."""
+"""A process or machine above this share is saturated."""
 
 
 def cost(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
@@ -193,14 +193,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.workers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--starts", type=int, default=4, help="so often all processes are started anew")
+    parser.add_argument("--starts", type=int, default=4, help="how often all processes are restarted")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of slices after each start")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a slice")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a slice")
     parser.add_argument("--rate", type=float, default=4_000, help="requests per second in all, of the row `cost`")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--upgrades", type=int, default=20)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(ROWS), help="rows, by their names and commas")
-    parser.add_argument("--note", default="", help="a line for the result, such as what else the machine did")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(ROWS), help="names of rows, separated by commas")
+    parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "workers")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()

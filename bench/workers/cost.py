@@ -25,8 +25,8 @@ class Demand:
     """The load of a set of Sluices, divided equally among them.
 
     Attributes:
-        conns: in all.
-        rate: of requests, or of connections, per second in all; 0: the next one when the answer is there.
+        conns: the number of connections in all.
+        rate: requests, or connections, per second in all; 0: the next one after each answer.
         churn: a new connection for each request.
     """
 
@@ -42,7 +42,7 @@ class Slice:
 
     Attributes:
         us: CPU microseconds of all processes for one request, or one connection.
-        per_second: requests or connections.
+        per_second: requests or connections per second.
         busy: share of one core that each process had; the supervisor is the first of its Sluice.
         machine_busy: share of the machine's cores that all processes used.
     """

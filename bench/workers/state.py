@@ -17,7 +17,7 @@ from bench.memory import SETTLE_SECONDS, memory_mib
 READY_SECONDS_MAX = 30
 LOOK_S = 0.002
 OLD_ENOUGH_S = 1.5
-"""A worker that dies within a second of its start is replaced a second later, on purpose."""
+"""Longer than the second within which an ended worker is replaced with a delay."""
 
 
 def started(engine: Engine, stack: ExitStack, workers: int) -> Arm:

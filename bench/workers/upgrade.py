@@ -14,14 +14,14 @@ from bench.harness.engine import HOST, Engine
 from bench.harness.frames import api_versions_request, produce_request
 
 BOUND = 1_000_000
-"""Bytes per second of the group that all connections are in."""
+"""The bound, in bytes per second, of the group of all connections."""
 PRODUCE_BYTES = 20_000
 PRODUCERS = 16
 COMERS = 4
-"""Clients that connect, ask and leave all the time."""
+"""Clients that connect, send one request and close, repeatedly."""
 PAUSE_S = 0.01
 WARM_S = 15.0
-"""The first window of a group lets its burst through."""
+"""The first window of a group, which lets a burst pass."""
 ALONE_S = 30.0
 STRETCH_S = 10.0
 UPGRADE_S_MAX = 120.0
@@ -32,10 +32,10 @@ class Upgrades:
     """The result.
 
     Attributes:
-        refused: connections that were not made; `unanswered`: that ended before the answer to their first request.
+        refused: connections that were refused; `unanswered`: those that closed before the answer to their first request.
         served: those that were answered.
         took_ms: from the signal until the new version accepts; longest_ms: the longest that a client waited for connection and answer.
-        alone, worst: the most that passed in 10 s, over the bound: before the first upgrade, and from then on.
+        alone, worst: the largest number of bytes in 10 s, over the bound: before the first upgrade, and after it.
     """
 
     refused: int = 0

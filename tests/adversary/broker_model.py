@@ -15,7 +15,7 @@ READ_BYTES = 1 << 20
 RECORDS_MAX = 4 << 20
 LET_IN_MAX = 3
 API_VERSIONS_SHARE = 0.6
-"""Of what a small request costs: its answer is built after the broker has charged it."""
+"""Share of a small request's service time: the broker charges it before it builds the answer."""
 _LET_IN = frozenset(
     {
         ApiKey.API_VERSIONS,

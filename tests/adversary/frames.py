@@ -25,7 +25,7 @@ ASKED = (
     (ApiKey.OFFSET_FETCH, 0),
     (ApiKey.LIST_OFFSETS, 1),
 )
-"""What a client may ask beside data; a request of it costs a broker's threads time."""
+"""APIs other than Produce and Fetch; a request of them takes time of a broker's threads."""
 
 
 class Head(NamedTuple):
@@ -102,7 +102,7 @@ _WALKED: tuple[tuple[ApiKey, Callable[[int], bytes]], ...] = (
     (ApiKey.DESCRIBE_CONFIGS, _described),
     (ApiKey.FIND_COORDINATOR, _found),
 )
-"""Requests that are walked, or whose answers are."""
+"""APIs whose requests or answers the proxy walks."""
 WALKED = len(_WALKED)
 
 

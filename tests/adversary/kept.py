@@ -9,7 +9,7 @@ from tests.adversary.memory_tcp import Kernel, MemorySocket, MemoryTransport
 from tests.adversary.virtual_loop import VirtualLoop
 
 LARGE_BYTES: Final = 1_024
-"""Smaller ones are not worth a look: heads, names, parts of the code."""
+"""Smaller objects are not counted: heads, names, parts of the code."""
 _ELSEWHERE: Final = (
     type,
     types.ModuleType,
@@ -21,7 +21,7 @@ _ELSEWHERE: Final = (
     MemorySocket,
     MemoryTransport,
 )
-"""What is no part of what sessions and tables keep: code, the loop, the kernel, and transports, which are counted by themselves."""
+"""Objects that do not belong to sessions and tables: code, the loop, the kernel, and transports, which are counted separately."""
 
 
 def kept_bytes(roots: Iterable[object]) -> int:

@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
     Attributes:
         goal: the resource that a client gets more of.
-        says: what was wrong.
+        says: a description of the fault.
         put_back: a context manager that reintroduces the cause.
     """
 

@@ -33,7 +33,7 @@ class Step(NamedTuple):
     """One action of a client on one of its connections; the connection is opened first if it does not exist.
 
     Attributes:
-        action: of `ACTIONS`.
+        action: one of `ACTIONS`.
         slot: the number of the connection; -1: a new connection each time.
         size: bytes of records, or `max_bytes` of a fetch; for `ask` the number of the API, for `walk` the number of items.
         count: how many requests are sent without waiting for answers.

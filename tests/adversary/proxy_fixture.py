@@ -31,27 +31,27 @@ BROKER = ("192.0.2.200", 9_092)
 PROXY = ("192.0.2.100", 9_092)
 WINDOW_S = 11.0
 SESSION_BYTES = 8 << 20
-"""What passes at the end of a SASL session whatever is owed, so that its renewal is not in its way."""
+"""Bytes that pass at the end of a SASL session despite a throttle, so that the session can be renewed."""
 AHEAD_S = 10.0
-"""What the connections of a group together may send ahead of the verdict: what a window holds."""
+"""Bytes that all connections of a group may send before the verdict: the capacity of a window."""
 UNSENT_BYTES = 768 * 1024
-"""What one connection may keep for others to take until the budget looks: less than 512 KiB, and a read."""
+"""Bytes that one connection may buffer until the budget is checked: less than 512 KiB, and a read."""
 TABLES_BYTES = 2 << 20
-"""What tables of names, heads and groups may keep."""
+"""Bytes that the tables of names, heads and groups may keep."""
 CLEAN_MS = 75_000
-"""So long after its clients left nothing of them is here any more."""
+"""The time after the last client has closed at which no state of it remains."""
 UNIT_S = 0.000_250
-"""What a small request is charged when it takes `service_us` as below: nothing that was measured says otherwise."""
+"""The charge of a small request that takes `service_us` as below: no measurement contradicts it."""
 UNIT_SERVICE_US = 400
 ESTIMATE = 1.25
-"""The time of a request is an estimate: other kinds of requests, and other moments, make it a little less than that."""
+"""Request time is an estimate: for other kinds of requests, and at other times, it is slightly lower."""
 
 FEW_GROUPS = {"groups_max": 24, "groups_per_user_max": 4}
-"""Tables are this small where a client fills them up for others: a program has few steps."""
+"""The size of tables that a client can fill up: small, since a program has few steps."""
 NEWCOMER_MS = 20.0
-"""What two small requests of a client that is far below the bound may wait, with what the broker takes for them."""
+"""The longest wait of two small requests of a client far below its bound, the broker's time included."""
 MUTATION_RATE = 1e9
-"""Requests for topics are looked at where there is a quota on them; this one is never reached."""
+"""A quota that is never reached: the proxy reads topic requests only where a mutation quota exists."""
 
 Spoil = Callable[[], AbstractContextManager[object]]
 

@@ -31,14 +31,14 @@ WANTED = {
 GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer")
 ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
 CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2
-"""One call may end a walk and look at short frames behind it at once, in which an item takes two bytes at least."""
+"""One call may end a walk and then read the short frames after it, in which an item takes at least two bytes."""
 SPARE_GOALS = ("produce", "fetch", "request", "newcomer")
-"""What small requests are enough for, so that more steps are taken."""
+"""Goals that small requests suffice for, so that more steps fit into a run."""
 TOLD = {
     "newcomer": ("goal", "bound", "each_client_id"),
     **dict.fromkeys(("request", "memory", "items"), ("goal", "bound", "service_us")),
 }
-"""What stays as it is when a program is made smaller."""
+"""Fields that do not change when a program is minimised."""
 SHRINKS_MAX = 150
 SECONDS = 30
 STEPS_MAX = 160
@@ -48,7 +48,7 @@ class Hole(NamedTuple):
     """A program that gets more than allowed.
 
     Attributes:
-        why: what was wrong.
+        why: what is wrong with the outcome.
     """
 
     program: Program
@@ -160,7 +160,7 @@ def search(goal: str, *, examples: int, number: int | None = None, seconds: floa
     """Search for a program that gets more than allowed; return the smallest one found, or None.
 
     Args:
-        goal: of `GOALS`.
+        goal: one of `GOALS`.
         examples: how many programs are tried at most; those that minimise a found one do not count.
         number: seed of the search; None: the fixed default.
         seconds: no new program starts after this time.

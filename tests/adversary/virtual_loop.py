@@ -14,7 +14,7 @@ T = TypeVar("T")
 NS_PER_S = 1_000_000_000
 START_NS = 1_000 * NS_PER_S
 TURNS_MAX = 20_000
-"""So many turns without a pause mean that something waits by spinning."""
+"""This many turns without a pause mean that a task polls without waiting."""
 
 
 class SpinningError(AssertionError):

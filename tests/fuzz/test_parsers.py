@@ -204,7 +204,7 @@ PROXY_SEEDS = [
     v2_header(("2001:db8::7", 56324), ("::1", 9092)),
     v2_local(),
 ]
-"""Headers of the PROXY protocol, which stand in front of all frames."""
+"""Headers of the PROXY protocol, which precede all frames."""
 
 
 @settings(max_examples=1_000, deadline=None)

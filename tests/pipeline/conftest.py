@@ -12,7 +12,7 @@ from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS
 from tests.support.tools import in_ci, missing_to_run
 
 ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")
-"""PySpark asks for them with each column that is written down, and each time the JVM looks for them in all jars of some packages."""
+"""Classes that PySpark looks up for each column expression; each time the JVM searches all jars of some packages."""
 
 
 @pytest.fixture(scope="session")

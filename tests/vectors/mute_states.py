@@ -1,6 +1,6 @@
 """Replays Kafka's mute states of a channel on a live connection. Source: Kafka 3.8 `KafkaChannel.ChannelMuteState`.
 
-The state is not stored anywhere: it is what the connection does. The client is muted while its channel is paused, throttled until the
+No variable stores the state; it follows from the connection. The client is muted while its channel is paused, throttled until the
 throttle time is over, and a response is pending while a request is in flight or its answer is held. Events go into the session as bytes
 and as time, and `Connection.settle` carries out what follows from them.
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("protocol", "quota", "proxy", "pipeline", "metering_format", "sluice_cli")
 USERS = (*PRODUCT, "sluice", "examples")
-"""`sluice` is what users import, `examples` what they start from: what these use has a caller."""
+"""Users import `sluice` and start from `examples`, so a use in these counts as a caller."""
 
 EXCEPTIONS = {
     "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
@@ -23,8 +23,8 @@ class Definition(NamedTuple):
     """A function, method or class.
 
     Attributes:
-        bases: of its class, as they are written.
-        own_uses: how often its own body uses its name.
+        bases: the base classes as written.
+        own_uses: how often its own body contains its name.
     """
 
     name: str

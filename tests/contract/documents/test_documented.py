@@ -67,10 +67,10 @@ NOT_ROWS = {
     "log",
     "profile",
 }
-"""Keys of the top level that have sections of their own, and the one that is only a flag."""
+"""Top-level keys that are sections, and the one that is only a flag."""
 
 EMPTY_TABLES = {"exempt", "settings", "overrides", "principal_overrides", "principal_builder_settings"}
-"""Their default is to have nothing in them."""
+"""Settings that are empty by default."""
 
 
 def rows(document: str, heading: str) -> dict[str, list[str]]:

@@ -38,7 +38,7 @@ def load(text: str, folder: Path) -> None:
     """Read a block with the reader that the program uses for it.
 
     Raises:
-        ConfigProblems, BadInputError, tomllib.TOMLDecodeError: it cannot be read.
+        ConfigProblems, BadInputError, tomllib.TOMLDecodeError: the block is not valid.
     """
     tables = tomllib.loads(text)
     file = folder / "block.toml"

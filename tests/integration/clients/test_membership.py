@@ -23,11 +23,11 @@ CLIENT_ID = "members"
 UTILIZATION = "kafka_quota_utilization_ratio"
 WINDOW_S = 11
 SESSION_MS = 6_000
-"""The least that a broker takes by default."""
+"""The smallest session timeout that a broker accepts by default."""
 RECORD_BYTES, RECORDS = 10_000, 6_000
 BYTES_PER_SECOND = 2_000_000
 COORDINATOR_MS_MAX = 2_000
-"""Far above what a heartbeat takes, far below what a fetch of this group waits."""
+"""Far above the time of a heartbeat, far below the wait of a fetch of this group."""
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ CLIENT_ID = "node"
 COUNT, SIZE = 500, 200
 RATE = 100_000
 PATIENT = {"retries": 20, "retryDelay": 500}
-"""The first group of a broker waits until there is a coordinator."""
+"""The first group of a broker waits for its coordinator."""
 THROTTLED = {"count": 65, "bytes": 20_000, "batch": 5}
 BEYOND_FIRST_BURST = 2.0
-"""Seconds: 1.3 MB at 100 kB/s are 13, of which the first 10 pass at once, and the last batch is answered before it is paid for."""
+"""Seconds: 1.3 MB at 100 kB/s take 13; the first 10 are in the burst, and the last batch is answered before its throttle."""
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ HANG_SECONDS = 60
 PERCENT = 0.002
 WINDOW_S = 30
 SESSION_S = 6
-"""The least that a broker takes by default."""
+"""The smallest session timeout that a broker accepts by default."""
 WATCHED_S = 2.2 * SESSION_S
 PARTITIONS = 2
 SETTINGS: dict[str, str | int] = {"session.timeout.ms": SESSION_S * 1_000, "heartbeat.interval.ms": SESSION_S * 300}

@@ -24,7 +24,7 @@ MIXED_SIZES = (0, 1, 100, 1_024, 16_384, 900 * 1_024)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLIENT_ID = "nothing-lost"
 THROTTLED_BYTES_PER_SECOND = 500_000
-"""Over all brokers; each has its own budget, as in Kafka."""
+"""The sum of all brokers; each has a quota of its own, as in Kafka."""
 FEW_WINDOWS = 3
 
 

@@ -23,7 +23,7 @@ from tests.support.processes.sluice_process import SluiceFailedError, SluiceProc
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 BOUND = 400_000
 BEYOND = 11 * BOUND + 1_000_000
-"""What a window lets through at once, and some."""
+"""A little more than a window lets pass at once."""
 FORWARD = '[quotas]\nstore = "forward"\n'
 
 

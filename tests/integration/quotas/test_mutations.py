@@ -25,11 +25,11 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
 RATE = 2.0
-"""A bucket of 22: eleven samples of a second."""
+"""The bucket holds 22 tokens: eleven samples of a second."""
 WINDOW_MS = 1_000
 STEP_SECONDS = 0.4
 CLIENTS = ("first", "second", "third", "old-1", "old-2", "old-3", "old-4")
-"""Requests that are too old to be refused wait here for what their client owes, where a broker lets a new connection go on."""
+"""In Sluice a request of a version that predates refusals waits for its client's debt; a broker serves it on a new connection."""
 TIMEOUT_SECONDS = 30
 CREATE, DELETE, GROW = ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS
 

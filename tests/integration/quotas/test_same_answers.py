@@ -22,16 +22,16 @@ from tests.support.ports import split_address
 pytestmark = pytest.mark.kafka
 ATTEMPTS = 5
 UNSTABLE = {"CreateTopics v7"}
-"""Answers that are never the same twice, directly or not: a topic gets a random id although it is only validated."""
+"""APIs whose answers always vary: a validated topic gets a random id."""
 
 QUOTA_KEYS = {ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
-"""Sluice's own to answer; `test_same_quota_answers` compares what both say."""
+"""APIs that Sluice answers itself; `test_same_quota_answers` compares the answers."""
 
 OF_A_USER = {"DescribeConfigs-v0-1"}
-"""A golden frame that names a resource of type 3: no type of Kafka's own, and that of a user to Sluice (KIP-422)."""
+"""A golden frame with a resource of type 3, which Kafka does not have and Sluice reads as a user (KIP-422)."""
 
 CLOSED = {"Produce v0", "Produce v1", "Produce v2"}
-"""Offered by Kafka 4 for old clients that look at the minimum only; sent, they close the connection."""
+"""Versions that Kafka 4 offers for old clients, which read the minimum only; a request of them closes the connection."""
 
 
 def test_every_answer_is_the_brokers_own(route: Route) -> None:

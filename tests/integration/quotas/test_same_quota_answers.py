@@ -48,7 +48,7 @@ NAMED = {
     "ip": [("--entity-type", "ips", "--entity-name", "127.0.0.99"), ("--ip", "127.0.0.99")],
     "default ip": [("--entity-type", "ips", "--entity-default"), ("--ip-defaults",)],
 }
-"""Each entity as kafka-configs can name it."""
+"""Each form in which kafka-configs names an entity."""
 TYPES = [("users",), ("clients",), ("ips",), ("users", "clients")]
 
 

@@ -30,10 +30,10 @@ DEFAULT = "<default>"
 
 
 SENTINEL = "sentinel"
-"""A user whose bound is another one after each change: where it is in force, so is all that was asked before it."""
+"""A user whose bound differs after each change: when it is in force, all earlier changes are."""
 VALUE = b"x" * 20_000
 RISE = 0.6 * len(VALUE) / 11
-"""How much a record raises its group's rate at least, in bytes per second; what the others do meanwhile is fall."""
+"""The smallest rise of a group's rate by one record, in bytes per second; the rates of all other groups fall meanwhile."""
 
 Tags = tuple[str, str]
 Entity = tuple[str | None, str | None]

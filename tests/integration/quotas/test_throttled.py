@@ -1,6 +1,4 @@
-"""Clients over their quota in front of a real broker: they keep to the bound and learn the throttle time; each verdict can be
-recomputed.
-"""
+"""Clients over their quota in front of a real broker keep to the bound and learn the throttle time, and each verdict can be recomputed."""
 
 import math
 import time
@@ -26,11 +24,11 @@ BOUND = 300_000
 RECORDS = 4_000
 RECORD_BYTES = 1_000
 LAST_ANSWER_BYTES = 1_000_000
-"""The last answer of a consumer is paid for after it was delivered."""
+"""The last answer of a consumer is delivered before its throttle."""
 FREE_SECONDS = 10
 """A full set of windows passes before a rate can exceed its bound, in Kafka as here."""
 SLACK_BYTES = 6 * 20_000
-"""What a Java producer has in flight when the verdict comes: five batches of 16 KiB, and the one that caused it."""
+"""Bytes that a Java producer has in flight at the verdict: five batches of 16 KiB, and the one that exceeds the quota."""
 
 
 @contextmanager

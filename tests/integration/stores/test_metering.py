@@ -24,7 +24,7 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 BOUND = 400_000
 RECORD_BYTES = 1_000
 WINDOW_BYTES = 10 * BOUND
-"""What may pass at once; then every further byte costs 1/400 ms."""
+"""Bytes that pass at once; every further byte adds 1/400 ms of throttle time."""
 SETTLED_S = 60
 BOOTSTRAP_REQUESTS_MAX = 6
 BOOTSTRAP_REQUEST_BYTES_MAX, BOOTSTRAP_ANSWER_BYTES_MAX = 100, 1_000

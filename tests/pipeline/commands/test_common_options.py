@@ -23,9 +23,9 @@ from tests.support.metering.metering_topics import write_topics
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
 meter = with_writers(repair, forget_command)
 ELSEWHERE = ("rollup", "stream")
-"""On Spark alone."""
+"""Commands that run on Spark only."""
 LOOKS = ("inspect", "repair", "verify-manifests")
-"""In this process alone."""
+"""Commands that run in this process only."""
 BOTH = ("validate", "whatif", "recommend", "neighbours")
 
 

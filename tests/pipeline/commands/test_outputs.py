@@ -14,7 +14,7 @@ from tests.support.metering.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
 INPUTS = {"source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
-"""Paths that are read; `repair` and `forget` change what is there already."""
+"""Path options that are inputs; `repair` and `forget` change existing files in them."""
 NEEDED = {
     "rollup": ["--in", "in", "--out", "out"],
     "validate": ["--in", "in"],

@@ -33,7 +33,7 @@ SPAN_MS = 11_000
 WAYS = {CHARGED: "strict", REFUSED: "strict", OWED: "permissive", SETTLED: "settled"}
 
 Reported = tuple[int, int, int]
-"""Milliseconds after the step before, kind, mutations."""
+"""Milliseconds after the previous step, kind, mutations."""
 
 
 def steps_of(reported: list[Reported], *, waits: int = 0, applied: int = 0) -> Steps:
@@ -206,7 +206,7 @@ def proposals(*arguments: object) -> tuple[list[dict[str, Any]], list[dict[str, 
 
 
 BURST = [(60_000, CHARGED, 10), *[(0, CHARGED, 10)] * 21]
-"""220 mutations at once; the last topic passes when 210 leave the bucket not below zero: 19.1 a second."""
+"""220 mutations at once; the last topic passes if the bucket is not below zero after 210: 19.1 per second."""
 
 
 def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ def closed_loop(
     """Yield the records of `connections` that always have a next request.
 
     Args:
-        heeds: False: no client waits; the next request comes after `gap_ms`.
+        heeds: whether clients wait when throttled; if not, the next request comes after `gap_ms`.
     """
     group = QuotaGroup({}, bound, cap_ms=cap_ms)
     due = [(START_MS + number, number) for number in range(connections)]

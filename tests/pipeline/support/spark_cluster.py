@@ -34,7 +34,7 @@ def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
     """Yield the master's address; all processes end with the block.
 
     Args:
-        apart: a folder that each worker has for itself, empty at first: as on machines without a shared disk. Takes mount namespaces.
+        apart: a folder that is private to each worker and empty at first, as on machines without a shared disk. Needs mount namespaces.
     """
     address = f"spark://{HOST}:{free_port()}"
     deploy = "org.apache.spark.deploy"

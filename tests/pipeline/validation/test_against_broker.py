@@ -16,7 +16,7 @@ from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 Pair = tuple[str, int | None, int | None, int, int]
-"""What was answered, group, client, the broker's throttle and Sluice's."""
+"""Kind of answer, group, client, the broker's throttle time and Sluice's."""
 RUN = {"run_id": RUN_ID, "proxy_id": PROXY_ID}
 SENSOR = {"num_samples": 11, "window_ms": 1_000, "first_seen_ms": 0, "scope": "broker", "node_id": 1, "node": "1"}
 GROUPS = [

@@ -117,7 +117,7 @@ FLAT: dict[str, Callable[[dict[str, Any]], list[int]]] = {
     "ts_ms": lambda row: [row["sample_start_ms"] + dt_ms for dt_ms in row["dt_ms"]],
     "throttle_ms": _listed_waits,
 }
-"""What a row of a table becomes in some columns of `Rows`."""
+"""The values that a table row gives in some columns of `Rows`."""
 
 
 @settings(deadline=None, max_examples=100)

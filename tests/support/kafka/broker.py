@@ -1,4 +1,4 @@
-"""A real Apache Kafka: KRaft 4.3.1, or 3.9.1 with a ZooKeeper, of one node or several, on free loopback ports."""
+"""A real Apache Kafka: KRaft 4.3.1, or 3.9.1 with a ZooKeeper, of one or several nodes, on free loopback ports."""
 
 import base64
 import contextlib
@@ -23,7 +23,7 @@ START_SECONDS = 120
 
 
 class BrokerFailedError(Exception):
-    """A broker did not come up; the text ends with the last lines of its log."""
+    """A broker did not start; the text ends with the last lines of its log."""
 
 
 class KafkaNode:
@@ -82,12 +82,12 @@ class KafkaNode:
         self.wait_until_serving()
 
     def stop(self) -> None:
-        """Shut down in order: leadership moves first where there is another replica."""
+        """Shut down in order: leadership moves to another replica first, if there is one."""
         if self._process:
             self._process.stop()
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Send SIGKILL."""
         if self._process:
             self._process.kill()
 
@@ -212,7 +212,7 @@ class KafkaCluster:
 
 
 def _new_cluster_id() -> str:
-    """Return an id as Kafka makes them: never with a hyphen in front, which its own tools would take for an option."""
+    """Return an id as Kafka makes them, without a leading hyphen, which Kafka's tools would read as an option."""
     cluster_id = "-"
     while cluster_id.startswith("-"):
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -230,7 +230,7 @@ def answers_api_versions(host: str, port: int) -> bool:
 
 
 def known_brokers(host: str, port: int) -> int:
-    """Return how many brokers the node lists in Metadata v1, asked for no topics; 0 when it does not answer."""
+    """Return how many brokers the node lists in Metadata v1 without topics; 0 when it does not answer."""
     answer = _ask(host, port, key=3, version=1, body=struct.pack(">i", 0))
     return int(struct.unpack_from(">i", answer, 4)[0]) if len(answer) >= 8 else 0
 

@@ -43,7 +43,7 @@ def jmx_properties(port: int) -> tuple[str, ...]:
 
 
 class JavaProcess:
-    """A main class in a JVM of its own; dies with this process at the latest (see Supervised.java)."""
+    """A main class in its own JVM; it ends with this process at the latest (see Supervised.java)."""
 
     def __init__(self, version: str, main: list[str], *, name: str, jvm: Jvm, properties: tuple[str, ...] = ()) -> None:
         self.log = log_file(name)
@@ -63,16 +63,16 @@ class JavaProcess:
         return self._process.poll() is None
 
     def log_tail(self, lines: int = 30) -> str:
-        """Return the last lines it printed."""
+        """Return the last lines of its output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it still runs."""
+        """Send a signal if it still runs."""
         if self.is_running():
             os.kill(self._process.pid, number)
 
     def stop(self) -> None:
-        """Ask it to end (SIGTERM) and wait; kill it when it takes more than 20 s."""
+        """Send SIGTERM and wait; send SIGKILL if it takes more than 20 s."""
         self.signal(signal.SIGTERM)
         try:
             self._process.wait(STOP_SECONDS)
@@ -81,7 +81,7 @@ class JavaProcess:
         self._close_pipe()
 
     def kill(self) -> None:
-        """End it at once (SIGKILL) and wait."""
+        """Send SIGKILL and wait."""
         self.signal(signal.SIGKILL)
         self._process.wait()
         self._close_pipe()

@@ -1,4 +1,4 @@
-"""A broker whose SASL listener takes every mechanism, its users, and how clients of each kind log in there."""
+"""A broker whose SASL listener supports every mechanism, its users, and the login settings of each kind of client."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,14 +31,14 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def new_cluster(name: str = "kafka-sasl", settings: Mapping[str, str | int] | None = None, *, jmx: bool = False) -> KafkaCluster:
-    """Return the broker, not started, with further settings; `jmx`: with its beans open."""
+    """Return the broker, not started, with further settings; `jmx`: with its JMX beans."""
     return KafkaCluster(name=name, settings=SETTINGS | dict(settings or {}), jmx=jmx)
 
 
 def add_scram_users(tools: JavaTools, bootstrap: str, *users: str) -> None:
     """Create SCRAM users with kafka-configs."""
     for user in users:
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # one credential a call, says the broker
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # the broker accepts one credential per call
             where = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "users", "--entity-name", user)
             tools.run(CONFIG_COMMAND, *where, "--add-config", f"{mechanism}=[iterations=4096,password={PASSWORD}]")
 
