@@ -1,4 +1,4 @@
-"""Waits for something that another process does."""
+"""Waits for a condition that another process fulfils."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A process that meters until it is killed: decisions in real time, short file sets, and a count of its own of what it decided."""
+"""A process that meters until it is killed: decisions in real time, short file sets, and an independent count of the decisions."""
 
 import time
 from multiprocessing.sharedctypes import Synchronized
@@ -26,7 +26,7 @@ CLIENTS = 3
 
 
 def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: Any, seed: int) -> None:
-    """Decide for ever; `truth` counts decisions, `used` the requests of each client."""
+    """Decide without end; `truth` counts decisions, `used` the requests of each client."""
     place = Path(directory)
     make_directory(place / SEGMENTS)
     buffer = DecisionBuffer(pending_path(place, run_id))

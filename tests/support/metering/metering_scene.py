@@ -1,6 +1,6 @@
-"""A small day at a proxy: clients that send, wait when throttled, and are metered; input of reports and roll-ups.
+"""A short run of a proxy: clients send, wait when throttled, and are metered; the input of reports and roll-ups.
 
-`python -m tests.support.metering.metering_scene DIR [MINUTES]` writes one. Nothing of the proxy is used; decisions are those of `quota`.
+`python -m tests.support.metering.metering_scene DIR [MINUTES]` writes one. No code of the proxy is used; `quota` decides.
 """
 
 import heapq
@@ -22,7 +22,7 @@ UNLIMITED = 9.223372036854775807e18
 
 @dataclass
 class Client:
-    """A client that sends or fetches: `connections`, `size` bytes each time, `think_ms` after each answer, from `begin_s` to `end_s`.
+    """A client that produces or fetches: `connections`, `size` bytes per request, `think_ms` after each answer, from `begin_s` to `end_s`.
 
     Attributes:
         group: shares a sensor with others of this name.
@@ -81,7 +81,7 @@ COUNTS = (
 
 
 def cast() -> list[Client]:
-    """A few teams: one far over its quota, one in bursts, some quiet, one that shares."""
+    """Return some teams: one far over its quota, one in bursts, some with little load, one that shares a sensor."""
     return [
         Client("orders", "checkout", "produce", 400_000.0, 9_000, 45, 2),
         Client("orders", "refunds", "produce", 200_000.0, 4_000, 300),

@@ -34,7 +34,7 @@ class SluiceFailedError(Exception):
 
 
 def write_quotas(path: Path, entries: Iterable[QuotaEntry]) -> Path:
-    """Write quotas.toml: one [[quota]] table for each mapping of keys to values. Replaced atomically, as an editor would."""
+    """Write quotas.toml: one [[quota]] table for each mapping of keys to values. The file is replaced atomically, as an editor does."""
     text = "\n".join("[[quota]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items()) for entry in entries)
     beside = path.with_suffix(".new")
     beside.write_text(text)
@@ -43,7 +43,7 @@ def write_quotas(path: Path, entries: Iterable[QuotaEntry]) -> Path:
 
 
 class SluiceProcess:
-    """`sluice run` in front of `upstream`; ends with this process at the latest. A context manager: started and ready inside the block.
+    """`sluice run` in front of `upstream`; it ends with this process at the latest. A context manager that is ready inside the block.
 
     Args:
         upstream: bootstrap addresses of the brokers.
@@ -90,7 +90,7 @@ class SluiceProcess:
 
     @property
     def ports(self) -> range:
-        """Return every port that clients may receive: the bootstrap port and the brokers' behind it."""
+        """Return every port of Sluice that clients may see: the bootstrap port and those of the brokers."""
         return range(self.port, self.port + 1 + BROKER_PORTS)
 
     def broker_port(self, node_id: int) -> int:
@@ -104,7 +104,7 @@ class SluiceProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
+        """Return the exit code; None while the process runs."""
         return self._running.poll()
 
     @property
@@ -113,7 +113,7 @@ class SluiceProcess:
         return self._process
 
     def start(self) -> None:
-        """Start it, on the same ports as before if it ran already, and wait for /readyz.
+        """Start it, on the same ports as the last time, and wait for /readyz.
 
         Raises:
             SluiceFailedError: it ended, or was not ready within 30 s.
@@ -155,8 +155,8 @@ class SluiceProcess:
                 return refused.code, refused.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the sum over all series of a metric that carry these labels, as it is now; 0 when there is none."""
-        time.sleep(max(0.0, self._page_shared_until - time.monotonic()))  # a page is shared for a second: what happened since is not on it
+        """Return the present sum of a metric over all series with these labels; 0 when there is none."""
+        time.sleep(max(0.0, self._page_shared_until - time.monotonic()))  # a page is cached for a second and may be older
         page = self.get("/metrics")[1]
         self._page_shared_until = time.monotonic() + PAGE_SHARED_SECONDS
         total = 0.0
@@ -167,7 +167,7 @@ class SluiceProcess:
         return total
 
     def quotas(self) -> Any:
-        """Return what /quotas says."""
+        """Return the content of /quotas."""
         return json.loads(self.get("/quotas")[1])
 
     def send(self, number: signal.Signals) -> None:
@@ -175,7 +175,7 @@ class SluiceProcess:
         self._running.send_signal(number)
 
     def stop(self) -> int:
-        """Ask it to drain (SIGTERM) and wait. Returns the exit code."""
+        """Send SIGTERM (drain) and wait. Return the exit code."""
         self.send(signal.SIGTERM)
         return self.wait()
 
@@ -192,13 +192,13 @@ class SluiceProcess:
             raise SluiceFailedError(f"sluice did not end in {STOP_SECONDS} s:\n{self.output()[-3_000:]}") from None
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """Send SIGKILL if it runs."""
         if self._process and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def output(self) -> str:
-        """Return all it printed, over all its starts."""
+        """Return the output of all its starts."""
         return self.log.read_text(errors="replace")
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -216,5 +216,5 @@ class SluiceProcess:
 
 
 def _die_with_parent() -> None:
-    """Between fork and exec: let the kernel end the child when the thread that started it is gone."""
+    """Let the kernel end the child when the thread that started it ends; runs between fork and exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Workers and supervisors killed and stopped in mid-traffic, and the accounts settled afterwards: records at the broker, processes left."""
+"""Kills and stops workers and supervisors under traffic, then checks the records at the broker and the remaining processes."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ END_S_MAX = 30
 
 @dataclass
 class WorkerStretch:
-    """What a row of kills left: all but the first six have to be 0 or empty.
+    """The result of a series of kills: all fields but the first six must be 0 or empty.
 
     Attributes:
         kills: by kind.
@@ -53,12 +53,12 @@ class WorkerStretch:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is lost, doubled, out of order or left."""
+        """Whether nothing is lost, duplicated, out of order or left."""
         return not (self.problems or self.failed_sends or self.processes_left)
 
 
 def kill_workers_often(upstream: str, topic: str, directory: Path, kills: int, seed: int, workers: int) -> WorkerStretch:
-    """Kill processes of a Sluice so many times in front of a real broker, settle the accounts, and say what is wrong.
+    """Kill processes of a Sluice repeatedly in front of a real broker, check records and processes, and return the result.
 
     Args:
         topic: an empty one of `PARTITIONS` partitions.
@@ -90,7 +90,7 @@ def kill_workers_often(upstream: str, topic: str, directory: Path, kills: int, s
         stretch.acknowledged = len(acknowledged)
         stretch.problems = traffic.ledger.judge(acknowledged, stored).problems()
         for producer in traffic.producers:
-            producer.close()  # workers that have no supervisor serve their connections to the end
+            producer.close()  # workers without a supervisor serve their connections to the end
         seen.update(workers_of(sluice))
         sluice.stop()
     finally:
@@ -132,7 +132,7 @@ def _until_ready(sluice: SluiceProcess, traffic: Traffic, ready: int) -> None:
 
 
 def _left(pids: set[int]) -> int:
-    """Processes that still run; workers whose supervisor was killed end with their last connection. They are killed."""
+    """Return processes that still run, and kill them; workers of a killed supervisor end with their last connection."""
     deadline = time.monotonic() + END_S_MAX
     while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
