@@ -44,7 +44,7 @@ class Shape:
     Attributes:
         zipf: exponent; 1.1 gives the hottest of 1,000 groups 18 %, 2.0 gives it 61 %.
         unrecord_share: the share of decisions that are followed by an un-record of the same value, as for a throttled fetch.
-        lazy: whether the deciding groups use the fast path, as in the proxy.
+        lazy: whether the deciding groups use the short path, as in the proxy.
     """
 
     events: int

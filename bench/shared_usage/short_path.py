@@ -1,4 +1,4 @@
-"""CPU time of a record on the fast path, of a plain group and of a shared one."""
+"""CPU time of a record on the short path, of a plain group and of a shared one."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def shared_group(workers: int, number: int = 0, bound: float = FREE) -> tuple[Sh
 
 
 def short_path(group: QuotaGroup) -> Callable[[], int]:
-    """Return a run of records at one time: each takes the fast path."""
+    """Return a run of records at one time: each takes the short path."""
     group.record(200, START_MS)
 
     def run() -> int:

@@ -83,7 +83,7 @@ def test_a_hello_without_a_name(data: bytes) -> None:
         pytest.param(written(host_name(b"a" * 256)), "tls_handshake", id="long-name"),
     ],
 )
-def test_what_is_none_is_refused(data: bytes, reason: str) -> None:
+def test_other_protocols_and_malformed_hellos_are_refused(data: bytes, reason: str) -> None:
     """Other protocols are refused by their first byte, and malformed ClientHellos once the error is certain."""
     with pytest.raises(ClientHelloError) as caught:
         read(data)

@@ -39,7 +39,7 @@ def test_scram_as_the_standard_has_it() -> None:
         pytest.param(CHALLENGE.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b"W=="), "cannot be read", id="salt"),
     ],
 )
-def test_challenges_that_are_none(token: bytes, problem: str) -> None:
+def test_invalid_challenges_end_the_login(token: bytes, problem: str) -> None:
     """A challenge that is malformed, has a foreign nonce, or asks for too few or too many iterations ends the login."""
     with pytest.raises(TokenRefusedError, match=problem):
         scram().answer(token)
@@ -55,7 +55,7 @@ def test_a_broker_that_does_not_know_the_password(token: bytes) -> None:
 
 
 @pytest.mark.parametrize("client", [PlainClient("user", "pencil"), BearerClient("a.b.c")])
-def test_one_token_is_answered_by_nothing(client: PlainClient | BearerClient) -> None:
+def test_an_empty_answer_to_a_single_token_is_success(client: PlainClient | BearerClient) -> None:
     """For mechanisms with one token an empty answer is success, and JSON in it is a refusal."""
     assert client.answer(b"") is None
     with pytest.raises(TokenRefusedError):

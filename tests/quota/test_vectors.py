@@ -29,7 +29,7 @@ CASES = {
 @pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "exact"])
 @pytest.mark.parametrize("name", CASES)
 def test_vectors(name: str, lazy: bool) -> None:
-    """Every number equals Kafka's to the last bit, with the fast path and without it."""
+    """Every number equals Kafka's to the last bit, with the short path and without it."""
     result = replay(load(VECTORS / f"{name}.json"), lazy=lazy)
     assert (result.passed, result.failed, result.first_failure) == (CASES[name], 0, None)
 

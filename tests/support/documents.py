@@ -12,11 +12,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 READMES = [ROOT / folder / "README.md" for folder in ("bench", "bench/results", "tests/vectors")]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *READMES])
-"""What users and developers read."""
+"""Documents for users and developers."""
 BLOCK = re.compile(r"<!-- (?:(?P<run>run)|file: (?P<file>[\w./-]+)) -->\n```\w*\n(?P<text>.*?)\n```", re.DOTALL)
 END = "===== end of command"
 TIMEOUT_S = 120
-"""A hang guard."""
+"""A time limit against hangs."""
 
 
 class Command(NamedTuple):

@@ -14,7 +14,7 @@ class FaultyCallback(ClientQuotaCallback):
     """Groups by the first letter of the client-id, all with limit 100, until configured otherwise.
 
     Attributes:
-        acts: by method, what to do instead: raise an exception, or return any value.
+        acts: replacements by method, which raise an exception or return any value.
         calls: methods in the order in which they were called.
         entities: quotas after the calls of `update_quota` and `remove_quota`.
     """

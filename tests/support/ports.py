@@ -10,10 +10,10 @@ from proxy.demo.ports import FIRST_PORT, LAST_PORT, TRIES, free_ports
 from tests.support.side_by_side import worker
 
 BROKER_PORTS = 12
-"""Room behind a bootstrap port P for the ports P + 1 + node_id."""
+"""The number of broker ports P + 1 + node_id after a bootstrap port P."""
 
 _given: deque[range] = deque(maxlen=64)
-"""What was given lately. All that was ever given would use up the range: a run of the suite asks for more ports than there are."""
+"""Ports given lately. Remembering all of them would exhaust the range: a run of the suite asks for more ports than exist."""
 
 
 def free_port() -> int:
@@ -30,7 +30,7 @@ def free_port_range(count: int) -> int:
     """Return the first of `count` neighbouring free ports.
 
     Raises:
-        OSError, RuntimeError: no such range was found.
+        OSError, RuntimeError: there is no such range.
     """
     for _ in range(TRIES):
         first = free_ports(count)

@@ -13,7 +13,7 @@ import pytest
 from tests.support.time_shares import rank
 
 WORKERS_MAX: Final = 6
-"""Each may run two brokers and their tools: 2 GB."""
+"""The memory of a test process, which may run two brokers and their tools: 2 GB."""
 SPARK: Final = "spark"
 
 

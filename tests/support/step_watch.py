@@ -15,8 +15,8 @@ class StepWatch:
     """Counts, while it is open, the items of each event-loop callback: of reads and of turns of long work.
 
     Attributes:
-        calls: items of each call that looked at any.
-        turns: calls of long work.
+        calls: the items of each call that read any.
+        turns: the calls of long work.
     """
 
     def __init__(self) -> None:

@@ -6,11 +6,11 @@ from typing import Final
 import pytest
 
 LAYERS = ("protocol", "quota", "proxy", "contract", "support", "fuzz", "adversary", "scenario", "integration")
-"""Cheap ones first: what is broken below is seen before a broker starts."""
+"""Short layers first, so that their failures show before a broker starts."""
 ON_SPARK: Final = "  of them on Spark"
-"""Those that share a session, whatever their layer."""
+"""The row of tests that share the Spark session, in any layer."""
 SPARK_GROUP: Final = "@spark"
-"""How the names of these tests end where they ran in another process, see `side_by_side`."""
+"""The suffix of these tests' ids when they ran in another process, see `side_by_side`."""
 
 
 def layer_of(nodeid: str) -> str:
@@ -29,7 +29,7 @@ class TimeShares:
     """A pytest plugin that adds up seconds, fixtures included.
 
     Args:
-        before: name -> seconds of what ran before pytest.
+        before: name -> seconds of steps before pytest.
     """
 
     def __init__(self, before: dict[str, float] | None = None) -> None:

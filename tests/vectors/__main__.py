@@ -1,7 +1,7 @@
 """`python -m tests.vectors [--exact] DIR`: replay every vector file in DIR, or in its folder `traces` when DIR has none itself.
 
 The exit code is 0 when all cases passed, 1 when a case failed, and 2 when no file in DIR has a known format. `--exact` measures at every
-record, without the fast path; the numbers are the same.
+record, without the short path; the numbers are the same.
 """
 
 import argparse

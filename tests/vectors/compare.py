@@ -6,7 +6,7 @@ from typing import Any
 Case = dict[str, Any]
 Mismatches = Iterable[str]
 Runner = Callable[[Case, list[str], bool], Mismatches]
-"""Takes a case, the columns of its file, and whether the fast path is on; yields the differences."""
+"""Takes a case, the columns of its file, and whether the short path is on; yields the differences."""
 
 
 def same(expected: Any, got: Any) -> bool:

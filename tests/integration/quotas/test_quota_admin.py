@@ -21,28 +21,28 @@ ENTITY = ClientQuotaEntity.of({"user": "admin-test", "client-id": "c 1"})
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Route, str], str]]:
+def sluice_addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Route, str], str]]:
     """Return a function that starts a Sluice before a broker, with quotas of its own or in forward mode, and returns its address."""
     forwards = tmp_path_factory.mktemp("forward") / "sluice.toml"
     forwards.write_text('[quotas]\nstore = "forward"\n')
     arguments = {"forward": ("--config", str(forwards)), "local": ("--quota-admin", "User:ANONYMOUS")}
     with contextlib.ExitStack() as stack:
-        open_doors: dict[tuple[str, str], str] = {}
+        started: dict[tuple[str, str], str] = {}
 
-        def door(route: Route, kind: str) -> str:
+        def address_of(route: Route, kind: str) -> str:
             key = (route.direct, kind)
-            if key not in open_doors:
+            if key not in started:
                 process = SluiceProcess(route.direct, arguments=arguments[kind], name=f"sluice-quotas-{kind}")
-                open_doors[key] = stack.enter_context(process).bootstrap
-            return open_doors[key]
+                started[key] = stack.enter_context(process).bootstrap
+            return started[key]
 
-        yield door
+        yield address_of
 
 
 @pytest.fixture(params=["direct", "forward", "local"])
-def address(route: Route, doors: Callable[[Route, str], str], request: pytest.FixtureRequest) -> Iterator[str]:
+def address(route: Route, sluice_addresses: Callable[[Route, str], str], request: pytest.FixtureRequest) -> Iterator[str]:
     """Return the address of a broker or of a Sluice in front of it; all quotas are removed afterwards."""
-    address = route.direct if request.param == "direct" else doors(route, request.param)
+    address = route.direct if request.param == "direct" else sluice_addresses(route, request.param)
     yield address
     with QuotaAdmin(address) as admin:
         for entity, values in admin.describe_client_quotas().items():
@@ -94,7 +94,7 @@ def test_targets_and_limits(address: str) -> None:
         until_described(admin, ENTITY, {})
 
 
-def test_judged_only_and_refused(address: str) -> None:
+def test_validate_only_and_refused_entities(address: str) -> None:
     """`validate_only` changes nothing; an entity that the broker refuses has an error, and the others are changed."""
     good, bad = ClientQuotaEntity.of({"user": "admin-test"}), ClientQuotaEntity.of({"user": ""})
     with QuotaAdmin(address) as admin:

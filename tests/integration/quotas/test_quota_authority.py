@@ -106,7 +106,7 @@ def start(tmp_path: Path) -> Callable[[str, str, str], SluiceProcess]:
 BY_BROKER = '[quota_admin]\nauthority = "broker"\n'
 
 
-def test_who_may_at_the_broker_may_here(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
+def test_permissions_and_answers_equal_the_brokers(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
     """Answers equal the broker's, entity by entity; permitted changes are made in Sluice only, and a thousand requests of an unauthorised
     user change nothing.
     """
@@ -140,7 +140,7 @@ def test_who_may_at_the_broker_may_here(locked: KafkaCluster, start: Callable[[s
         assert sluice.metric("kafka_sluice_quota_denials_total", way="kafka") >= TRIES + 1
 
 
-def test_a_canary_that_may_takes_the_brokers_word_away(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
+def test_a_canary_with_rights_denies_every_principal(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
     """When the canary account may change quotas at the broker, Sluice denies every principal, and the log says why."""
     with start(locked.sasl_bootstrap, f"{BY_BROKER}[canary]\nACCOUNT alice\n", "sluice-canary-may") as sluice:
         until_true(lambda: sluice.events("quota_authority_unproven"), "the finding")
@@ -152,7 +152,7 @@ def test_a_canary_that_may_takes_the_brokers_word_away(locked: KafkaCluster, sta
         assert sluice.quotas()["groups"] == []
 
 
-def test_a_broker_cannot_speak_for_who_never_logged_in(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
+def test_a_client_without_a_login_is_denied(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
     """A client without a login may change no quota through Sluice, although the broker permits ANONYMOUS to."""
     with start(locked.bootstrap, BY_BROKER, "sluice-anonymous") as sluice, admin_as(sluice.bootstrap, None) as nobody:
         with admin_as(locked.bootstrap, None) as direct:

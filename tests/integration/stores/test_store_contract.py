@@ -154,7 +154,7 @@ async def test_nothing_to_change_changes_nothing(place: Place) -> None:
 
 
 @every
-async def test_who_asked_may_go(place: Place) -> None:
+async def test_a_cancelled_change_is_made_whole_or_not_at_all(place: Place) -> None:
     """A change whose caller is cancelled is made as a whole or not at all, and the store continues to work."""
     opened = await place.open()
     asking = asyncio.ensure_future(opened.alter(Change(ALICE, PRODUCE, 1.0), Change(ALICE, FETCH, 1.0)))

@@ -92,7 +92,7 @@ def test_lowest_rates(reported: list[Reported], needed: list[float], at_end: flo
     assert rates(reported) == (pytest.approx(needed), pytest.approx(at_end))
 
 
-def test_what_is_owed_at_the_end_has_until_then() -> None:
+def test_a_debt_at_the_end_needs_a_lower_rate_in_a_longer_run() -> None:
     """The rate needed at the end is lower when the run lasts longer."""
     assert rates([(0, CHARGED, 300)], end_after_ms=289_000)[1] == 1.0
 
@@ -141,7 +141,7 @@ def test_no_more_wait_than_need_more(reported: list[Reported], bound: float) -> 
 
 
 @given(asked)
-def test_the_hull_leaves_nothing_out(reported: list[Reported]) -> None:
+def test_the_hull_gives_the_maximum_over_all_earlier_steps(reported: list[Reported]) -> None:
     """The needed rate of each step equals the maximum over all earlier steps, computed one by one."""
     needed, _ = rates(reported)
     times_ms, taken = np.cumsum([later_ms for later_ms, _, _ in reported]), [permits for _, _, permits in reported]

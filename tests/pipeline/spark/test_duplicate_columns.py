@@ -42,7 +42,7 @@ def differing(at: int) -> list[list[int]]:
         ([[5], [], [8, 7], [9], [], [1, 2, 3]], [0, 1, 2], ["n", "throttle_ms_sum", "thr_ms", "applied_ms"]),
     ],
 )
-def test_twins_are_unpacked_once(
+def test_duplicate_columns_are_decoded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: list[list[int]], groups: list[int], unpacked: list[str]
 ) -> None:
     """Only the requested row groups decide which columns are duplicates, and columns with equal sums but different bytes are both
@@ -77,7 +77,7 @@ def test_what_is_written_otherwise_is_read_as_it_is(tmp_path: Path, written: dic
     assert read(path, [0], COLUMNS).select(COLUMNS).equals(table(WAITS))
 
 
-def test_columns_of_other_types_are_no_twins(tmp_path: Path) -> None:
+def test_columns_of_other_types_are_no_duplicates(tmp_path: Path) -> None:
     """Columns of different types are not duplicates, even with equal bytes."""
     whole = table(WAITS)
     whole = whole.set_column(2, "applied_ms_sum", whole.column("throttle_ms_sum").cast(pa.timestamp("ms")))

@@ -407,7 +407,7 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
+def test_a_day_that_is_not_covered_gives_exit_code_3_in_each_run(tmp_path: Path) -> None:
     """A run that finds nothing new ends with exit code 3 as long as a requested day is not fully covered."""
     source, out = write_scene(tmp_path / "in", 3, clients=CAST), tmp_path / "out"
     [one] = find_inputs(source)
@@ -655,7 +655,7 @@ def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
     assert (plan.hours, plan.days, plan.inputs) == ((second.hour,), ("2026-11-21",), (first, second))
 
 
-def test_who_is_forgotten_was_charged_all_the_same(tmp_path: Path) -> None:
+def test_a_file_set_after_forget_is_not_rolled_up_again(tmp_path: Path) -> None:
     """After `forget`, even twice, a file set still counts as the one that was rolled up.
 
     An open hour is rebuilt without the name; on a closed day the file set is not late, and nothing is missing.

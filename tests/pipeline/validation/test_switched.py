@@ -72,7 +72,7 @@ def test_what_happens_to_any_member_is_possible(table: dict[str, str], mode: Mod
 
 
 @given(TABLES, st.sampled_from(Mode))
-def test_of_a_group_that_is_one_client_only_the_listener_is_open(table: dict[str, str], mode: Mode) -> None:
+def test_a_group_of_one_client_has_the_outcomes_of_its_listeners(table: dict[str, str], mode: Mode) -> None:
     """The possible outcomes of a group of one client are those that it has on some listener."""
     policy, switched = policy_and_switched(table, mode)
     for user in USERS:

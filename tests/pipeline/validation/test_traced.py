@@ -75,7 +75,7 @@ def test_a_row_that_says_otherwise_is_found(trace: Path, column: str, kind: str,
     assert kind in found_in(trace, one_more)
 
 
-def test_a_witness_that_is_an_ulp_off_is_found(trace: Path) -> None:
+def test_a_measured_rate_that_is_an_ulp_off_is_found(trace: Path) -> None:
     """A measured rate that differs in its last bit is found."""
 
     def an_ulp(rows: Rows) -> None:

@@ -347,7 +347,7 @@ def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
         *(("window_ms", 999), ("produce_enabled", False), ("request_enabled", False), ("switches", '[{"mode": "off"}]')),
     ],
 )
-def test_unchanged_settings_stay_the_same(tmp_path: Path, column: str, value: object) -> None:
+def test_a_first_state_that_differs_from_the_last_one_is_found(tmp_path: Path, column: str, value: object) -> None:
     """A file set whose first state differs from the last state of the file set before it, in any column, is a divergence."""
 
     def otherwise(rows: list[dict[str, Any]]) -> None:

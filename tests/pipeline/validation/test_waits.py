@@ -93,7 +93,7 @@ def test_the_short_way_finds_what_the_long_one_finds(rows: list[Row], tamper: Ta
 
 @settings(deadline=None, max_examples=100)
 @given(tables())
-def test_rows_that_fit_their_lists_are_seen_to(rows: list[Row]) -> None:
+def test_rows_whose_waits_fit_are_not_sorted(rows: list[Row]) -> None:
     """Rows whose waits fit their lists are checked without sorting, also with waits of 0 ms."""
     unpacked = unpack(samples_table(rows))
     assert unpacked.waits_fit()

@@ -1,4 +1,4 @@
-"""The walk over Produce answers agrees with the field tables, on its fast path and on its full one."""
+"""The walk over Produce answers agrees with the field tables, on its short path and on its full one."""
 
 import struct
 

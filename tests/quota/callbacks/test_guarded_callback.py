@@ -114,7 +114,7 @@ def test_too_many_tags_are_refused() -> None:
     assert guarded.manager.group(ALICE, "etl", 0).tags == {"user": "", "client-id": "etl"}
 
 
-def test_none_is_an_honest_answer() -> None:
+def test_none_removes_the_limit() -> None:
     """A callback that returns None without an error removes the limit."""
     guarded = Guarded()
     guarded.faulty.acts["quota_limit"] = lambda: None

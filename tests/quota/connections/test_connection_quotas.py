@@ -199,7 +199,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), st.integers(0, 700
 
 
 @given(steps=STEPS, bound=st.integers(1, 9), most=st.integers(1, 5), slots=st.integers(1, 8))
-def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: int, most: int, slots: int) -> None:
+def test_counts_equal_the_open_connections(steps: list[tuple[str, int, bool]], bound: int, most: int, slots: int) -> None:
     """For any sequence of connects and closes the counts equal the open connections, no limit is exceeded, and all counts end at zero."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(slots, UNLIMITED_CONNECTIONS)

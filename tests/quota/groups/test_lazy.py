@@ -1,4 +1,4 @@
-"""The fast path of a group always gives the result of a measurement at every record."""
+"""The short path of a group always gives the result of a measurement at every record."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_lazy_is_exact_when_time_steps_back(numbers: tuple[int, int, float], eve
 @settings(max_examples=100, deadline=None)
 @given(numbers=NUMBERS, events=operations(BACKWARDS))
 def test_exact_is_the_oracle(numbers: tuple[int, int, float], events: list[tuple[int, str, Any]]) -> None:
-    """With the fast path off the group equals the oracle, so that any difference comes from the fast path."""
+    """With the short path off the group equals the oracle, so that any difference comes from the short path."""
     num_samples, window_ms, bound = numbers
     play(QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms, lazy=False), bound, events)
 
@@ -104,7 +104,7 @@ def test_exact_is_the_oracle(numbers: tuple[int, int, float], events: list[tuple
     fractions=st.lists(st.tuples(st.integers(0, 1_200), st.floats(0.0, 1.0)), min_size=1, max_size=60),
 )
 def test_the_shortcut_is_never_taken_over_the_bound(bound: float, fractions: list[tuple[int, float]]) -> None:
-    """For amounts near the window's capacity, many within a rounding of the bound, the fast path and the exact one agree."""
+    """For amounts near the window's capacity, many within a rounding of the bound, the short path and the exact one agree."""
     capacity = bound * 10
     lazy, exact = QuotaGroup({}, bound), QuotaGroup({}, bound, lazy=False)
     now_ms = 0
@@ -129,7 +129,7 @@ def test_the_shortcut_is_never_taken_over_the_bound(bound: float, fractions: lis
     ],
 )
 def test_lazy_is_exact_at_the_edges(num_samples: int, window_ms: int, bound: float, events: list[tuple[int, float]]) -> None:
-    """The fast path is exact at the moments at which it would be wrong without one of its conditions."""
+    """The short path is exact at the moments at which it would be wrong without one of its conditions."""
     group = QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms)
     naive = NaiveRate(num_samples, window_ms)
     for now_ms, amount in events:

@@ -2,7 +2,7 @@
 
     python -m tests.support.clients.by_tls confluent|aio|kafka_python BOOTSTRAP TOPIC COUNT CA_FILE
 
-Prints how many records were acknowledged and how many of what was sent were read.
+Prints how many records were acknowledged and how many of them were read.
 """
 
 import ssl

@@ -51,7 +51,7 @@ def consume_messages(bootstrap: str, topic: str, count: int, group: str, setting
     """Read `count` messages as a member of a consumer group, from the beginning.
 
     Raises:
-        AssertionError: nothing came for 30 s.
+        AssertionError: no message arrived for 30 s.
     """
     base = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.partition.eof": False}
     consumer = Consumer({**base, **QUIET, **(settings or {})})

@@ -32,7 +32,7 @@ class GroupMember:
         topic: the topic that it reads.
         group: its group.
         out: the file of its events.
-        settings: of the client.
+        settings: client settings.
     """
 
     def __init__(self, bootstrap: str, topic: str, group: str, out: Path, settings: Mapping[str, str | int] | None = None) -> None:

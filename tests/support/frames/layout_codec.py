@@ -1,7 +1,7 @@
 """Reads and writes complete messages by the tables of `apis.json`: a slow and plain model to compare the walkers with.
 
 A struct is a dictionary by field name; tagged fields that are absent have no entry; the unknown tagged fields of a
-flexible struct stand under UNKNOWN as a list of (tag, bytes).
+flexible struct are under UNKNOWN as a list of (tag, bytes).
 """
 
 import struct

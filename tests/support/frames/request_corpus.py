@@ -112,8 +112,8 @@ def request_body(api: ApiVersion, existing: Existing, *, at_existing_topic: bool
 
     Args:
         api: API and version.
-        existing: what the cluster has.
-        at_existing_topic: aim at it also where the corpus would aim at an absent one.
+        existing: the content of the cluster.
+        at_existing_topic: name the existing topic also where the corpus would name an absent one.
     """
     try:
         schema = load_request_schema(api.key, api.version)

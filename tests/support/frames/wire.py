@@ -55,7 +55,7 @@ class WireConnection:
         """Return the next whole frame, length included.
 
         Raises:
-            ConnectionError: the peer closed instead.
+            ConnectionError: the peer closed the connection.
         """
         length = self._stream.read(4)
         if len(length) < 4:

@@ -19,7 +19,7 @@ from tests.support.places import make_directory
 from tests.support.ports import free_port_range
 
 START_SECONDS = 120
-"""A hang guard: a start takes 3 s on an idle machine."""
+"""A time limit against hangs: a start takes 3 s on an idle machine."""
 
 
 class BrokerFailedError(Exception):
@@ -99,10 +99,10 @@ class KafkaCluster:
         version: 4.3.1 (KRaft) or 3.9.1 (ZooKeeper).
         nodes: how many brokers; the first one of a KRaft cluster is also its controller.
         settings: further broker settings, for every node.
-        advertised_port: what a single node tells clients instead of its own plaintext port.
-        name: beginning of the names of its logs.
-        jvm: how each broker's JVM runs.
-        jmx: open each broker's beans at its `jmx_port`.
+        advertised_port: the port that a single node advertises instead of its own plaintext port.
+        name: prefix of the names of its logs.
+        jvm: settings of each broker's JVM.
+        jmx: whether each broker serves JMX at its `jmx_port`.
     """
 
     def __init__(

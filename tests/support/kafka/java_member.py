@@ -13,7 +13,7 @@ class JavaMember:
     Args:
         bootstrap: address that it connects to.
         topic: the topic that it reads.
-        settings: of the consumer, its group.id among them.
+        settings: consumer settings, including group.id.
     """
 
     def __init__(self, tools: JavaTools, bootstrap: str, topic: str, settings: Mapping[str, str | int]) -> None:

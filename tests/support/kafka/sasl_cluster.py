@@ -10,7 +10,7 @@ from tests.support.kafka.settings import SASL_USERS, write_properties
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
 
 SESSION_MS = 2_000
-"""How long a session of PLAIN and SCRAM-SHA-256 lasts there; those of the others last as long as their connection or token."""
+"""The session lifetime of PLAIN and SCRAM-SHA-256; sessions of other mechanisms last as long as their connection or token."""
 PASSWORD = "canary-5f3a9c71"  # noqa: S105 - to be looked for in every output
 SCRAM_USER = "scram user=,%"
 SETTINGS = {

@@ -17,15 +17,15 @@ from tests.support.places import make_directory
 from tests.support.ports import free_port_range
 
 START_SECONDS = 60
-"""A hang guard: a start takes half a second on an idle machine."""
+"""A time limit against hangs: a start takes half a second on an idle machine."""
 
 
 class ZookeeperServer:
     """A context manager; its data is removed at the end.
 
     Args:
-        secure: also speaks TLS, with this certificate (PEM, key in the same file), at `secure_port`; clients show one of this authority.
-        users: who may log in by SASL, with their passwords; no other user gets a session then.
+        secure: TLS at `secure_port` with this certificate (PEM, key in the same file) and an authority for client certificates.
+        users: SASL users with their passwords; with users no other client gets a session.
     """
 
     def __init__(self, name: str = "zookeeper", *, secure: tuple[Path, Path] | None = None, users: Mapping[str, str] | None = None) -> None:

@@ -24,11 +24,11 @@ class FetchLoad:
     """Advances the time and runs every consumer and the broker every `step_ms`.
 
     Args:
-        proxy: the fixture that they connect to; with several workers each takes its turn.
-        connections: how many.
+        proxy: the fixture that they connect to; several workers get connections in turn.
+        connections: the number of connections.
         asks_bytes: `max_bytes` of every fetch.
-        batch_bytes: the least that the broker returns, also above `asks_bytes`.
-        takes_ms: how long the broker takes.
+        batch_bytes: the smallest answer of the broker, even above `asks_bytes`.
+        takes_ms: the broker's time for a fetch.
     """
 
     def __init__(

@@ -263,7 +263,7 @@ class ProxyFixture:
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
         self.administered: list[Connection] = []
-        """Whose requests about quotas have had their turn and wait for `Connection.answer`."""
+        """Connections whose quota requests are due and wait for `Connection.answer`."""
         self._peers: list[weakref.ref[Peer]] = []  # kept by the code that plays them
         self._clock = pytest.MonkeyPatch()
         self.broker_times = BrokerHandlerTime()

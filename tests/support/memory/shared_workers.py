@@ -29,8 +29,8 @@ class SharedWorker:
     """One life of a worker with one group.
 
     Attributes:
-        steps: all that happened to its group, usage from elsewhere included, in order.
-        remote, skipped: totals of what came from each worker, recorded and too old to be.
+        steps: all events of its group in order, including usage of other workers.
+        remote, skipped: totals of usage from each worker that was recorded, or too old to record.
     """
 
     def __init__(

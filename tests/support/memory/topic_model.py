@@ -19,8 +19,8 @@ class TopicModel:
     """Topics by name with their number of partitions.
 
     Attributes:
-        asked: (key, version, names) of every request that came.
-        default_partitions: for requests without a number.
+        asked: (key, version, names) of every request.
+        default_partitions: the number of partitions for requests without one.
     """
 
     def __init__(self, default_partitions: int = 3, **topics: int) -> None:
@@ -28,7 +28,7 @@ class TopicModel:
         self.default_partitions = default_partitions
         self.asked: list[tuple[int, int, list[str | None] | None]] = []
         self.metadata_shows: dict[str, int] | None = None
-        """What Metadata says instead of the truth, as it does while it lags."""
+        """Outdated numbers of partitions for Metadata answers, as from a lagging broker."""
 
     @staticmethod
     def id_of(name: str) -> bytes:

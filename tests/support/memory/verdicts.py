@@ -11,7 +11,7 @@ BOUND = 1_000.0
 FREE_BYTES = 10_000
 PRODUCE_VERSION = 7
 FETCH_VERSION = 11
-"""Neither is flexible, so every size can be met."""
+"""Neither version is flexible, so every size is possible."""
 
 
 def produce_of(size_bytes: int, correlation_id: int, *, acks: int = 1, client_id: str | None = CLIENT_ID) -> bytes:

@@ -14,8 +14,8 @@ class WorkerProxies:
     """Workers that share a segment, each with its timer; connections go to them in turn. A single worker has no segment.
 
     Attributes:
-        proxies: one of each worker.
-        usages: what each has of the segment; none of one that counts alone.
+        proxies: one proxy per worker.
+        usages: each worker's view of the segment; empty for a single worker.
     """
 
     def __init__(self, workers: int, **settings: Any) -> None:

@@ -12,10 +12,10 @@ class FakeWorkers:
     """Some workers, numbered from 1.
 
     Attributes:
-        asked: how often.
-        silent: numbers of those that give no answer.
-        control: what is there once.
-        pages: what the admin port shows of them.
+        asked: how often the workers were asked.
+        silent: numbers of workers that do not answer.
+        control: state that exists once for all workers.
+        pages: the workers' admin pages.
     """
 
     def __init__(self, states: Sequence[FakeState], control: FakeState | None = None) -> None:

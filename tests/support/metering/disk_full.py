@@ -1,7 +1,7 @@
 """Meters onto a disk that fills up, in a child process: `python -m tests.support.metering.disk_full DIR tmpfs|limit|device`.
 
-With `tmpfs` it mounts one of 1 MiB over DIR, which takes a mount namespace. Two stand in for it: `limit` lowers the size that files may
-have, for all that is written (EFBIG); with `device` what is appended to segments goes to /dev/full for a while (ENOSPC).
+With `tmpfs` it mounts one of 1 MiB over DIR, which needs a mount namespace. There are two substitutes: `limit` lowers the size limit of
+all files (EFBIG); with `device` appends to segments go to /dev/full for a while (ENOSPC).
 """
 
 import resource
@@ -22,7 +22,7 @@ NO_TMPFS = 77
 DISK = "1m"
 STAND_INS = ("limit", "device")
 LIMIT_BYTES = 4_000
-"""Less than a batch takes: with more, each new segment would have room for some."""
+"""Less than the size of a batch: with more, each new segment would have room for one."""
 RECOVERED_S = 10.0
 FULL = threading.Event()
 

@@ -19,7 +19,7 @@ from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWrit
 FLUSH_S = 0.05
 PER_MS = 20
 FLUSH_DECISIONS_MAX = 20_000
-"""What this writes in a flush of 250 ms and a little more: nothing here waits for the disk, and a busy machine is late."""
+"""Slightly more than the decisions of a flush of 250 ms, since nothing here waits for the disk and a busy machine is late."""
 
 
 CLIENTS = 3

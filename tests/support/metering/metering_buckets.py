@@ -20,7 +20,7 @@ class Buckets:
     """Some groups, and the rows of their decisions.
 
     Args:
-        client_ids: of the groups; c0, c1 ... without.
+        client_ids: client-ids of the groups; c0, c1 ... by default.
     """
 
     def __init__(self, bounds: list[float], *, num_samples: int = 11, window_ms: int = 1_000, client_ids: Sequence[str] = ()) -> None:

@@ -30,8 +30,8 @@ def write_directory(
     """Write one run, a file set for each batch of events; return the directory.
 
     Args:
-        bound_changes: (batch, group, bound): before that batch.
-        count_before_mutation: the manifest says what was really decided.
+        bound_changes: (batch, group, bound): the bound changes before that batch.
+        count_before_mutation: whether the manifest counts the rows before `mutate` changes them.
     """
     seq = 0
     bounds = [{"group_ref": ref, "from_seq": 0, "bound": sensor.group.bound} for ref, sensor in sensors.items()]

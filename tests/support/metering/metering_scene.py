@@ -25,8 +25,8 @@ class Client:
     """A client that produces or fetches: `connections`, `size` bytes per request, `think_ms` after each answer, from `begin_s` to `end_s`.
 
     Attributes:
-        group: shares a sensor with others of this name.
-        in_flight: requests of a connection that are sent at once; their answers come a millisecond after each other, whatever the waits.
+        group: the name of the sensor, which clients with the same name share.
+        in_flight: requests that a connection sends at once; their answers arrive at intervals of a millisecond, whatever the waits.
     """
 
     user: str
@@ -109,7 +109,7 @@ def write_scene(
 
     Args:
         trace: write level `trace`: every decision with its connection.
-        mutate: may change the rows of each file set before they are written; the manifest says what was really there.
+        mutate: may change the rows of each file set before they are written; the manifest counts the original rows.
     """
     dice = random.Random(seed)
     clients = cast() if clients is None else list(clients)

@@ -36,10 +36,10 @@ class Stretch:
     """The result of a series of kills: all fields but the first eight must be 0 or empty.
 
     Attributes:
-        in_flight: records without an answer at the moments of the kills.
-        decisions: that the files hold or say were lost; `dropped` were lost, `noted` were counted beside the meter (level `trace`) or seen
-            in /metrics before the kill (level `packed`, where that is a lower bound).
-        uncounted: decisions noted that no file knows of, and the other way around.
+        in_flight: records without an answer at the times of the kills.
+        decisions: decisions that the files hold or count as lost; `dropped` were lost, `noted` were counted beside the meter (level
+            `trace`) or read from /metrics before the kill (level `packed`, where that is a lower bound).
+        uncounted: the difference between decisions in `noted` and in the files.
     """
 
     seed: int
@@ -134,9 +134,9 @@ def kill_often(upstream: str, topic: str, directory: Path, kills: int, seed: int
     """Kill Sluice repeatedly in front of a real broker, check records and decisions, and return the result.
 
     Args:
-        topic: an empty one of `PARTITIONS` partitions.
-        directory: for settings, metering and counts; empty.
-        seed: of the moments of the kills, the mode and the level of metering.
+        topic: an empty topic with `PARTITIONS` partitions.
+        directory: an empty folder for settings, metering and counts.
+        seed: seed of the times of the kills, the mode and the level of metering.
     """
     dice = random.Random(seed)
     stretch = Stretch(seed, MODES[seed % 2], (EXACT_LEVEL, DEFAULT_LEVEL)[seed // 2 % 2])

@@ -17,7 +17,7 @@ from tests.support.places import BUILD, ROOT
 NODE_MIN = (20, 19)
 INSTALL_SECONDS = 300
 PLAY_SECONDS = 180
-"""Hang guards."""
+"""Time limits against hangs."""
 
 _SOURCES = ROOT / "tests/support/node"
 _HOME = BUILD / "node"
@@ -63,7 +63,7 @@ def play(client: Mapping[str, Any], steps: Sequence[Step]) -> list[dict[str, Any
         steps: see node/script.mjs.
 
     Raises:
-        AssertionError: it was not played to its end.
+        AssertionError: the script did not end.
     """
     script = json.dumps({"client": client, "steps": list(steps)})
     command = ["node", "script.mjs"]

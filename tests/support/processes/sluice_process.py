@@ -21,7 +21,7 @@ from tests.support.ports import BROKER_PORTS, free_bootstrap_port, free_port_ran
 START_SECONDS = 30
 STOP_SECONDS = 30
 PAGE_SHARED_SECONDS = 1.01
-"""Hang guards. The drain itself is promised within 10 s."""
+"""Time limits against hangs. The drain itself ends within 10 s."""
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -51,10 +51,10 @@ class SluiceProcess:
         enforcement: delay, mute or observe; None leaves it to the default.
         arguments: further options of `sluice run`.
         port: the bootstrap port; a free one if not given.
-        config: a sluice.toml that says where to listen and what is behind; for more than flags can say.
-        environment: beside this process's own; read at each start.
-        name: the log's name under build/logs.
-        module: what is run; a test may have a Sluice that also counts what it does.
+        config: a sluice.toml with listeners and upstream, for settings that flags cannot express.
+        environment: variables in addition to this process's own; read at each start.
+        name: the name of the log under build/logs.
+        module: the module to run; a test may have a Sluice that also counts its decisions.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SluiceProcess:
         """Start it, on the same ports as the last time, and wait for /readyz.
 
         Raises:
-            SluiceFailedError: it ended, or was not ready within 30 s.
+            SluiceFailedError: the process ended, or was not ready within 30 s.
         """
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -145,7 +145,7 @@ class SluiceProcess:
         """Ask the admin listener. Returns status and body.
 
         Raises:
-            OSError: it does not answer.
+            OSError: the admin listener does not answer.
         """
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as answer:

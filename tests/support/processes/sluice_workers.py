@@ -92,9 +92,9 @@ async def configured(broker: ScriptedBroker, folder: Path, *tables: str, listene
     """Return a Sluice with two workers and this configuration.
 
     Args:
-        folder: of its file, `sluice.toml`.
-        tables: what is in that file beside upstream and listener.
-        listener: what is in the table of the listener beside its address.
+        folder: the folder of its file `sluice.toml`.
+        tables: the tables of that file other than upstream and listener.
+        listener: the lines of the listener's table other than its address.
     """
     config = folder / "sluice.toml"
     port = SluiceProcess("", config=config).port

@@ -18,7 +18,7 @@ from proxy.quota_store.zookeeper.store import ZookeeperStore
 from tests.support.kafka.zookeeper import ZookeeperServer
 
 PATIENCE_S = 30.0
-"""A hang guard."""
+"""A time limit against hangs."""
 
 
 class Opened:
@@ -68,7 +68,7 @@ class Place:
 
     Attributes:
         kind: "memory", "file", "zookeeper" or "topic".
-        is_shared: several stores may have it at once.
+        is_shared: whether several stores may use it at once.
     """
 
     def __init__(self, kind: str, make: Callable[[OnContent], QuotaStore]) -> None:

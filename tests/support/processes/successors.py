@@ -21,8 +21,8 @@ class Replaced:
     """A Sluice with its configuration file, whichever process is its present supervisor.
 
     Attributes:
-        sluice: the process that was started first; its log is that of all.
-        config: the file.
+        sluice: the first process; all processes share its log.
+        config: the configuration file.
     """
 
     def __init__(self, broker: ScriptedBroker, folder: Path, *, head: str, tables: str) -> None:

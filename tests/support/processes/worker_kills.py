@@ -25,9 +25,9 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import is_alive, workers_of
 
 KINDS = ("worker", "supervisor", "both", "stop")
-"""A worker is killed; the supervisor is killed, and another one started; both are; a worker stands still for a while."""
+"""A worker is killed; the supervisor is killed, and another one started; both are; a worker is stopped for a while."""
 STOP_S = (0.2, 1.5)
-"""A worker is found to stand still after a second."""
+"""The supervisor detects a stopped worker after a second."""
 END_S_MAX = 30
 
 
@@ -36,9 +36,9 @@ class WorkerStretch:
     """The result of a series of kills: all fields but the first six must be 0 or empty.
 
     Attributes:
-        kills: by kind.
-        in_flight: records without an answer at the moments of the kills.
-        processes_left: that ran after the last client had left and Sluice had ended.
+        kills: number of kills by kind.
+        in_flight: records without an answer at the times of the kills.
+        processes_left: processes that still ran after the last client had closed and Sluice had ended.
     """
 
     seed: int
@@ -61,10 +61,10 @@ def kill_workers_often(upstream: str, topic: str, directory: Path, kills: int, s
     """Kill processes of a Sluice repeatedly in front of a real broker, check records and processes, and return the result.
 
     Args:
-        topic: an empty one of `PARTITIONS` partitions.
-        directory: for settings; empty.
-        seed: of the moments and kinds of the kills, and of the mode.
-        workers: processes that relay.
+        topic: an empty topic with `PARTITIONS` partitions.
+        directory: an empty folder for settings.
+        seed: seed of the times and kinds of the kills, and of the mode.
+        workers: the number of worker processes.
     """
     dice = random.Random(seed)
     stretch = WorkerStretch(seed, MODES[seed % 2], workers)

@@ -30,7 +30,7 @@ from tests.support.scripted.scripted_frames import API_VERSIONS, METADATA, api_v
 from tests.support.scripted.scripted_sockets import HOST, guarded, until
 
 RUNS_PER_UNFREEZE = 50
-"""An App freezes what lives when it starts. Thawing all of it after each test would make every collection slow; never, and Apps pile up."""
+"""An App freezes all objects at its start. Unfreezing them after each test slows down every collection; never doing so leaks Apps."""
 _RUNS = itertools.count(1)
 EVERYBODY = ClientQuotaEntity(None, DEFAULT)
 
@@ -137,7 +137,7 @@ class RunningGateway:
         """Assert that no connection, waiter, descriptor or error is left, and that a new client is served.
 
         Args:
-            serves: False where no broker is there any more.
+            serves: False when no broker runs any more.
         """
         if serves:
             await self._serve_a_fresh_client()
@@ -230,10 +230,10 @@ async def open_gateway(
     """Run a Sluice in front of `brokers`; when the block ends without an error, `assert_clean` must hold.
 
     Args:
-        brokers: upstream bootstrap, in this order.
-        table: quotas from the start.
-        probed: wait until Sluice has met its broker; False where none is up.
-        clean: ask `assert_clean` at the end.
+        brokers: the upstream bootstrap, in this order.
+        table: the quotas at the start.
+        probed: whether to wait until Sluice has probed its broker; False when none runs.
+        clean: whether to call `assert_clean` at the end.
         serves: as in `assert_clean`.
         settings: see `config_for`.
     """

@@ -13,7 +13,7 @@ class ProxyRelay:
     """Listens on `host` at the ports of its backend and connects to it from `source`, in a thread of its own inside the block.
 
     Attributes:
-        clients: who connected, as this side sees them.
+        clients: the addresses of the clients.
     """
 
     def __init__(self, host: str, ports: range, behind: str, source: str, header: Header) -> None:

@@ -29,17 +29,17 @@ from tests.support.scripted.scripted_frames import (
 from tests.support.scripted.scripted_sockets import HOST, End, guarded, receive, reset, until
 
 Script = Callable[["BrokerConnection", Request], Awaitable[None]]
-"""What to do with a request. Answers leave in the order in which scripts send them; while one waits, nothing more is read."""
+"""Handles a request. Answers are sent in the order of the calls; while a script waits, the connection is not read."""
 
 
 class BrokerConnection:
     """One connection that Sluice made.
 
     Attributes:
-        received: every byte, also of frames that never became whole.
-        requests: the whole ones, in order.
+        received: every byte, also of incomplete frames.
+        requests: the complete requests, in order.
         ended: how Sluice ended it; None while it is open.
-        may_read: cleared, nothing is read any more and the window closes.
+        may_read: when cleared, nothing is read and the TCP window closes.
     """
 
     def __init__(self, broker: "ScriptedBroker", sock: socket.socket) -> None:
@@ -136,12 +136,12 @@ class ScriptedBroker:
     """Listens on a loopback port; an async context manager.
 
     Args:
-        script: what to do with a client's request; None answers it well.
-        node_id: its own.
-        nodes: what Metadata names; None: itself only.
-        records: what a Fetch answer brings.
+        script: handles a client's request; None answers it without errors.
+        node_id: its own node id.
+        nodes: the nodes in Metadata; None: itself only.
+        records: the records of a Fetch answer.
         receive_bytes: the kernel's receive buffer of accepted sockets, None for the usual one.
-        closes_after_client: close when Sluice did, as brokers do.
+        closes_after_client: whether it closes after Sluice has, as brokers do.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class ScriptedBroker:
         self.port = 0
         self.accepted = 0
         self.connections: list[BrokerConnection] = []
-        """Of clients, in the order of their coming."""
+        """Connections of clients, in the order in which they connected."""
         self.probes: list[BrokerConnection] = []
         self._listener: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
@@ -227,7 +227,7 @@ class ScriptedBroker:
         """Return the answer of a healthy broker; b"" where there is none.
 
         Raises:
-            AssertionError: this broker does not speak that API: the test wants a script.
+            AssertionError: this broker does not support the API: the test needs a script.
         """
         key, version, correlation_id = request.key, request.version, request.correlation_id
         if key == API_VERSIONS:

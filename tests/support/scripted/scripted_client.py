@@ -22,8 +22,8 @@ class ScriptedClient:
     """One connection.
 
     Attributes:
-        received: bytes that came and were not read as frames yet.
-        ended: how the other side ended; None while it has not, as far as was read.
+        received: bytes that were not read as frames yet.
+        ended: how the other side ended; None until that is read.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -36,9 +36,9 @@ class ScriptedClient:
         """Connect to a loopback port.
 
         Args:
-            port: where.
+            port: the port.
             receive_bytes: the kernel's receive buffer, None for the usual one.
-            source: the loopback address to come from.
+            source: the loopback address of the client.
         """
         sock = socket.socket()
         sock.setblocking(False)
@@ -65,7 +65,7 @@ class ScriptedClient:
         """Send these bytes.
 
         Raises:
-            ConnectionError: the other side is gone.
+            ConnectionError: the other side has closed.
         """
         await guarded(asyncio.get_running_loop().sock_sendall(self.socket, data))
 

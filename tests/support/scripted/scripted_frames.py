@@ -24,7 +24,7 @@ OFFERED = {
     11: (0, 9),
     12: (0, 4),
 }
-"""What the scripted broker says in ApiVersions: the keys that a test may send, and a few more."""
+"""The keys of the scripted broker's ApiVersions answer: those that tests send, and a few more."""
 NO_OPERATIONS = struct.pack(">i", -(2**31))
 
 
@@ -36,7 +36,7 @@ class Request(NamedTuple):
     correlation_id: int
     client_id: bytes | None
     frame: bytes
-    """In full, length included."""
+    """The complete frame, length included."""
 
 
 class Node(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 HOST = "127.0.0.1"
 HANG_S = 30.0
-"""Far above anything that a test waits for: who meets it hangs."""
+"""Far above any wait of a test: a test that reaches it hangs."""
 RECEIVE_BYTES = 256 * 1024
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing sends RST."""
