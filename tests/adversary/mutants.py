@@ -128,50 +128,52 @@ def _one_for_all(_self: Any, sharing: Maker, _place: Maker) -> bool:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "half-close-frees-fetches": Mutant(
-        "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed))
+        "fetch",
+        "a half-close ends the admission of fetches and drops the throttle",
+        _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed)),
     ),
-    "half-close-forgives": Mutant("produce", "a half-close forgives the throttle, and all that was sent goes on", _instead(_FORGIVEN)),
+    "half-close-forgives": Mutant("produce", "a half-close drops the throttle, and all sent requests are forwarded", _instead(_FORGIVEN)),
     "throttle-ends-with-connection": Mutant(
-        "produce", "a verdict goes with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
+        "produce", "a verdict ends with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
     ),
     "closed-unrecorded": Mutant(
         "produce",
-        "requests whose answers are not followed are not recorded",
+        "requests whose answers are not read are not recorded",
         _instead((UnansweredRequests, "record", _nothing), (UnansweredRequests, "scan", _nothing)),
     ),
-    "nobody-inherits": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
+    "throttle-not-inherited": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
     "time-ends-with-connection": Mutant(
-        "request", "a verdict on time goes with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
+        "request", "a verdict on request time ends with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
     ),
     "session-timeout-zero": Mutant(
         "request",
-        "a JoinGroup's session timeout ends the waits of its connection",
+        "a JoinGroup with a session timeout of 0 ends the waits of its connection",
         _instead((AnswerVerdicts, "_wait_max_ms", _silenced_for_no_time)),
     ),
     "refused-logins-free": Mutant(
-        "request", "the time of refused handshakes is not charged", _instead((AnswerVerdicts, "is_free", _free_of_charge))
+        "request", "the time of refused handshakes is not recorded", _instead((AnswerVerdicts, "is_free", _free_of_charge))
     ),
     "fetches-guessed-small": Mutant(
-        "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchAdmission, "may_follow", _always))
+        "fetch", "the size of all pipelined fetches is estimated by the last answer", _instead((FetchAdmission, "may_follow", _always))
     ),
     "throttled-all-go-on": Mutant(
         "produce",
-        "a throttled connection has as many requests in flight as ever",
+        "a throttle does not limit the requests in flight",
         _instead((ThrottleState, "in_flight_max", lambda *_: 64)),
     ),
-    "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
-    "nobody-evicted": Mutant("memory", "at the limit no connection ends", _instead((BufferAccount, "_evict", lambda *_: False))),
+    "nothing-reserved": Mutant("memory", "bytes that sessions keep are not in the buffer budget", _instead((Session, "reserve", _always))),
+    "no-eviction": Mutant("memory", "at the memory limit no connection is closed", _instead((BufferAccount, "_evict", lambda *_: False))),
     "walked-at-once": Mutant(
-        "items", "requests are looked at to their end, however long they are", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
+        "items", "a request of any length is read to its end in one call", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
     ),
     "answers-walked-at-once": Mutant(
         "items",
-        "answers are looked at to their end, however long they are",
+        "an answer of any length is read to its end in one call",
         _instead((response_side, "AT_ONCE_BYTES", 1 << 40), (answer_bytes, "AT_ONCE_BYTES", 1 << 40)),
     ),
     "one-overflow-for-all": Mutant(
         "newcomer",
-        "one client may fill the table of groups, and all newcomers share one",
+        "one client can fill the table of groups, and all new clients share one",
         _instead((QuotaGroups, "_has_share_left", _always), (QuotaGroups, "_may_overflow", _one_for_all)),
     ),
     "names-in-full": Mutant(

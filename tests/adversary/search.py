@@ -150,7 +150,7 @@ def wrong_with(outcome: Outcome) -> str | None:
     if outcome.faults:
         return "; ".join(outcome.faults)
     if outcome.ratio > 1.0:
-        return f"{outcome.passed:.0f} passed where {outcome.allowed:.0f} may, {outcome.ratio:.2f} times as much"
+        return f"{outcome.passed:.0f} passed and {outcome.allowed:.0f} were allowed, {outcome.ratio:.2f} times as many"
     if outcome.unrecorded > 0:
         return f"{outcome.unrecorded:.0f} passed and were never recorded"
     return None
