@@ -655,11 +655,8 @@ def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
     assert (plan.hours, plan.days, plan.inputs) == ((second.hour,), ("2026-11-21",), (first, second))
 
 
-def test_a_file_set_after_forget_is_not_rolled_up_again(tmp_path: Path) -> None:
-    """After `forget`, even twice, a file set still counts as the one that was rolled up.
-
-    An open hour is rebuilt without the name; on a closed day the file set is not late, and nothing is missing.
-    """
+def test_a_forgotten_name_makes_no_file_set_late(tmp_path: Path) -> None:
+    """After `forget` an open hour is rebuilt without the name, and on a closed day the file set is neither late nor missing."""
     source = two_hours(tmp_path)
     before = find_inputs(source)
     ledger = Ledger(settings="x", hours={hour_key(item.hour): [item.sha256] for item in before})

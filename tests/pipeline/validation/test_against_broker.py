@@ -48,7 +48,7 @@ def validated(path: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_group_has_its_figures(tmp_path: Path) -> None:
-    """Each group has who throttled, the totals, median, p95 and maximum of the difference, and the number of like answers."""
+    """Each group has its verdict, the totals, median, p95 and maximum of the difference, and the number of like answers."""
     [one] = compared(tmp_path, [("Produce", 0, 7, 1_000, 1_090)] * 98 + [("Produce", 0, 7, 0, 40), ("Produce", 0, 7, 5_000, 0)])
     assert (one.group, one.quota_type, one.node) == ("client-id etl", "Produce", "1")
     assert (one.answers, one.both, one.broker_only, one.sluice_only) == (100, 98, 1, 1)
