@@ -114,7 +114,7 @@ class Worker:
         return group
 
     def decide(self, ref: int, value: int, kind: int) -> None:
-        """Record a value, or take it back."""
+        """Record a value, or un-record it."""
         group, now_ms = self.groups[ref] or self.group(ref), self._clock.now_ms
         is_time = TYPES[ref % len(TYPES)] is ClientQuotaType.REQUEST
         units = value * NS_PER_BYTE if is_time else value

@@ -41,7 +41,7 @@ class Mutant(NamedTuple):
 
 
 def _instead(*changes: tuple[Any, str, Any]) -> Callable[[], AbstractContextManager[object]]:
-    """Return what replaces attributes of classes or modules."""
+    """Return a context manager that replaces attributes of classes or modules."""
 
     @contextmanager
     def put_back() -> Iterator[None]:

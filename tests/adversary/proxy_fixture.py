@@ -276,7 +276,7 @@ def _table(program: Program) -> Any:
 
 
 def run(program: Program, spoil: Spoil | None = None) -> Outcome:
-    """Run a program from the beginning; `spoil` puts a fault into the proxy meanwhile."""
+    """Run a program from the beginning; `spoil` introduces a fault into the proxy for the run."""
     loop = KernelLoop()
     try:
         with ExitStack() as stack:

@@ -14,7 +14,7 @@ _NUMBERS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32"
 
 
 def decode(layout: Layout, data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """Return the message whose body begins at `at`, and the offset behind it."""
+    """Return the message whose body begins at `at`, and the offset after it."""
     return _decode_struct(layout.fields, data, at, flexible=layout.flexible)
 
 

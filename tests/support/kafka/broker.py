@@ -173,7 +173,7 @@ class KafkaCluster:
         self.wait_until_serving()
 
     def close(self) -> None:
-        """End every process and remove the data. Kills: what tests have stored is not worth an orderly shutdown."""
+        """End every process with SIGKILL and remove the data: records of tests need no orderly shutdown."""
         for node in self.nodes.values():
             node.kill()
         if self._zookeeper:
@@ -225,7 +225,7 @@ def _choose_ports(node_id: int) -> NodePorts:
 
 
 def answers_api_versions(host: str, port: int) -> bool:
-    """Say whether a Kafka listener answers ApiVersions v0 there."""
+    """Whether a Kafka listener answers ApiVersions v0 there."""
     return len(_ask(host, port, key=18, version=0, body=b"")) > 6
 
 

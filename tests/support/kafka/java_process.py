@@ -36,7 +36,7 @@ def java_command(version: str, jvm: Jvm, *properties: str) -> list[str]:
 
 
 def jmx_properties(port: int) -> tuple[str, ...]:
-    """Return what opens the JVM's beans to this machine at `port`."""
+    """Return the properties that open the JVM's beans to this machine at `port`."""
     prefix = "com.sun.management.jmxremote"
     ours = (f"{prefix}.host=127.0.0.1", "java.rmi.server.hostname=127.0.0.1")
     return (f"{prefix}.port={port}", f"{prefix}.rmi.port={port}", f"{prefix}.authenticate=false", f"{prefix}.ssl=false", *ours)
@@ -59,7 +59,7 @@ class JavaProcess:
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Say whether the JVM has not ended."""
+        """Whether the JVM runs."""
         return self._process.poll() is None
 
     def log_tail(self, lines: int = 30) -> str:

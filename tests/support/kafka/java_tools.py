@@ -42,7 +42,7 @@ class Command:
         return b"".join(self._err).decode(errors="replace")
 
     def is_running(self) -> bool:
-        """Say whether it has not ended."""
+        """Whether it runs."""
         return not self._ended.is_set()
 
     def wait(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Self:

@@ -94,7 +94,7 @@ class SluiceProcess:
         return range(self.port, self.port + 1 + BROKER_PORTS)
 
     def broker_port(self, node_id: int) -> int:
-        """Return the port that stands for a broker."""
+        """Return Sluice's port of a broker."""
         return self.port + 1 + node_id
 
     @property
@@ -136,7 +136,7 @@ class SluiceProcess:
             time.sleep(0.02)
 
     def is_ready(self) -> bool:
-        """Say whether /readyz answers 200."""
+        """Whether /readyz answers 200."""
         with contextlib.suppress(OSError):
             return self.get("/readyz")[0] == 200
         return False

@@ -55,7 +55,7 @@ class Opened:
         return time.monotonic() - began
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._following is not None:
             self._following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
