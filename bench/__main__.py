@@ -24,7 +24,7 @@ PAIRS = 20
 
 
 def main() -> int:
-    """Run what was asked for; 0 however the figures are: losses are printed, not hidden behind an exit code."""
+    """Run what was asked for; return 0 whatever the figures are, since the table shows missed goals."""
     options = _options()
     if options.list:
         print("\n".join([load.name for load in LOADS] + list(OTHER_ROWS)))
@@ -111,9 +111,9 @@ def _say(line: str) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
+    parser.add_argument("--quick", action="store_true", help="short runs, for a quick look")
     parser.add_argument("--load", action="append", help="only this row (repeatable)")
-    parser.add_argument("--arm", action="append", help="only the pump and this proxy (repeatable)")
+    parser.add_argument("--arm", action="append", help="only this proxy and the pump (repeatable)")
     parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="another checkout of Sluice, measured in turn with this one")
     parser.add_argument("--seconds", type=float, help="length of one run")
     parser.add_argument("--runs", type=int, help="runs per proxy, or pairs")

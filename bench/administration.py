@@ -1,7 +1,7 @@
-"""How long many quotas take: `python -m bench.administration [--entities 10000]`.
+"""How long do operations on many quotas take? `python -m bench.administration [--entities 10000]`.
 
-`sluice run` with a quota file, an audit log and the mock cluster behind it; `sluice quotas` in processes of their own, as operators start
-them. Wall time of each command, and the longest lag that the proxy's own watchdog saw meanwhile.
+`sluice run` has a quota file, an audit log and the mock cluster behind it; `sluice quotas` runs in child processes. The bench prints the
+wall time of each command, and the longest lag of the event loop during it, as the proxy's own watchdog reports it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLES = (
 
 
 def main(entities: int) -> int:
-    """Run it; return the exit code."""
+    """Run the bench; return the exit code."""
     with tempfile.TemporaryDirectory() as name, MockCluster() as cluster:
         folder = Path(name)
         (folder / "quotas.toml").touch(mode=0o600)

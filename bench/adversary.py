@@ -1,4 +1,4 @@
-"""`python -m bench.adversary`: a greedy client looks for a way round the quotas, for as long as it may.
+"""`python -m bench.adversary`: search for programs of a client that pass more than the quotas, for a given time.
 
 python -m bench.adversary [--minutes N] [--goal GOAL]... [--first N] [--keep] [--mutants [NAME]...] [--replay FILE]...
 """
@@ -17,11 +17,11 @@ from tests.adversary.search import GOALS, Hole, search, wrong_with
 SEEDS = Path(__file__).parent.parent / "tests" / "adversary" / "seeds"
 EXAMPLES = 400
 MUTANT_SEARCHES = 8
-"""So many searches may a mutant survive before it counts as not found."""
+"""The number of searches after which a mutant counts as not found."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run what was asked for; 1 when a hole was found, or a mutant was not."""
+    """Run what was asked for; return 1 when a hole was found, or a mutant was not."""
     options = _options(arguments)
     if options.replay:
         return _replay(options.replay)
@@ -95,12 +95,12 @@ def _keep(hole: Hole, name: str) -> None:
 
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.adversary", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=1.0, metavar="N", help="how long to look (1)")
-    parser.add_argument("--goal", action="append", choices=GOALS, help="what the client wants to get; may be repeated (all)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first search: another one looks elsewhere (0)")
+    parser.add_argument("--minutes", type=float, default=1.0, metavar="N", help="duration of the search (1)")
+    parser.add_argument("--goal", action="append", choices=GOALS, help="the resource that the client tries to get; may be repeated (all)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="seed of the first search (0)")
     parser.add_argument("--keep", action="store_true", help="write each hole to tests/adversary/seeds")
-    parser.add_argument("--mutants", nargs="*", choices=list(MUTANTS), metavar="NAME", help="put known causes back, and look for each")
-    parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE", help="run seeds, and print what happens step by step")
+    parser.add_argument("--mutants", nargs="*", choices=list(MUTANTS), metavar="NAME", help="reintroduce known causes, and search for each")
+    parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE", help="run seeds, and print each step")
     return parser.parse_args(arguments)
 
 

@@ -1,12 +1,11 @@
-"""Clients at a tenth of what they want, for two minutes: does a client lose its connection, and what rate do they get in the long run?
+"""Clients that send ten times their quota for two minutes: does a client lose its connection, and what is its long-run rate?
 
 python -m bench.long_run [--seconds 120] [--quota bytes request] [--client NAME]... [--enforcer broker mute delay] [--no-write]
 
-Producers of Java 4.3.1, Java 3.9.1 and librdkafka, all at once, each with a topic, a client-id and a quota of its own, held by the
-broker itself, by Sluice in mute and by Sluice in delay. The rate is the slope of the straight line through what had passed at each half
-second from second 30 on (a quota comes in waves of eleven seconds, and where in a wave one begins and ends should not matter); the goal is
-0.95 to 1.05 of the bound for k <= 0.2, k being connections x mean request / bound in seconds, and for larger k not above
-(1 + sqrt(1 + 4k / 10.5)) / 2. Needs a JDK and Maven.
+Producers of Java 4.3.1, Java 3.9.1 and librdkafka run at once, each with a topic, a client-id and a quota of its own, limited by the broker
+itself, by Sluice in mute and by Sluice in delay. The rate is the slope of the straight line through the sums at each half second from
+second 30 on, since a quota lets bytes pass in waves of eleven seconds. The goal is 0.95 to 1.05 of the bound for k <= 0.2, where k is
+connections x mean request / bound in seconds, and for larger k at most (1 + sqrt(1 + 4k / 10.5)) / 2. Needs a JDK and Maven.
 """
 
 import argparse
@@ -34,16 +33,16 @@ JAVA = {"java-4.3.1": KRAFT, "java-3.9.1": ZOOKEEPER}
 CLIENTS = [*JAVA, "librdkafka"]
 ENFORCERS = ["broker", "mute", "delay"]
 QUOTAS = ["bytes", "request"]
-NEED = 10  # times the bound
+NEED = 10  # multiples of the bound
 RECORD_BYTES = 1_000
 BYTE_BOUND = 200_000.0
 REQUEST_BOUND = 1.0  # percent of one thread
-REQUEST_RECORDS_PER_SECOND = 2_000  # a record each request: far more handler time than the bound
+REQUEST_RECORDS_PER_SECOND = 2_000  # one record per request: far more handler time than the bound
 SETTLED_S = 30.0
 SAMPLE_S = 0.5
 START_SECONDS_MAX = 120
 K_SMALL = 0.2
-BATCH_BYTES = 16_384  # Java's default; librdkafka would make batches of a megabyte, and k larger than 0.2
+BATCH_BYTES = 16_384  # Java's default; librdkafka would make batches of a megabyte, and k would exceed 0.2
 
 
 @dataclass
@@ -61,29 +60,29 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its client-id and its topic."""
+        """Return its client-id, which is also its topic."""
         return f"{self.client}-{self.enforcer}-{self.quota}"
 
     @property
     def ratio(self) -> float:
-        """Long-run rate over bound."""
+        """Return the long-run rate over the bound."""
         return slope([sample for sample in self.samples if sample[0] >= SETTLED_S]) / self.bound
 
     @property
     def plain_ratio(self) -> float:
-        """The same from the first and the last of these samples alone."""
+        """Return the ratio from the first and the last of these samples only."""
         settled = [sample for sample in self.samples if sample[0] >= SETTLED_S]
         (start, first), (end, last) = settled[0], settled[-1]
         return (last - first) / (end - start) / self.bound
 
     @property
     def k(self) -> float:
-        """Seconds of quota in one request of one connection."""
+        """Return the seconds of quota in one request of one connection."""
         return self.samples[-1][1] / max(self.requests, 1) / self.bound
 
     @property
     def verdict(self) -> str:
-        """Against the goals; the broker is what the others are compared with."""
+        """Compare with the goals; the broker is the reference."""
         if self.enforcer == "broker":
             return ""
         ceiling = 1.05 if self.k <= K_SMALL else max(1.05, (1 + math.sqrt(1 + 4 * self.k / 10.5)) / 2 * 1.01)
@@ -92,13 +91,13 @@ class Cell:
         return f"miss: {', '.join(missed)}" if missed else "ok"
 
     def line(self) -> str:
-        """The row of the table."""
+        """Return the row of the table."""
         figures = f"{self.ratio:.3f} | {self.plain_ratio:.3f} | {self.k:.2f} | {self.requests:,} | {self.disconnects}"
         return f"| {self.client} | {self.quota} | {self.enforcer} | {figures} | {self.verdict} |"
 
 
 def slope(samples: list[tuple[float, float]]) -> float:
-    """Of the straight line that is nearest to all samples."""
+    """Return the slope of the least-squares line through all samples."""
     mean_x = sum(x for x, _ in samples) / len(samples)
     mean_y = sum(y for _, y in samples) / len(samples)
     return sum((x - mean_x) * (y - mean_y) for x, y in samples) / sum((x - mean_x) ** 2 for x, _ in samples)
@@ -118,7 +117,7 @@ class Clients:
         self._tools = {name: stack.enter_context(JavaTools(JAVA[name])) for name in JAVA if any(cell.client == name for cell in cells)}
 
     def start(self, cell: Cell, bootstrap: str, seconds: float) -> None:
-        """Let one client send what it wants."""
+        """Start a client that always has more to send."""
         rate = NEED * cell.bound / RECORD_BYTES if cell.quota == "bytes" else REQUEST_RECORDS_PER_SECOND
         settings = {} if cell.quota == "bytes" else {"linger.ms": "0", "batch.size": "1"}
         if cell.client in JAVA:
@@ -139,7 +138,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def run(cells: list[Cell], tap: Tap, folder: Path, seconds: float) -> None:
-    """All cells of one quota type at once; afterwards they know what happened."""
+    """Run all cells of one quota type at once, and fill in their results."""
     quota, enforcers = cells[0].quota, {cell.enforcer for cell in cells}
     with ExitStack() as stack:
         clients = Clients(stack, cells)
@@ -163,7 +162,7 @@ def run(cells: list[Cell], tap: Tap, folder: Path, seconds: float) -> None:
 
 
 def _sample(cells: list[Cell], amounts: Callable[[], dict[str, float]], seconds: float) -> None:
-    """Note amounts until each client has had its seconds, counted from its first request: some take long to start."""
+    """Record amounts until each client has had its seconds, counted from its first request: some take long to start."""
     first: dict[str, float] = {}
     now = time.monotonic()
     deadline = now + seconds + START_SECONDS_MAX
@@ -185,7 +184,7 @@ def _passed(tap: Tap) -> Callable[[], dict[str, float]]:
 
 
 def _charged(arms: dict[str, Arm]) -> Callable[[], dict[str, float]]:
-    """Percent x seconds of request time, as Sluice books it."""
+    """Return percent x seconds of request time, as Sluice counts it."""
 
     def look() -> dict[str, float]:
         charged: dict[str, float] = {}
@@ -202,7 +201,7 @@ def _charged(arms: dict[str, Arm]) -> Callable[[], dict[str, float]]:
 
 
 def main() -> int:
-    """Run what was asked for; 1 when a goal was missed."""
+    """Run what was asked for; return 1 when a goal was missed."""
     options = _options()
     cells: list[Cell] = []
     with ExitStack() as stack:
@@ -214,7 +213,7 @@ def main() -> int:
         tap.upstream_port = int(cluster.bootstrap.rsplit(":", 1)[1])
         for quota in options.quota:
             bound = BYTE_BOUND if quota == "bytes" else REQUEST_BOUND
-            enforcers = [name for name in options.enforcer if quota == "bytes" or name != "broker"]  # a broker's books are judged elsewhere
+            enforcers = [name for name in options.enforcer if quota == "bytes" or name != "broker"]  # judged by another bench
             some = [Cell(client, enforcer, quota, bound) for client in options.client for enforcer in enforcers]
             run(some, tap, engine.folder, options.seconds)
             print("\n".join([*HEAD, *[cell.line() for cell in some]]), flush=True)

@@ -1,12 +1,12 @@
-"""Members of consumer groups whose request-time quota is next to nothing: do they stay members?
+"""Members of consumer groups with a request quota near zero: do they stay members?
 
 python -m bench.membership [--seconds 120] [--window 1 30]... [--client NAME]... [--enforcer broker mute delay] [--no-write]
 
-Groups of two members of Java 4.3.1 (both group protocols), Java 3.9.1 and librdkafka, with a session timeout of 10 s and a heartbeat each
-3 s. When all have shared their topics, each group gets a quota of 0.01 % of a thread, by the broker itself, by Sluice in mute or by
-Sluice in delay: nearly every request is over it. Then no client joins or leaves, so every rebalance and every member that the broker
-gives up is the quota's doing; the goal for Sluice is none. Kafka throttles for one quota window at most, so the length of the window says
-for how long a member may be kept from its heartbeats: 1 s is the default. Needs a JDK and Maven.
+Groups have two members of Java 4.3.1 (both group protocols), Java 3.9.1 and librdkafka, with a session timeout of 10 s and a heartbeat
+every 3 s. When all members share their topics, each group gets a quota of 0.01 % of a thread, from the broker itself, from Sluice in mute
+or from Sluice in delay: nearly every request is over it. From then on no client joins or leaves, so the quota is the cause of every
+rebalance and of every member that the broker removes; the goal for Sluice is none. Kafka throttles for at most one quota window, so the
+window is the longest time that heartbeats may be delayed: 1 s is the default. Needs a JDK and Maven.
 """
 
 import argparse
@@ -57,14 +57,14 @@ BROKER_SETTINGS = {
 
 
 class Member(Protocol):
-    """What is asked of a member of either kind."""
+    """The interface of a member of either kind."""
 
     def owned(self) -> list[int]:
         """Its partitions."""
 
     @property
     def assignments(self) -> int:
-        """How often it was given partitions."""
+        """How often partitions were assigned to it."""
 
     @property
     def slowest_heartbeat_ms(self) -> int:
@@ -86,34 +86,34 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Its client-id and its group."""
+        """Return its client-id, which is also its group."""
         return f"{self.client}-{self.enforcer}-{self.window_s}".replace(" ", "-")
 
     @property
     def is_shared(self) -> bool:
-        """Whether each partition has one owner and each member some."""
+        """Whether each partition has one owner and each member owns some."""
         owned = [member.owned() for member in self.members]
         return all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS))
 
     def count(self) -> int:
-        """How often its members were given partitions up to now."""
+        """Count how often its members were assigned partitions up to now."""
         return max(member.assignments for member in self.members)
 
     def look(self, description: ConsumerGroupDescription) -> None:
-        """Learn who is a member as the broker sees it."""
+        """Read the members that the broker reports."""
         ids = {member.member_id for member in description.members}
         self.lost += len(self.ids - ids)
         self.ids = ids
 
     @property
     def verdict(self) -> str:
-        """Against the goal; the broker is what Sluice is compared with."""
+        """Compare with the goal; the broker is the reference."""
         if self.enforcer == BROKER:
             return ""
         return "miss" if self.rebalances or self.lost else "ok"
 
     def line(self) -> str:
-        """The row of the table."""
+        """Return the row of the table."""
         counts = f"{self.rebalances} | {self.lost} | {self.slowest_ms:,.0f}"
         return f"| {self.window_s} s | {self.client} | {self.enforcer} | {counts} | {self.verdict} |"
 
@@ -125,7 +125,7 @@ HEAD = [
 
 
 def run(cells: list[Cell], window_s: int, seconds: float, folder: Path) -> None:
-    """All cells of one length of the window at once; afterwards they know what happened."""
+    """Run all cells of one window length at once, and fill in their results."""
     settings = BROKER_SETTINGS | {"quota.window.size.seconds": str(window_s), "quota.window.num": str(window_num(window_s))}
     with ExitStack() as stack:
         cluster = stack.enter_context(KafkaCluster(KRAFT, name=f"membership-{window_s}", settings=settings))
@@ -149,12 +149,12 @@ def run(cells: list[Cell], window_s: int, seconds: float, folder: Path) -> None:
 
 
 def window_num(window_s: int) -> int:
-    """Kafka's default number of samples; two of a long one, or else the quota of five minutes would pass at once."""
+    """Return Kafka's default number of samples, or two for a long window: otherwise the quota of five minutes would pass at once."""
     return 11 if window_s == 1 else 2
 
 
 def start_sluice(upstream: str, mode: str, window_s: int, quotas: Path) -> SluiceProcess:
-    """Sluice with the window that the broker has."""
+    """Start Sluice with the broker's window."""
     config = quotas.with_name(f"{mode}-sluice.toml")
     config.write_text(f"[quotas]\nwindow_num = {window_num(window_s)}\nwindow_size_seconds = {window_s}\n")
     name = f"membership-{mode}-{window_s}"
@@ -181,7 +181,7 @@ def _wait_until_shared(cells: list[Cell]) -> None:
 
 
 def _watch(cells: list[Cell], bootstrap: str, seconds: float) -> None:
-    """Look on for `seconds`: at the members, and at what the broker thinks of them."""
+    """Watch the members, and the members that the broker reports, for `seconds`."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     before = [cell.count() for cell in cells]
     end = time.monotonic() + seconds
@@ -195,7 +195,7 @@ def _watch(cells: list[Cell], bootstrap: str, seconds: float) -> None:
 
 
 def main() -> int:
-    """Run what was asked for; 1 when a goal was missed."""
+    """Run what was asked for; return 1 when a goal was missed."""
     options = _options()
     cells: list[Cell] = []
     for window_s in options.window:

@@ -1,6 +1,6 @@
-"""Memory of one process at its start and with 1,000 idle connections: python -m bench.memory.
+"""Memory of one process at the start and with 1,000 idle connections: python -m bench.memory.
 
-Printed is resident memory, and the part of it that no file stands behind (`Anonymous` in /proc/PID/smaps_rollup), in MiB.
+The bench prints resident memory, and the part of it that is not backed by a file (`Anonymous` in /proc/PID/smaps_rollup), in MiB.
 """
 
 import functools
@@ -25,13 +25,13 @@ ARMS: dict[str, Callable[[int, Path], Arm]] = {
 
 
 def memory_mib(pid: int) -> dict[str, float]:
-    """Return what the kernel counts of a process, in MiB, by the names of smaps_rollup."""
+    """Return the kernel's counters of a process, in MiB, by the names of smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: int(value.split()[0]) / 1024 for name, value in (line.split(":") for line in lines)}
 
 
 def measure(engine: Engine, start: Callable[[int, Path], Arm], upstream_port: int) -> list[dict[str, float]]:
-    """Return the memory at the start, and with idle connections that have asked once."""
+    """Return the memory at the start, and with idle connections that have sent one request."""
     arm = start(upstream_port, engine.folder)
     try:
         time.sleep(SETTLE_SECONDS)

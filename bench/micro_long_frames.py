@@ -1,8 +1,8 @@
-"""What the longest call of the event loop costs when a frame has thousands of items: `python -m bench.micro_long_frames [ATTACK]...`.
+"""CPU time of the longest call of the event loop for frames with thousands of items: `python -m bench.micro_long_frames [ATTACK]...`.
 
-The attacks of `bench.attacks` through whole connections in memory, read in pieces of 256 KiB as an event loop reads them. Printed are CPU
-milliseconds of the longest call, of all calls, and how many calls there were. CPU time, so a busy machine does not matter; no sockets, so
-what the kernel takes for the bytes is not in it.
+The attacks of `bench.attacks` run through whole connections in memory, read in pieces of 256 KiB as an event loop does. The bench prints
+CPU milliseconds of the longest call and of all calls, and the number of calls. CPU time does not depend on other load; without sockets the
+kernel's time is not included.
 """
 
 import gc
@@ -29,7 +29,7 @@ class Clock:
         self.calls: list[float] = []
 
     def timed(self, call: Callable[..., object]) -> Callable[..., object]:
-        """Return `call` with its time taken."""
+        """Return `call` so that its CPU time is added."""
 
         def timed(*arguments: object) -> object:
             began = time.thread_time()
@@ -42,7 +42,7 @@ class Clock:
 
 
 def play(name: str) -> list[float]:
-    """Send one request and its answer; the CPU milliseconds of each call."""
+    """Send one request and its answer; return the CPU milliseconds of each call."""
     what, clock = attack(name), Clock()
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=UNREACHABLE, produce=UNREACHABLE, fetch=UNREACHABLE, client_id=ATTACKER)
@@ -58,7 +58,7 @@ def play(name: str) -> list[float]:
         if what.answer is not None:
             whole = what.answer.whole()
             asked = peer.broker.take()
-            if asked[4:6] == struct.pack(">h", METADATA):  # how large are the topics?
+            if asked[4:6] == struct.pack(">h", METADATA):  # the question for topic sizes
                 said = metadata_answer(asked[7], HOST, PORT).whole()
                 answer(said[:4] + asked[8:12] + said[8:])
                 proxy.wait(0)

@@ -1,4 +1,4 @@
-"""What a record with its check costs: `python -m bench.micro_quota`. CPU time, best of several rounds; prints one line per figure."""
+"""CPU time of a record with its check: `python -m bench.micro_quota`; the best of several rounds, one line per figure."""
 
 import time
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def best_us(run: Callable[[], int]) -> float:
 
 
 def one_group(group: QuotaGroup, per_ms: int) -> Callable[[], int]:
-    """Return a run that records on one group, `per_ms` records to the millisecond, time going on from run to run."""
+    """Return a run that records on one group, `per_ms` records per millisecond; time advances from run to run."""
     now_ms = FULL_RING_MS + 1
 
     def run() -> int:
@@ -49,7 +49,7 @@ def one_group(group: QuotaGroup, per_ms: int) -> Callable[[], int]:
 
 
 def many_groups(groups: list[QuotaGroup], per_ms: int) -> Callable[[], int]:
-    """Return the same over groups in turn."""
+    """Return a run that records on several groups in turn."""
     now_ms = FULL_RING_MS + 1
     turn = 0
 
@@ -80,7 +80,7 @@ def lookups(clients: int) -> Callable[[], int]:
 
 
 def print_line(name: str, microseconds: float, goal: str = "") -> None:
-    """Print a figure and what it should be."""
+    """Print a figure and its goal."""
     print(f"{name:<58} {microseconds:7.3f} us" + (f"   goal {goal}" if goal else ""))
 
 

@@ -1,9 +1,9 @@
-"""What a request and its answer cost inside a session and its channels, without sockets: `python -m bench.micro_session [LOAD]...`.
+"""CPU time of a request and its answer inside a session and its channels, without sockets: `python -m bench.micro_session [LOAD]...`.
 
-CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, with a quota on request
-time besides, with a client in a declared group that is a part of another one, with sixteen requests in one piece and their answers in
-another, and with a meter. What a socket costs is not in it, so these are no ratios to a pump; they say what a change to the data path
-brings, in seconds and on a busy machine too.
+CPU time of one pair, best of several rounds: one connection that has the caches for itself, a thousand in turn, with a request quota, with
+a client in a declared group that has a parent, with sixteen requests in one piece and their answers in another, and with a meter. The cost
+of sockets is not included, so these are no ratios to a pump. They show the effect of a change to the data path within seconds, on a busy
+machine too.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ ROUNDS = 15
 PAIRS = 4_000
 CONNECTIONS = 1_000
 FREE = 1e12
-"""Bytes per second, or percent: enforced on every request, never exceeded."""
+"""Bytes per second, or percent: a quota that is checked on every request and never exceeded."""
 
 LOADS: dict[str, tuple[Template, Template]] = {
     "Produce v7, 200 B": (produce_request(7, filler=200), produce_answer(7)),
@@ -40,7 +40,7 @@ LOADS: dict[str, tuple[Template, Template]] = {
 
 
 class Sink(MemoryTransport):
-    """A transport that forgets what is written to it, at no cost of ours."""
+    """A transport that drops what is written to it."""
 
     def __init__(self, proxy: ProxyFixture, channel: Channel) -> None:
         super().__init__(proxy.loop, channel)
@@ -56,7 +56,7 @@ def prepared(
     metered: bool = False,
     depth: int = 1,
 ) -> Callable[[int], float]:
-    """Return what plays so many requests and their answers, `depth` of them in one piece, and says the CPU microseconds that each took."""
+    """Return a function that plays requests and their answers, `depth` of them in one piece, and returns the CPU microseconds of each."""
     proxy = ProxyFixture()
     if metered:
         proxy.settings.meter = Meter(lambda _batch: True, lambda _group: ({"quota_type": "Produce"}, {}), 0)
@@ -83,7 +83,7 @@ def prepared(
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Collect garbage now, and not again before the end."""
+    """Collect garbage now, and not again until the end."""
     gc.collect()
     gc.disable()
     try:

@@ -11,7 +11,7 @@ SECONDS = 5.0
 
 
 def main() -> None:
-    """Run one load through Sluice and print what it says when it ends."""
+    """Run one load through Sluice and print its profile."""
     name = sys.argv[1] if len(sys.argv) > 1 else LOADS[0].name
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS
     (chosen,) = [load for load in LOADS if load.name == name] or sys.exit(f"known loads: {', '.join(load.name for load in LOADS)}")

@@ -1,4 +1,4 @@
-"""How long stores of quotas take: many entries at once, one among many, a start, and until another process has a change in force.
+"""Times of quota stores: many entries at once, one among many, a start, and until another process has a change in force.
 
 `python -m bench.stores [--entries N] [--store file] ...`: prints one line for each store. ZooKeeper and the topic need JDK and Maven.
 """
@@ -55,7 +55,7 @@ async def _measured(make: Callable[[], Place], entries: int) -> list[str]:
     first, second = ([Change(name, KEY, rate + at) for at, name in enumerate(names)] for rate in (1_000.0, 2_000.0))
     none = [Change(name, KEY, None) for name in names]
     last = second[-1]
-    gc.freeze()  # as `sluice run` has it: what is there at the start is not looked at, and looks are rare
+    gc.freeze()  # as in `sluice run`: existing entries are not reported at the start, and reads are rare
     gc.set_threshold(*THRESHOLDS)
     late: list[float] = []
     watching = asyncio.create_task(_watch(late))

@@ -1,6 +1,6 @@
-"""What TLS from clients costs: Sluice's own, uvloop's own, HAProxy's where it is installed, and a bare pump without any, in one run.
+"""The cost of TLS from clients: Sluice's own, uvloop's own, HAProxy's where it is installed, and a bare pump without TLS, in one run.
 
-"uvloop-tls" and "sluice-tls" are the same bare pump, once on uvloop's TLS, once on Sluice's: TLS against TLS. "sluice" is the whole proxy.
+"uvloop-tls" and "sluice-tls" are the same bare pump, with uvloop's TLS and with Sluice's. "sluice" is the whole proxy.
 
 python -m bench.tls [--seconds S] [--runs N] [--load NAME]... [--no-write]
 """
@@ -32,7 +32,7 @@ ROWS = ("produce-200B-depth1", "produce-1MB", "fetch-1MB", "churn")
 
 
 class TlsEngine(Engine):
-    """Loads by TLS for every proxy but the bare pump."""
+    """Loads with TLS for every proxy but the bare pump."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class TlsEngine(Engine):
         self.plain_ports: set[int] = set()
 
     def load(self, requests, port, **options):
-        """By TLS unless the port is the bare pump's; Python peers in both cases."""
+        """Start a load with TLS unless the port is the bare pump's; the peers are in Python in both cases."""
         if port in self.plain_ports:
             peer, self._peer = self._peer, None
             try:
@@ -54,7 +54,7 @@ class TlsEngine(Engine):
         return super().load(requests, port, ca=self.authority.file, **options)
 
     def starters(self) -> dict[str, Starter]:
-        """The proxies by name."""
+        """Return the proxies by name."""
         found: dict[str, Starter] = {
             "pump": self._pump,
             "uvloop-tls": self._uvloop,
@@ -98,7 +98,7 @@ class TlsEngine(Engine):
 
 
 def cost_table(rows: list[CostRow]) -> list[str]:
-    """CPU per request, in bare pumps without TLS and in uvloop's TLS."""
+    """Measure CPU per request, relative to the bare pump without TLS and to uvloop's TLS."""
     lines = ["| load | proxy | CPU us/request (median) | x pump | x uvloop's TLS | goal | |", "|---|---|--:|--:|--:|--:|---|"]
     for row in rows:
         base = row.ratio("uvloop-tls")
@@ -114,13 +114,13 @@ def cost_table(rows: list[CostRow]) -> list[str]:
 
 
 def idle(engine: TlsEngine, arm: Arm) -> float:
-    """Resident KiB per connection that asked once and is silent."""
+    """Measure resident KiB per connection that has sent one request and is idle."""
     context = None if arm.port in engine.plain_ports else ssl.create_default_context(cafile=engine.authority.file)
     request = api_versions_request(3).whole()
     with ExitStack() as stack:
         before = 0
         for number in range(IDLE_CONNECTIONS + 20):
-            if number == 20:  # what the first ones cost once
+            if number == 20:  # one-time memory of the first connections
                 before = rss_bytes(arm.pids())
             connection = socket.create_connection((HOST, arm.port), 10)
             if context is not None:
@@ -133,7 +133,7 @@ def idle(engine: TlsEngine, arm: Arm) -> float:
 
 
 def busy(engine: TlsEngine, arm: Arm, seconds: float) -> float:
-    """Most resident KiB per connection that sends 1 MiB after 1 MiB."""
+    """Measure the largest resident KiB per connection that sends 1 MiB repeatedly."""
     before = rss_bytes(arm.pids())
     running = engine.load(produce_request(7, filler=MIB), arm.port, conns=BUSY_CONNECTIONS)
     try:
@@ -148,7 +148,7 @@ def busy(engine: TlsEngine, arm: Arm, seconds: float) -> float:
 
 
 def memory_rows(engine: TlsEngine, seconds: float) -> list[MemoryRow]:
-    """Both memory rows of every proxy."""
+    """Return both memory rows of every proxy."""
     rows = []
     for name, start in engine.starters().items():
         stub, port = engine.stub(1)
@@ -168,7 +168,7 @@ def memory_rows(engine: TlsEngine, seconds: float) -> list[MemoryRow]:
 
 
 @click.command()
-@click.option("--seconds", default=4.0, help="of each run")
+@click.option("--seconds", default=4.0, help="duration of each run")
 @click.option("--runs", default=5)
 @click.option("--load", "names", multiple=True, type=click.Choice(ROWS))
 @click.option("--no-write", is_flag=True)

@@ -1,4 +1,4 @@
-"""What all layers share: the order of a run, its share of time, and the brokers, each started once when the first test asks for it."""
+"""Fixtures and hooks of all layers: the order of a run, its times by layer, and the brokers; each broker starts once, on first use."""
 
 from collections.abc import Iterator
 
@@ -15,21 +15,21 @@ from tests.support.side_by_side import divide, is_worker
 from tests.support.time_shares import TimeShares, rank
 from tests.support.tools import in_ci
 
-hypothesis.settings.register_profile("sluice", deadline=None)  # no test says how fast a busy machine is
+hypothesis.settings.register_profile("sluice", deadline=None)  # no test checks how fast a busy machine is
 hypothesis.settings.load_profile("sluice")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let client libraries warn about themselves; count time also when pytest is called without tests/run.py."""
-    for pattern in ("(read|open)_text is deprecated:DeprecationWarning", ".*:DeprecationWarning:kafka"):  # kafka-python's own
+    """Hide warnings that client libraries raise about themselves; measure times also when pytest is called without tests/run.py."""
+    for pattern in ("(read|open)_text is deprecated:DeprecationWarning", ".*:DeprecationWarning:kafka"):  # kafka-python's own warning
         config.addinivalue_line("filterwarnings", f"ignore:{pattern}")
     if not any(isinstance(plugin, TimeShares) for plugin in config.pluginmanager.get_plugins()):
         config.pluginmanager.register(TimeShares())
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist writes the groups into the names in the same hook, and a group that comes later is none
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist writes the groups into the test ids in the same hook, and ignores a group that is set later
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In one process run the layers from cheap to dear; within a layer the order stays."""
+    """In a run of one process, order the layers from short to long; within a layer the order stays."""
     if is_worker(config):
         divide(items)
     else:
@@ -37,12 +37,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_logfinish() -> None:
-    """No client outlives its test."""
+    """End every librdkafka client that a test left behind."""
     end_clients_left()
 
 
 def _require(version: str) -> None:
-    """Skip what needs this Kafka when it cannot be had; fail in CI."""
+    """Skip a test that needs this Kafka when it is not available; fail in CI."""
     try:
         class_path(version)
     except KafkaUnavailableError as problem:

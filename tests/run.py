@@ -1,8 +1,8 @@
-"""`python -m tests.run [pytest arguments]`: fetch real brokers and clients into build/, run the tests in one pytest run.
+"""`python -m tests.run [pytest arguments]`: fetch real brokers and clients into build/, then run pytest once.
 
-Without arguments all layers run, side by side in some processes; with arguments pytest runs in one. Its closing line is last.
+Without arguments all layers run in several processes; with arguments pytest runs in one process. The summary of pytest is the last line.
 
-What this machine lacks for real brokers is said before and, by pytest's list of skips, after. With CI=true that is a failure instead.
+Missing requirements of real brokers are printed before the run and in pytest's list of skips. With CI=true they are a failure.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.support.tools import in_ci
 
 
 def main(arguments: list[str]) -> int:
-    """Run the tests. Returns pytest's exit code."""
+    """Run the tests; return pytest's exit code."""
     started = time.monotonic()
     _keep_bytecode()
     _prepare_brokers()
@@ -29,7 +29,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _keep_bytecode() -> None:
-    """Let all children read what one has compiled, whatever the environment says: they are hundreds, and half of a start is compiling."""
+    """Let all child processes share compiled bytecode, whatever the environment sets: hundreds of them start, and compiling is half of
+    a start.
+    """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 

@@ -1,1 +1,1 @@
-"""Quotas beside those of a real broker."""
+"""Quotas compared with those of a real broker."""

@@ -1,11 +1,11 @@
-"""Is a client held to its quota as the broker would have held it? The same load against a real broker's own quota and against Sluice.
+"""Does a client get the same rate under Sluice's quota as under the broker's own? The same load runs against both.
 
 python -m bench.accuracy [--seconds 60] [--connections 1 16 64] [--kind produce fetch] [--modes mute delay] [--obey] [--no-write]
 python -m bench.accuracy --workers 1,2,4 [--modes mute] [...]   the same with so many worker processes, beside one process
 python -m bench.accuracy --quota request [--seconds 40] [--rounds 2] [--modes mute delay] [--no-write]   see bench/accuracy/request.py
 
-The three runs of a cell (the broker, Sluice in mute, Sluice in delay) go on at the same time, with client-ids of their own, on one
-broker: at the quota they leave the machine nearly idle. Needs a JDK and Maven (see tests/support/kafka).
+The runs of a cell (the broker, Sluice in mute, Sluice in delay) are concurrent, on one broker, each with a client-id of its own: at the
+quota they leave the machine nearly idle. Needs a JDK and Maven (see tests/support/kafka).
 """
 
 import argparse
@@ -29,7 +29,7 @@ BOUND = 1_000_000
 PRODUCE_BYTES, FETCH_BYTES = 100_000, 1_000_000
 PRELOADED_BATCHES, PRELOADED_BATCH_BYTES = 320, 100_000
 BURST_SECONDS = 15
-"""The quota's window, generously: the steady figure leaves out what may pass in the first ten seconds."""
+"""Slightly more than the quota's window: the steady figure leaves out the burst of the first ten seconds."""
 GOALS = {("produce", "mute"): 0.03, ("produce", "delay"): 0.05}
 QUOTA_KEYS = {"produce": "producer_byte_rate", "fetch": "consumer_byte_rate"}
 BROKER = "broker"
@@ -44,12 +44,12 @@ class Cell:
     kind: str
     connections: int
     enforcer: str
-    """BROKER, or the mode of a Sluice; with more than one worker also how many."""
+    """BROKER, or the mode of a Sluice, with the number of workers if there are several."""
     passed: Passed
     seconds: float
     reached_bytes: float | None = None
-    """Produced bytes that the broker had answered when the run ended, by Sluice's own books: in `delay` the clients do not know them
-    all yet, since up to five seconds of answers are held. None: what the clients were answered is all there is."""
+    """Produced bytes that the broker had answered at the end of the run, as Sluice counts them: in `delay` the clients do not know all
+    of them, since answers are held for up to five seconds. None: the clients' own count is complete."""
 
     @property
     def ratio(self) -> float:
@@ -60,35 +60,35 @@ class Cell:
 
     @property
     def steady_ratio(self) -> float | None:
-        """rate / bound after the burst; a few long waves fall into it, so it is shown and not judged."""
+        """rate / bound after the burst. It is shown and not judged, since it depends on a few long waves."""
         return self.passed.rate(BURST_SECONDS, self.seconds) / BOUND if self.seconds > 2 * BURST_SECONDS else None
 
     @property
     def worst_ratio(self) -> float:
-        """rate / bound in the ten seconds after the burst in which most passed; over the whole run where that is not longer."""
+        """rate / bound in the ten seconds after the burst in which most passed, or over a whole run that is shorter."""
         ends = range(BURST_SECONDS + WORST_SECONDS, int(self.seconds) + 1)
         return max((self.passed.rate(end - WORST_SECONDS, end) / BOUND for end in ends), default=self.ratio)
 
 
 def enforcer_of(mode: str, workers: int) -> str:
-    """What a column calls a Sluice."""
+    """Return the name of a Sluice in the column of enforcers."""
     return mode if workers == 1 else f"{mode}, {workers} workers"
 
 
 def mode_of(enforcer: str) -> str:
-    """The mode of a Sluice, or BROKER."""
+    """Return the mode of a Sluice, or BROKER."""
     return enforcer.split(",")[0]
 
 
 def beside_one_process(cell: Cell, one: Cell | None) -> str:
-    """The whole run, and the worst ten seconds, of several workers over those of one process."""
+    """Return the rates of several workers over those of one process: of the whole run, and of the worst ten seconds."""
     if one is None or one is cell:
         return ""
     return f"{cell.ratio / one.ratio:.3f}; {cell.worst_ratio / one.worst_ratio:.3f}"
 
 
 def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
-    """(goal, "ok" or "miss") of a cell against the broker's own figure."""
+    """Return (goal, "ok" or "miss") of a cell, compared with the broker's own figure."""
     if cell.kind == "produce":
         allowed = GOALS["produce", mode_of(cell.enforcer)]
         off = cell.ratio / broker.ratio - 1
@@ -99,7 +99,7 @@ def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
 
 
 async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: float, *, obey: bool) -> list[Cell]:
-    """One load under all enforcers at the same time."""
+    """Run one load under all enforcers at the same time."""
     size = PRODUCE_BYTES if kind == "produce" else FETCH_BYTES
     runs, books = [], []
     for enforcer, arm in arms.items():
@@ -115,22 +115,22 @@ async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: 
 
 
 async def reached(arm: Arm, client: str, seconds: float) -> float | None:
-    """What Sluice has counted for a client just before the run ends."""
+    """Read what Sluice has counted for a client just before the run ends."""
     await asyncio.sleep(seconds - READ_BEFORE_SECONDS)
     return await asyncio.to_thread(arm.metric, "kafka_quota_bytes_total", f'client_id="{client}"', 'direction="produce"')
 
 
 async def nothing() -> None:
-    """The clients' own count is the truth."""
+    """Return None: the clients' own count is complete."""
 
 
 def client_id(kind: str, connections: int, enforcer: str) -> str:
-    """Each run is a group of its own."""
+    """Return the client-id of a cell; each run has its own group."""
     return f"{kind}-{connections}-{enforcer.replace(', ', '-').replace(' ', '-')}"
 
 
 def table(cells: list[Cell]) -> list[str]:
-    """All cells in Markdown, each enforcer beside the broker."""
+    """Return all cells in Markdown, each enforcer beside the broker."""
     lines = [
         "| load | connections | enforcer | rate / bound | after the burst | worst 10 s after it | over one process: whole run; worst 10 s "
         "| longest throttle time announced | disconnects | goal | |",
@@ -152,7 +152,7 @@ def table(cells: list[Cell]) -> list[str]:
 
 
 def main() -> int:
-    """Run all cells; 1 when a goal was missed."""
+    """Run all cells; return 1 when a goal was missed."""
     options = _options()
     if options.quota == "request":
         return request_accuracy.run(options)
@@ -204,15 +204,15 @@ def _numbers(text: str) -> list[int]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
-    parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="what the clients are held to")
+    parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="the quota type")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--rounds", type=int, default=2, help="of request quotas: so often each load is run under each enforcer")
+    parser.add_argument("--rounds", type=int, default=2, help="for --quota request: runs of each load under each enforcer")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--modes", nargs="*", choices=["mute", "delay"], default=["mute", "delay"])
-    parser.add_argument("--workers", type=_numbers, default=[1], help="so many worker processes each, such as 1,2,4: all at the same time")
-    parser.add_argument("--note", default="", help="a line for the result, such as what else the machine did")
-    parser.add_argument("--obey", action="store_true", help="clients wait throttle_time_ms before they go on, as Java's do")
+    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,2,4; all run at once")
+    parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
+    parser.add_argument("--obey", action="store_true", help="clients wait for throttle_time_ms, as Java clients do")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "accuracy")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()

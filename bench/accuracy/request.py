@@ -1,9 +1,9 @@
-"""Does a request quota let as much through as on the broker itself? `python -m bench.accuracy --quota request` runs this.
+"""Does a request quota let as many requests pass as on the broker itself? `python -m bench.accuracy --quota request` runs this.
 
-One client asks for Metadata, or produces small records, as fast as it is answered: held by the broker's own `request_percentage`, once
-directly and once behind a Sluice without quotas, then by Sluice's. One after the other, since a broker that does more at once charges less
-for each. Directly the client asks sooner again, the broker's threads are warmer, and each request costs them less: what the estimate alone
-does shows against the broker behind Sluice.
+One client asks for Metadata, or produces small records, as fast as answers arrive. It is limited by the broker's own `request_percentage`,
+once directly and once behind a Sluice without quotas, and then by Sluice's. The runs are sequential, since a broker under more load charges
+less for each request. A direct client sends its next request sooner, which keeps the broker's threads warm and makes each request cheaper.
+The comparison with the broker behind Sluice therefore isolates the error of the estimate.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SETTINGS = {"num.io.threads": 8, "num.network.threads": 3}
 
 @dataclass
 class RequestCell:
-    """One client under one enforcer: requests answered in all, and after the burst that a window allows."""
+    """One client under one enforcer: all answered requests, and those after the burst that a window allows."""
 
     kind: str
     percent: int
@@ -43,24 +43,24 @@ class RequestCell:
     rounds: int = 1
 
     def __add__(self, other: "RequestCell") -> "RequestCell":
-        """Both rounds together; `seconds` are those of one."""
+        """Return the sum of both rounds; `seconds` are those of one round."""
         requests, after_burst = self.requests + other.requests, self.after_burst + other.after_burst
         return replace(self, requests=requests, after_burst=after_burst, rounds=self.rounds + other.rounds)
 
     @property
     def steady(self) -> str:
-        """Requests per second after the burst."""
+        """Return the requests per second after the burst."""
         return f"{self.after_burst / self.rounds / (self.seconds - BURST_SECONDS):,.0f}" if self.seconds > BURST_SECONDS else ""
 
     def against(self, broker: "RequestCell") -> str:
-        """How many get through, by how many the broker lets through."""
+        """Return the rate of passed requests over that of the broker."""
         ratio = self.requests / broker.requests
         later = f" ({self.after_burst / broker.after_burst:.2f} after the burst)" if broker.after_burst else ""
         return f"x{ratio:.2f}{later} {'ok' if LOW <= ratio <= HIGH else 'miss'}"
 
 
 def table(cells: list[RequestCell]) -> list[str]:
-    """All cells, each of Sluice against both of the broker."""
+    """Return all cells, those of Sluice compared with both of the broker."""
     lines = ["| load | quota | enforcer | requests | requests/s after the burst | against the broker | against it behind Sluice |"]
     lines.append("|---|--:|---|--:|--:|---|---|")
     by_place = {(cell.kind, cell.percent, cell.enforcer): cell for cell in cells}
@@ -72,7 +72,7 @@ def table(cells: list[RequestCell]) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run all cells; 1 when a goal was missed."""
+    """Run all cells; return 1 when a goal was missed."""
     cells: list[RequestCell] = []
     with ExitStack() as stack:
         engine = Engine()
@@ -114,14 +114,14 @@ def _client_id(kind: str, percent: int, enforcer: str) -> str:
 
 
 def _warm(engine: Engine, port: int) -> None:
-    """Let the broker's compiler see both kinds."""
+    """Let the broker's compiler see both kinds of requests."""
     load = engine.load([make(f"warm-{name.split()[0]}") for name, make in KINDS.items()], port, conns=len(KINDS))
     time.sleep(WARM_SECONDS)
     load.stop()
 
 
 def _measure_all(engine: Engine, arms: dict[str, Arm], kind: str, percent: int, options: argparse.Namespace) -> list[RequestCell]:
-    """One load under every enforcer, as often as asked for; what one has left in a window is long gone when its turn comes again."""
+    """Run one load under every enforcer, as often as asked for; the other runs take so long that each window is empty again."""
     cells: dict[str, RequestCell] = {}
     for number in range(options.rounds):
         for enforcer in arms if number % 2 == 0 else reversed(arms):

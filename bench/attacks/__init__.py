@@ -1,1 +1,1 @@
-"""Latency beside long frames."""
+"""Latency of other clients during attacks with long frames."""

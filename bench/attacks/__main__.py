@@ -1,12 +1,12 @@
-"""What others feel while a client sends frames that take long to look at.
+"""The latency of other clients while one client sends frames that take long to process.
 
 python -m bench.attacks [--seconds 6] [--attack NAME]... [--no-write]
 
-A real `sluice run` in front of the stub broker, with quotas on bytes and on controller mutations that are not reached. One client sends a
-Produce of 1 kB every 5 ms, each when the one before is answered: first alone, then beside each attack, whose connections send without a
-pause from a process of their own. Goal: p99 of its answers at most 10 ms, none lost, none out of order. The p99 of the same client just
-before the attack stands beside it, since both peers and the attackers share the machine with the proxy. `bench.micro_long_frames` does
-the same without sockets, in CPU time.
+A real `sluice run` is in front of the stub broker, with quotas on bytes and on controller mutations that are not reached. One client sends
+a Produce of 1 kB every 5 ms, each after the answer to the previous one: first alone, then during each attack, whose connections send
+without a pause from a child process. The goal is a p99 of its answers of at most 10 ms, none lost and none out of order. The p99 of the
+same client just before the attack is printed as well, since both peers and the attackers share the machine with the proxy.
+`bench.micro_long_frames` measures the same without sockets, in CPU time.
 """
 
 import argparse
@@ -29,7 +29,7 @@ WARM_UP_S = 0.5
 
 
 class Victim:
-    """One client that produces at an even pace, in order, and takes the time of each answer."""
+    """One client that produces at a constant pace, in order, and measures the time of each answer."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection((HOST, port), timeout=30)
@@ -38,10 +38,10 @@ class Victim:
         self._number = 0
 
     def ask(self) -> float:
-        """Send one request; return the seconds to its answer.
+        """Send one request; return the seconds until its answer.
 
         Raises:
-            RuntimeError: it was lost, or another one was answered.
+            RuntimeError: the request was lost, or the answer belongs to another one.
         """
         self._number += 1
         struct.pack_into(">i", self._request, 8, self._number)
@@ -63,7 +63,7 @@ class Victim:
         return data
 
     def run(self, seconds: float) -> list[float]:
-        """Ask again and again; the seconds that each answer took."""
+        """Send requests repeatedly; return the seconds that each answer took."""
         times = []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -76,21 +76,21 @@ class Victim:
 
 
 class Attackers(Child):
-    """The process that attacks."""
+    """The child process that attacks."""
 
     def __init__(self, port: int, name: str) -> None:
         super().__init__([sys.executable, "-m", "bench.attacks.app", str(port), name, str(CONNECTIONS)])
         self.answers = self.ended = 0
 
     def stop(self) -> None:
-        """End it; what it got is known then."""
+        """End the process; its counts are known afterwards."""
         self.process.stdin.close()
         self.answers, self.ended = map(int, self.process.stdout.readline().split())
         super().stop()
 
 
 def share_ms(times: list[float], share: float) -> float:
-    """The time within which this share of the answers came, in ms."""
+    """Return the time in ms within which this share of the answers arrived."""
     return sorted(times)[min(len(times) - 1, int(share * len(times)))] * 1_000
 
 
@@ -122,7 +122,7 @@ def run_attack(name: str, engine: Engine, seconds: float, report: Report) -> boo
 
 
 def _limit_mutations(arm: Arm) -> None:
-    """Give the attackers a quota on mutations that they do not reach, so that their requests are judged; wait until it holds."""
+    """Give the attackers a mutation quota that they do not reach, so that their requests are counted; wait until it is in force."""
     before = arm.metric("kafka_quota_config_entries")
     with arm.quotas.open("a") as file:
         file.write(f'\n[[quota]]\nclient-id = "{ATTACKER}"\ncontroller_mutation_rate = 100000000\n')
@@ -134,10 +134,10 @@ def _limit_mutations(arm: Arm) -> None:
 
 
 def main() -> None:
-    """Run the attacks, print and write what was found."""
+    """Run the attacks; print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each attack")
-    parser.add_argument("--attack", action="append", choices=list(MAKERS), help="one of them; may be repeated")
+    parser.add_argument("--seconds", type=float, default=6.0, help="duration of each attack")
+    parser.add_argument("--attack", action="append", choices=list(MAKERS), help="one attack; may be repeated")
     parser.add_argument("--no-write", action="store_true", help="write no result file")
     options = parser.parse_args()
     report = Report("attacks")

@@ -1,6 +1,6 @@
-"""Connections that carry out one attack without a pause: python -m bench.attacks.app PORT ATTACK CONNECTIONS
+"""Connections that perform one attack without a pause: python -m bench.attacks.app PORT ATTACK CONNECTIONS
 
-Says "ready", runs until its standard input is closed, then prints how many answers it got and how often a connection ended.
+The process prints "ready", runs until its standard input is closed, then prints the number of answers and of closed connections.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from bench.attacks.frames import Attack, attack
 from bench.harness.engine import HOST, READY
 
 NICENESS = 10
-"""It shares the machine with who is measured, and is not what is measured."""
+"""The attacker shares the machine with the measured client, so it runs at a low priority."""
 
 
 class Attackers:
@@ -25,7 +25,7 @@ class Attackers:
         self.ended = 0
 
     async def run(self) -> None:
-        """Ask and read for ever; a connection that ends is followed by another."""
+        """Send requests and read answers until stopped; a connection that closes is replaced."""
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 reader, writer = await asyncio.open_connection(HOST, self._port, limit=1 << 20)

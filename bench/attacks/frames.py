@@ -1,4 +1,4 @@
-"""Frames that make a proxy walk: requests with as many items as fit, and what a broker answers to them."""
+"""Frames that a proxy has to walk: requests with as many items as allowed, and a broker's answers to them."""
 
 import struct
 from collections.abc import Callable
@@ -13,12 +13,12 @@ HOST_NAME = b"\x0abroker-01"
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One way to keep a proxy busy.
+    """One kind of attack.
 
     Attributes:
-        requests: sent in one piece, again and again; each when the answers to those before are there.
-        answers: how many answers one piece gets; 0: the connection is expected to end.
-        answer: the broker's response to such a request; None: it receives none, or responds as to any client.
+        requests: sent in one piece, repeatedly, each time after the answers to the previous piece.
+        answers: how many answers one piece gets; 0: the connection is expected to close.
+        answer: the broker's answer to such a request; None: the request does not reach it, or gets the usual answer.
     """
 
     name: str
@@ -28,18 +28,18 @@ class Attack:
 
 
 def flexible(key: int, version: int, body: bytes) -> bytes:
-    """A request with header v2; its correlation id is 0."""
+    """Return a request with header v2; its correlation id is 0."""
     head = struct.pack(">hhih", key, version, 0, len(ATTACKER)) + ATTACKER.encode() + b"\0"
     return struct.pack(">i", len(head) + len(body)) + head + body
 
 
 def answered(key: int, version: int, body: bytes) -> Template:
-    """An answer with header v1."""
+    """Return an answer with header v1."""
     return Template(key, version, struct.pack(">i", len(body) + 5) + bytes(4) + b"\0" + body, 0, b"")
 
 
 def topics(count: int) -> bytes:
-    """So many names of topics, each with its length."""
+    """Return this many topic names, each with its length."""
     return b"".join(b"\x07" + f"{number:06d}".encode() for number in range(count))
 
 
@@ -50,7 +50,7 @@ def create_topics(count: int) -> bytes:
 
 
 def created_topics(count: int) -> Template:
-    """Its answer."""
+    """Return the answer to `create_topics`."""
     entries = b"".join(
         b"\x07" + f"{number:06d}".encode() + bytes(16) + b"\0\0\0" + struct.pack(">ih", 1, 1) + b"\1\0" for number in range(count)
     )
@@ -58,7 +58,7 @@ def created_topics(count: int) -> Template:
 
 
 def placed_topic(assignments: int) -> bytes:
-    """CreateTopics v7: one topic whose partitions are all placed by hand."""
+    """CreateTopics v7: one topic with assignments for all partitions."""
     entry = b"\x07placed" + struct.pack(">ih", -1, -1) + uvarint(assignments + 1)
     placed = b"".join(struct.pack(">i", number) + b"\2" + struct.pack(">i", 1) + b"\0" for number in range(assignments))
     return flexible(CREATE_TOPICS, 7, b"\2" + entry + placed + b"\1\0" + struct.pack(">i", 1_000) + b"\0\0")
@@ -71,18 +71,18 @@ def delete_topics(count: int) -> bytes:
 
 
 def deleted_topics(count: int) -> Template:
-    """Its answer: there are no such topics."""
+    """Return the answer to `delete_topics`: the topics do not exist."""
     entries = b"".join(b"\x07" + f"{number:06d}".encode() + bytes(16) + struct.pack(">h", 3) + b"\0\0" for number in range(count))
     return answered(DELETE_TOPICS, 6, bytes(4) + uvarint(count + 1) + entries + b"\0")
 
 
 def find_coordinators(count: int) -> bytes:
-    """FindCoordinator v4 of so many groups."""
+    """FindCoordinator v4 for this many groups."""
     return flexible(FIND_COORDINATOR, 4, b"\0" + uvarint(count + 1) + topics(count) + b"\0")
 
 
 def found_coordinators(count: int) -> Template:
-    """Its answer: node 1 coordinates all."""
+    """Return the answer to `find_coordinators`: node 1 coordinates all groups."""
     rest = struct.pack(">i", 1) + HOST_NAME + struct.pack(">ih", 9_092, 0) + b"\0\0"
     entries = b"".join(b"\x07" + f"{number:06d}".encode() + rest for number in range(count))
     return answered(FIND_COORDINATOR, 4, bytes(4) + uvarint(count + 1) + entries + b"\0")
@@ -95,20 +95,20 @@ def described_configs(settings: int) -> Template:
 
 
 def produced(partitions: int) -> Template:
-    """A Produce v10 answer: every partition failed, with a message."""
+    """A Produce v10 answer: every partition has an error with a message."""
     entry = struct.pack(">ihqqq", 0, 3, 0, 0, 0) + b"\1\2x\0"
     return answered(PRODUCE, 10, b"\2\2t" + uvarint(partitions + 1) + entry * partitions + b"\0" + bytes(4) + b"\0")
 
 
 def fetched(partitions: int) -> Template:
-    """A Fetch v16 answer: no partition has records, each an aborted transaction."""
+    """A Fetch v16 answer: no partition has records, each has an aborted transaction."""
     entry = struct.pack(">ihqqq", 0, 0, 0, 0, 0) + b"\2" + bytes(16) + b"\0" + struct.pack(">i", -1) + b"\1\0"
     body = bytes(10) + b"\2" + bytes(16) + uvarint(partitions + 1) + entry * partitions + b"\0\0"
     return answered(FETCH, 16, body)
 
 
 def many_heads(count: int) -> bytes:
-    """So many ApiVersions requests, no two alike, with as many tagged fields in their headers as may be."""
+    """Return this many different ApiVersions requests, with the largest allowed number of tagged fields in their headers."""
     tags = b"\x40" + b"".join(uvarint(1_000 + number) + b"\1x" for number in range(64))
     frames = []
     for number in range(count):
@@ -135,5 +135,5 @@ MAKERS: dict[str, Callable[[], tuple[bytes, int, Template | None]]] = {
 
 
 def attack(name: str) -> Attack:
-    """Make the frames of an attack."""
+    """Return the frames of an attack."""
     return Attack(name, *MAKERS[name]())

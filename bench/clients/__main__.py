@@ -1,10 +1,10 @@
-"""Six clients whose application always has more to send, held to 100 kB/s: by the broker itself, by Sluice in mute, by Sluice in delay.
+"""Six clients that always have more to send, limited to 100 kB/s: by the broker itself, by Sluice in mute, by Sluice in delay.
 
 python -m bench.clients [--seconds 125] [--client NAME]... [--enforcer broker mute delay] [--no-write]
 
-Printed for each: megabytes that passed (answered Produce requests) in the seconds since its first request, connections lost, batches sent
-again, and copies in the topic. All run at the same time, each with a topic and a client-id of its own, each mode in a Sluice of its own:
-at the quota they leave the machine nearly idle. Needs a JDK and Maven.
+For each client the bench prints the megabytes that passed (answered Produce requests) since its first request, lost connections, repeated
+batches, and duplicates in the topic. All clients run at the same time, each with a topic and a client-id of its own, and each mode has its
+own Sluice: at the quota they leave the machine nearly idle. Needs a JDK and Maven.
 """
 
 import argparse
@@ -40,14 +40,14 @@ ENFORCERS = [BROKER, "mute", "delay"]
 FETCH_BYTES = 4_000_000
 START_SECONDS_MAX = 120
 MORE_THAN_BROKER_MAX = 1.05
-"""How far the broker's own figure differs from run to run: one burst more or less falls into the seconds that are counted."""
+"""The variation of the broker's own figure between runs: the counted seconds may include one burst more or less."""
 Cell = tuple[str, str]
 """A client and an enforcer."""
 
 
 @dataclass
 class Outcome:
-    """One client under one enforcer."""
+    """The result of one client under one enforcer."""
 
     client: str
     enforcer: str
@@ -59,7 +59,7 @@ class Outcome:
     records: int
 
     def verdict(self, broker: "Outcome | None") -> str:
-        """Against the goals: as much as the broker lets pass at most, nothing lost, nothing twice."""
+        """Compare with the goals: at most what the broker lets pass, nothing lost, nothing duplicated."""
         if self.enforcer == BROKER:
             return ""
         missed = ["disconnects"] if self.disconnects else []
@@ -68,13 +68,13 @@ class Outcome:
         return f"miss: {', '.join(missed)}" if missed else "ok"
 
     def line(self, broker: "Outcome | None") -> str:
-        """The row of the table."""
+        """Return the row of the table."""
         counts = f"{self.passed_bytes / 1e6:.1f} | {self.produce_requests:,} | {self.disconnects} | {self.sent_again}"
         return f"| {self.client} | {self.enforcer} | {counts} | {self.copies} of {self.records:,} | {self.verdict(broker)} |"
 
 
 def run_clients(cells: list[Cell], bootstraps: dict[str, str], tap: Tap) -> None:
-    """Let all send until each has had its seconds, then end them."""
+    """Let all clients send until each has had its seconds, then end them."""
     with ExitStack() as running:
         tools = {version: running.enter_context(JavaTools(version)) for version in JAVA.values()}
         for client, enforcer in cells:
@@ -93,7 +93,7 @@ def run_clients(cells: list[Cell], bootstraps: dict[str, str], tap: Tap) -> None
 
 
 def name_of(client: str, enforcer: str) -> str:
-    """Topic and client-id of a cell."""
+    """Return the topic and client-id of a cell."""
     return f"{client}-{enforcer}"
 
 
@@ -103,7 +103,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 async def count_copies(port: int, topic: str) -> tuple[int, int]:
-    """(records stored, of which copies of another) in all partitions of a topic."""
+    """Return (records stored, duplicates among them) in all partitions of a topic."""
     counts: Counter[int] = Counter()
     for partition in range(PARTITIONS):
         wire, offset = await Wire.open(port), 0
@@ -129,7 +129,7 @@ async def count_copies(port: int, topic: str) -> tuple[int, int]:
 
 
 def table(outcomes: list[Outcome]) -> list[str]:
-    """All outcomes in Markdown."""
+    """Return all outcomes in Markdown."""
     lines = [
         "| client | enforcer | MB passed | Produce requests | disconnects | batches sent again | copies of records stored | |",
         "|---|---|--:|--:|--:|--:|--:|---|",
@@ -140,7 +140,7 @@ def table(outcomes: list[Outcome]) -> list[str]:
 
 
 def main() -> int:
-    """Run all at once; 1 when a goal was missed."""
+    """Run all clients at once; return 1 when a goal was missed."""
     options = _options()
     cells = [(client, enforcer) for client in options.client for enforcer in options.enforcer]
     with ExitStack() as stack:

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 RECORD_BYTES = 1_000
 QUEUED_RECORDS = 4_000
-"""Of librdkafka, which sends ahead all that is queued and gives up after 60 s: 40 s of a quota of 100 kB/s. With 50 s a broker, which
+"""Queue of librdkafka, which sends all queued records and gives up after 60 s: 40 s of a quota of 100 kB/s. With 50 s a broker, which
 handles one request at a time, answers the last of five requests of 1 MB after 60 s, and so does Sluice."""
 
 
 def records(client_id: str) -> Iterator[bytes]:
-    """Records without end, no two alike."""
+    """Yield records without end, all different."""
     for counter in itertools.count():
         yield f"{client_id}:{counter}:".encode().ljust(RECORD_BYTES, b".")
 

@@ -1,4 +1,4 @@
-"""Clients of many versions and kinds, each with one way to be asked: produce so many records, consume them, say what came of it.
+"""Clients of many versions and kinds with one interface: produce a number of records, consume them, report the result.
 
 Java: kafka-clients of the version, with versions/VersionedClient.java; Go: franz-go, with versions/main.go; both are built under build/
 when they are first asked for. Python: confluent-kafka and aiokafka, here.
@@ -33,7 +33,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 class Load(NamedTuple):
-    """What each client does."""
+    """What each client produces and consumes."""
 
     bootstrap: str
     topic: str
@@ -43,16 +43,16 @@ class Load(NamedTuple):
     partitions: int
 
     def value(self, number: int) -> bytes:
-        """Return a record: who made it and which it is, filled up."""
+        """Return a record that names its producer and its number, padded to the size."""
         return f"{self.client_id}:{number}".encode().ljust(self.size, b"x")
 
     def digests(self) -> list[str]:
-        """Return the SHA-256 of each partition's values, in order, as they have to be."""
+        """Return the expected SHA-256 of each partition's values, in order."""
         return digests_of([[self.value(number) for number in range(part, self.count, self.partitions)] for part in range(self.partitions)])
 
 
 class Outcome(NamedTuple):
-    """What came of it; a throttle in ms, None where the client does not tell."""
+    """The result; a throttle time in ms, None where the client does not report it."""
 
     acknowledged: int
     failed: int
@@ -68,7 +68,7 @@ def digests_of(partitions: Sequence[Sequence[bytes]]) -> list[str]:
 
 
 class BuildFailedError(Exception):
-    """A client cannot be had on this machine; says why."""
+    """A client is not available on this machine; the text says why."""
 
 
 def java_client(version: str) -> Callable[[Load], Outcome]:
@@ -120,7 +120,7 @@ def _program(command: list[str]) -> Callable[[Load], Outcome]:
 
 
 def confluent_client(load: Load) -> Outcome:
-    """Run librdkafka; it tells of throttles by a callback."""
+    """Run librdkafka, which reports throttle times by a callback."""
     waits = {"produce": 0.0, "consume": 0.0}
 
     def waited(kind: str) -> Callable[[object], None]:
@@ -150,7 +150,7 @@ def confluent_client(load: Load) -> Outcome:
 
 
 def aiokafka_client(load: Load) -> Outcome:
-    """Run aiokafka, which tells of no throttle."""
+    """Run aiokafka, which reports no throttle times."""
     return asyncio.run(asyncio.wait_for(_aiokafka(load), HANG_SECONDS))
 
 

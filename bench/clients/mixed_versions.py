@@ -1,13 +1,14 @@
-"""Clients of many versions and kinds at once, each over its quota: nothing lost, nothing twice, order kept, throttle times announced.
+"""Clients of many versions and kinds at once, each over its quota: no record is lost or duplicated, the order is kept, throttle times
+are announced.
 
 python -m bench.clients.mixed_versions [--records 30000] [--enforcement mute] [--no-write]
 
-Java clients 1.0, 2.8, 3.8 and 4.3, confluent-kafka, aiokafka and franz-go produce (acks=all, idempotent, three partitions) and then
-consume what they produced, once directly and once through Sluice with 1 MB/s for each and in either direction, in front of Apache Kafka
-3.9.1 with ZooKeeper, which still takes the oldest, and 4.3.1, which does not. What is stored is read at the broker; all hashes have to be
-those of what was sent. With `mute` a throttle of a producer is announced, so that clients that know KIP-219 have to tell of theirs; with
-`delay` those up to 5 s are none that a client could see, and fetches wait before they go, so of those nothing is announced in either.
-Needs a JDK and Maven, and for franz-go Go; what cannot be had is left out, and said to be.
+Java clients 1.0, 2.8, 3.8 and 4.3, confluent-kafka, aiokafka and franz-go produce (acks=all, idempotent, three partitions) and then consume
+what they produced, once directly and once through Sluice with 1 MB/s for each client and direction. The brokers are Apache Kafka 3.9.1 with
+ZooKeeper, which still supports the oldest clients, and 4.3.1, which does not. Stored records are read at the broker, and their hashes have
+to equal those of the sent ones. With `mute` a producer's throttle time is announced, so clients that support KIP-219 have to report it.
+With `delay` a client sees no throttle time up to 5 s, and fetches wait before they are forwarded, so neither is announced. Needs a JDK and
+Maven, and Go for franz-go; clients that are not available are left out and named.
 """
 
 import argparse
@@ -44,7 +45,7 @@ SIZE, PARTITIONS = 512, 3
 OLDEST = "java-1.0.2"
 JAVA_VERSIONS = ("1.0.2", "2.8.2", "3.8.1", "4.3.1")
 WITHOUT_KIP_219 = {OLDEST, "aiokafka"}
-"""Java since 2.0, librdkafka and franz-go show how long they were throttled; aiokafka shows nothing."""
+"""Java since 2.0, librdkafka and franz-go report throttle times; aiokafka does not."""
 HEAD = [
     "| broker | client | acked | stored | twice or lost | order, bytes | consumed | throttles in ms | direct s | through s |",
     "|---|---|---|---|---|---|---|---|---|---|",
@@ -52,7 +53,7 @@ HEAD = [
 
 
 def clients(problems: list[str]) -> dict[str, Client]:
-    """Return all that can be had."""
+    """Return all clients that are available."""
     makers: dict[str, Callable[[], Client]] = {f"java-{version}": lambda version=version: java_client(version) for version in JAVA_VERSIONS}
     makers["franz-go"] = go_client
     found: dict[str, Client] = {"confluent-kafka": confluent_client, "aiokafka": aiokafka_client}
@@ -81,7 +82,7 @@ def run_all(found: dict[str, Client], bootstrap: str, direct: str, records: int,
 
 
 def judged(direct: str, load: Load, outcome: Outcome) -> dict[str, Any]:
-    """Compare what a client says with what the broker holds, and both with what was sent."""
+    """Compare the client's report, the broker's records, and what was sent."""
     parts: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     for message in read_all(direct, load.topic, PARTITIONS):
         parts[message.partition() or 0].append(message.value() or b"")
@@ -118,7 +119,7 @@ def rows_of(version: str, found: dict[str, Client], records: int, mode: str) -> 
 
 
 def is_right(row: dict[str, Any], records: int, mode: str) -> bool:
-    """Say whether a row is as it has to be."""
+    """Return whether a row is as expected."""
     whole = row["acked"] == row["stored"] == row["consumed"] == records and not row["wrong"] and row["equal"]
     reported = mode == "delay" or row["client"] in WITHOUT_KIP_219 or row["produce_throttle_ms"] > 0
     return bool(whole and reported)
@@ -133,7 +134,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print and write; 1 when a row is not right."""
+    """Run, print and write; return 1 when a row is not as expected."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.clients.mixed_versions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,8 @@
-"""A librdkafka producer that wants a certain rate, whatever it gets.
+"""A librdkafka producer that sends at a given rate, whatever the quota lets pass.
 
 python -m bench.clients.paced_app BOOTSTRAP TOPIC CLIENT_ID RECORDS_PER_SECOND [KEY=VALUE]...          runs until it is killed
 
-What is more than its queue holds is dropped: the application does not wait, and the next records come on time.
+Records that do not fit into its queue are dropped: the application does not wait, and the next records are sent on time.
 """
 
 import sys
@@ -14,7 +14,7 @@ TURN_S = 0.02
 
 
 def main(bootstrap: str, topic: str, client_id: str, records_per_second: str, *settings: str) -> None:
-    """Produce for ever."""
+    """Produce without end."""
     from confluent_kafka import Producer
 
     base = {"bootstrap.servers": bootstrap, "client.id": client_id, "queue.buffering.max.messages": 5_000}

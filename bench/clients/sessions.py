@@ -1,15 +1,15 @@
-"""Clients whose SASL sessions last two seconds, far over their quotas: is a connection cut off, does a byte count for another user?
+"""Clients with SASL sessions of two seconds, far over their quotas: is a connection closed, does a byte count for another user?
 
 python -m bench.clients.sessions [--seconds 60] [--enforcement broker delay mute] [--no-write]
 
-Six clients, each a user of its own, offer more than their quota of 200,000 bytes per second to a real broker that wants a new login every
-two seconds: Java and @platformatic/kafka (PLAIN), confluent-kafka with five requests in flight and without a bound on them, aiokafka and
-kafka-python (SCRAM-SHA-256). "broker": the broker itself has these quotas, without Sluice in front. Otherwise Sluice has them.
+Six clients, each with a user of its own, send more than their quota of 200,000 bytes per second to a real broker that requires a new login
+every two seconds: Java and @platformatic/kafka (PLAIN), confluent-kafka with five requests in flight and without a limit, aiokafka and
+kafka-python (SCRAM-SHA-256). "broker": the broker itself has these quotas, and Sluice is not in front. Otherwise Sluice has them.
 
-Connections that the broker ended because a session was over are counted by the broker; those of confluent-kafka by its own errors; all
-that ended through Sluice, other than by the client, by Sluice's log. aiokafka never renews a session (it knows no KIP-368): its
-connections are ended, with Sluice and without, and it comes again; through Sluice that is counted by itself. Bytes are what the topic of
-each user got. Needs a JDK and Maven; without Node 20.19 and npm the client for it is left out, and said to be.
+The broker counts the connections that it closed because of an expired session, and confluent-kafka's errors tell which are its own.
+Sluice's log tells the connections through Sluice that were not closed by the client. aiokafka never renews a session (it does not support
+KIP-368): with and without Sluice its connections are closed and it reconnects; these are counted separately. The bytes of a user are those
+of its topic. Needs a JDK and Maven; without Node 20.19 and npm its client is left out and named.
 """
 
 import argparse
@@ -67,15 +67,15 @@ HEAD = [
 
 @dataclass(slots=True)
 class Reported:
-    """What clients say of themselves."""
+    """The clients' own counts."""
 
     gave_up: list[str] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    """Failed logins by user: what confluent-kafka calls a connection that ends before it has logged in again."""
+    """Failed logins by user: confluent-kafka reports one for a connection that closes before its new login."""
 
 
 def offer(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported, **settings: int) -> None:
-    """Offer 2 MB/s with confluent-kafka; what is left at the end is given up."""
+    """Send 2 MB/s with confluent-kafka; records that are left at the end are dropped."""
 
     def failed(error: KafkaError) -> None:
         reported.lost[user] += error.code() == KafkaError._AUTHENTICATION
@@ -95,7 +95,7 @@ def offer(bootstrap: str, topic: str, user: str, seconds: float, reported: Repor
 
 
 def offer_by_aiokafka(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported) -> None:
-    """Offer what it takes, 50 records at a time; each is answered before the next are sent."""
+    """Send as fast as answers arrive, 50 records at a time."""
 
     async def send() -> None:
         login = sasl.python_login("SCRAM-SHA-256", user, None)
@@ -108,7 +108,7 @@ def offer_by_aiokafka(bootstrap: str, topic: str, user: str, seconds: float, rep
 
 
 def offer_by_kafka_python(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported) -> None:
-    """The same with kafka-python."""
+    """Send with kafka-python as fast as answers arrive."""
     producer = KafkaProducer(bootstrap_servers=bootstrap, **sasl.python_login("SCRAM-SHA-256", user, None))
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -119,14 +119,14 @@ def offer_by_kafka_python(bootstrap: str, topic: str, user: str, seconds: float,
 
 
 def offer_by_node(bootstrap: str, topic: str, user: str, seconds: float, reported: Reported) -> None:
-    """The same with @platformatic/kafka, in a process of its own."""
+    """Send with @platformatic/kafka in a child process."""
     client = client_options(bootstrap, "node", **login("PLAIN", user, sasl.PASSWORD))
     (line,) = play(client, [{"do": "produce", "topic": topic, "count": 10**9, "bytes": len(VALUE), "batch": 50, "seconds": seconds}])
     assert "error" not in line, line
 
 
 def has_node() -> bool:
-    """Say whether the client for Node can be had, and why not."""
+    """Return whether the client for Node is available; print why not."""
     try:
         installed()
     except NodeUnavailableError as problem:
@@ -136,7 +136,7 @@ def has_node() -> bool:
 
 
 def threads(bootstrap: str, topics: Mapping[str, str], seconds: float, reported: Reported) -> list[threading.Thread]:
-    """Return all clients but the Java client, not started; `topics` by user."""
+    """Return threads, not started, of all clients but the Java client; `topics` by user."""
     offers: list[tuple[Callable[..., None], str, dict[str, int]]] = [
         (offer, "bounded", {"max.in.flight": 5}),
         (offer, "unbounded", {}),
@@ -156,7 +156,7 @@ def threads(bootstrap: str, topics: Mapping[str, str], seconds: float, reported:
 
 
 def run(kafka: KafkaCluster, tools: JavaTools, mode: str, seconds: float) -> dict[str, object]:
-    """Run all clients at once; return what was counted."""
+    """Run all clients at once; return the counts."""
     topics = {user: new_topic(kafka.bootstrap, f"sessions-{mode}-{user}") for user in USERS.values()}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(temporary_directory("sessions")))
@@ -191,24 +191,24 @@ def run(kafka: KafkaCluster, tools: JavaTools, mode: str, seconds: float) -> dic
 
 
 def in_front_of(kafka: KafkaCluster, directory: Path, mode: str) -> SluiceProcess:
-    """Sluice with the quotas."""
+    """Start Sluice with the quotas."""
     quotas = write_quotas(directory / "quotas.toml", [{"user": user, "producer_byte_rate": RATE} for user in USERS.values()])
     return SluiceProcess(kafka.sasl_bootstrap, quotas=quotas, enforcement=mode, name=f"bench-sessions-{mode}")
 
 
 def set_quotas(tools: JavaTools, bootstrap: str) -> None:
-    """Give the broker the quotas."""
+    """Set the quotas at the broker."""
     where = ("--bootstrap-server", bootstrap, "--alter", "--add-config", f"producer_byte_rate={RATE}", "--entity-type", "users")
     for user in USERS.values():
         tools.run(CONFIG_COMMAND, *where, "--entity-name", user)
 
 
 NOTHING_SEEN: dict[str, object] = {"logins": "", "throttles": "", "cut_off": "", "never_renewed": "", "bytes_of_others": 0}
-"""Of a run without Sluice."""
+"""Sluice's counts for a run without Sluice."""
 
 
 def seen_by(sluice: SluiceProcess) -> dict[str, object]:
-    """What Sluice saw."""
+    """Return what Sluice counted."""
     groups = {group["tags"]["user"]: group["recorded_total"] for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"}
     closes = [event for event in sluice.events("connection_closed") if event["reason"] not in FINE]
     renewing = Counter(f"{event['reason']} {event['principal']}" for event in closes if event["principal"] != f"User:{NEVER_RENEWS}")
@@ -223,7 +223,7 @@ def seen_by(sluice: SluiceProcess) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print and write; 1 when a byte counted for another user, a client gave up, or one that renews was cut off through Sluice."""
+    """Run, print and write; return 1 when a byte counted for another user, a client failed, or Sluice closed a connection that renews."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.clients.sessions", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

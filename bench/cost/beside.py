@@ -1,8 +1,8 @@
-"""What a request costs in this checkout, over what it costs in another one: the rows of the cost table in alternating pairs.
+"""CPU of a request in this checkout over that in another one: the rows of the cost table in alternating pairs.
 
-Both Sluices run at the same time and take one slice of load each in turn, every second time in the opposite order. A figure is the
-median of the ratios of neighbouring slices, with its interval. All processes of a start are laid out alike, and the next start lays
-them out otherwise.
+Both Sluices run at the same time and get one slice of load each in turn, every second time in the opposite order. A figure is the median of
+the ratios of neighbouring slices, with its interval. All processes of a start have the same memory layout, and the next start has another
+one.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ LIMIT = 1.03
 
 @dataclass
 class BesideRow:
-    """One load: CPU microseconds per request of each slice, by turn."""
+    """One load: CPU microseconds per request of each slice, in order."""
 
     load: CostLoad
     here_us: list[float] = field(default_factory=list)
@@ -29,12 +29,12 @@ class BesideRow:
 
     @property
     def ratio(self) -> Interval:
-        """Here over there."""
+        """Return this checkout's figure over the other's."""
         return median_interval([here / there for here, there in zip(self.here_us, self.there_us, strict=True)])
 
     @property
     def is_slower(self) -> bool:
-        """Whether the whole interval lies above the limit."""
+        """Whether the whole interval is above the limit."""
         return self.ratio.low > LIMIT
 
 
@@ -44,13 +44,13 @@ def measure_beside(
     """Measure one load in `pairs` pairs, divided over some starts of both Sluices.
 
     Args:
-        engine: the peers of both.
+        engine: the peers of both Sluices.
         load: a row of the cost table.
         other: a checkout of the same command line; it runs with this one's interpreter and libraries.
-        pairs: at least one for each start.
-        seconds: of one slice.
-        warm_seconds: before the first slice of a start, and before each.
-        say: takes a line on each start.
+        pairs: the number of pairs, at least one for each start.
+        seconds: the length of one slice.
+        warm_seconds: warm-up before the first slice of a start, and before each slice.
+        say: is called with a line for each start.
     """
     row = BesideRow(load)
     for seed in range(1, STARTS + 1):
@@ -59,7 +59,7 @@ def measure_beside(
             stack.callback(stub.stop)
             here, there = (_started(engine, stack, stub_port, checkout, seed) for checkout in (ROOT, other))
             for arm in (here, there):
-                measure_slice(engine, load, arm, warm_seconds, warm_seconds)  # the first slice of a process is slower than those behind
+                measure_slice(engine, load, arm, warm_seconds, warm_seconds)  # the first slice of a process is slower than later ones
             for turn in range(pairs * seed // STARTS - pairs * (seed - 1) // STARTS):
                 order = (here, there) if turn % 2 == 0 else (there, here)
                 us = {id(arm): measure_slice(engine, load, arm, seconds, warm_seconds)[0] for arm in order}
@@ -76,7 +76,7 @@ def _started(engine: Engine, stack: ExitStack, stub_port: int, checkout: Path, s
 
 
 def beside_lines(rows: Sequence[BesideRow]) -> list[str]:
-    """The table in Markdown."""
+    """Return the table in Markdown."""
     lines = [f"| load | CPU here / there (median) | 95 % interval | pairs | at most {LIMIT:.2f} |", "|---|--:|--:|--:|---|"]
     for row in rows:
         ratio, verdict = row.ratio, "slower" if row.is_slower else "ok"

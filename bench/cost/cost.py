@@ -1,7 +1,7 @@
-"""What a request costs: CPU time of the proxy's process per request, counted in bare pumps.
+"""CPU time of the proxy's process per request, relative to the bare pump.
 
-Every load runs through all proxies in turn (ABAB...), so that whatever else the machine does falls on all of them alike; the median of the
-runs is what counts. The peers of the proxy are a stub broker and a load generator that cost little themselves.
+Every load runs through all proxies in turn (ABAB...), so that other load of the machine affects all of them alike, and the median of the
+runs counts. The peers of the proxy are a stub broker and a load generator that use little CPU themselves.
 """
 
 import time
@@ -34,7 +34,7 @@ class CostLoad:
 
     @property
     def what(self) -> str:
-        """The row in words."""
+        """Return the row as text."""
         if self.churn and self.rate:
             return f"{self.rate:,.0f} new connections/s, two requests each"
         pace = f"{self.rate:,.0f} requests/s in all" if self.rate else f"{self.depth} in flight"
@@ -66,7 +66,7 @@ LOADS = [
 
 @dataclass
 class Cost:
-    """What the runs of one load through one proxy gave: microseconds of CPU per request, and requests per second."""
+    """The runs of one load through one proxy: microseconds of CPU per request, and requests per second."""
 
     microseconds: list[float] = field(default_factory=list)
     per_second: list[float] = field(default_factory=list)
@@ -81,7 +81,7 @@ class CostRow:
     problems: list[str] = field(default_factory=list)
 
     def ratio(self, name: str) -> float | None:
-        """Median cost over the pump's median cost."""
+        """Return the median cost over the pump's median cost."""
         if not self.costs[name].microseconds or not self.costs["pump"].microseconds:
             return None
         return median(self.costs[name].microseconds) / median(self.costs["pump"].microseconds)
@@ -116,7 +116,7 @@ def measure_cost(
 
 
 def _order(names: list[str], turn: int) -> list[str]:
-    """Every second turn the other way round: who runs first changes."""
+    """Return the order of a turn: every second one is reversed."""
     return names if turn % 2 == 0 else names[::-1]
 
 
@@ -159,7 +159,7 @@ def measure_slice(engine: Engine, load: CostLoad, arm: Arm, seconds: float, warm
 
 
 def row_lines(rows: Sequence[CostRow]) -> list[str]:
-    """The cost table in Markdown."""
+    """Return the cost table in Markdown."""
     lines = [
         "| load | proxy | CPU us/request (median) | lowest - highest | requests/s | x pump | goal | |",
         "|---|---|--:|--:|--:|--:|--:|---|",
@@ -184,5 +184,5 @@ def _row_line(row: CostRow, name: str, cost: Cost) -> str:
 
 
 def verdict_of(figure: float | None, goal: float) -> str:
-    """ "ok" or "miss"."""
+    """Return "ok" or "miss"."""
     return "miss" if figure is None or figure > goal else "ok"

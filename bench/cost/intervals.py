@@ -1,4 +1,4 @@
-"""The median of what was measured in pairs, and how certain it is."""
+"""The median of measurements in pairs, with its confidence interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ CERTAIN_95 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median, and the two measured values between which it lies with a certainty of 95 %."""
+    """A median, and the two measured values that enclose it with a certainty of 95 %."""
 
     middle: float
     low: float
@@ -18,7 +18,7 @@ class Interval:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the median of `values` with its interval, by order statistics: no shape of their distribution is assumed."""
+    """Return the median of `values` with its interval by order statistics, which assume no distribution."""
     ordered = sorted(values)
     at, reach = (len(ordered) - 1) / 2, CERTAIN_95 / 2 * sqrt(len(ordered))
     return Interval(median(ordered), ordered[max(0, int(at - reach))], ordered[min(len(ordered) - 1, round(at + reach))])

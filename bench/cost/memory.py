@@ -1,4 +1,4 @@
-"""The memory rows: idle connections, slow readers of big answers, and how long the loop stood still at 1,000 connections."""
+"""The memory rows: idle connections, slow readers of large answers, and the longest stall of the loop at 1,000 connections."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ STALL_CONNECTIONS, STALL_RATE = 1_000, 2_000.0
 
 @dataclass
 class MemoryRow:
-    """A figure next to its goal; `figure` is None where it could not be read."""
+    """A figure and its goal; `figure` is None where it could not be read."""
 
     name: str
     proxy: str
@@ -35,7 +35,7 @@ class MemoryRow:
 
 
 def memory_lines(rows: list[MemoryRow]) -> list[str]:
-    """The memory table in Markdown; only Sluice is judged."""
+    """Return the memory table in Markdown; only Sluice is judged."""
     lines = ["| memory and more | proxy | figure | goal | |", "|---|---|--:|--:|---|"]
     for row in rows:
         figure = "-" if row.figure is None else f"{row.figure:.2f} {row.unit}"
@@ -45,7 +45,7 @@ def memory_lines(rows: list[MemoryRow]) -> list[str]:
 
 
 def idle(engine: Engine, *, quick: bool) -> list[MemoryRow]:
-    """Resident memory per connection that has asked for ApiVersions once and is silent since."""
+    """Measure resident memory per connection that asked for ApiVersions once and sends no more."""
     count = IDLE_CONNECTIONS // 4 if quick else IDLE_CONNECTIONS
     return [
         MemoryRow(f"idle connection ({count:,} of them)", *figure, "KiB", 24) for figure in _both(engine, 1, lambda arm: _idle(arm, count))
@@ -71,7 +71,7 @@ def _both(engine: Engine, fetch_record_bytes: int, measure: Callable[[Arm], floa
 def _idle(arm: Arm, count: int) -> float:
     request = api_versions_request(3).whole()
     with ExitStack() as stack:
-        for _ in range(20):  # what the first connections cost once
+        for _ in range(20):  # one-time memory of the first connections
             ask(stack, arm.port, request)
         before = rss_bytes(arm.pids())
         for _ in range(count):
@@ -81,7 +81,7 @@ def _idle(arm: Arm, count: int) -> float:
 
 
 def ask(stack: ExitStack, port: int, request: bytes) -> None:
-    """Connect, send one request and read its answer; the connection ends with `stack`."""
+    """Connect, send one request and read its answer; the connection closes with `stack`."""
     connection = stack.enter_context(socket.create_connection((HOST, port), 10))
     connection.sendall(request)
     left = int.from_bytes(_exactly(connection, 4), "big")
@@ -99,7 +99,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def closed(engine: Engine, *, quick: bool) -> list[MemoryRow]:
-    """What connections leave behind that came, asked once and went."""
+    """Measure the memory that remains of connections that asked once and closed."""
     seconds = 4 if quick else 15
     rows = []
     for start in (start_pump, start_sluice):
@@ -121,7 +121,7 @@ def closed(engine: Engine, *, quick: bool) -> list[MemoryRow]:
 
 
 def slow_readers(engine: Engine, *, quick: bool) -> list[MemoryRow]:
-    """Resident memory per reader that takes 1 KiB/s of an answer of 55 MiB."""
+    """Measure resident memory per client that reads 1 KiB/s of an answer of 55 MiB."""
     seconds = 4 if quick else 15
     title = f"slow reader of 55 MiB answers ({READERS} at 1 KiB/s, {seconds} s)"
     figures = _both(engine, READER_ANSWER_BYTES, lambda arm: asyncio.run(_slow_readers(arm, seconds)))
@@ -155,7 +155,7 @@ LAG_METRICS = ("kafka_sluice_loop_lag_seconds_max", "kafka_sluice_loop_lag_max_s
 
 
 def loop_stall(engine: Engine, *, quick: bool) -> list[MemoryRow]:
-    """The longest time that the loop did not turn, as the proxy itself measures it, under 1,000 connections."""
+    """Return the longest stall of the loop under 1,000 connections, as the proxy itself measures it."""
     stub, port = engine.stub(1)
     try:
         arm = start_sluice(port, engine.folder)

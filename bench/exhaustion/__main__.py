@@ -1,14 +1,14 @@
-"""What memory do clients get that want all of it?
+"""How much memory can clients occupy that try to exhaust it?
 
 python -m bench.exhaustion [--seconds 8] [--attack NAME]... [--cgroup-mib 512] [--no-write]
 
-A real `sluice run` with its defaults in front of the stub broker, anew for each attack, and once for all of them together. Attackers come
-back whenever they are closed. Resident memory and `kafka_sluice_buffered_bytes` are looked at meanwhile, and one client sends a Produce
-of 1 kB every 5 ms. Goals: resident memory at most 150 MiB above `limits.process_buffer_bytes_max`, and beside any one attack a p99 of that
-client of at most 10 ms; that of the time before stands beside it, since all share the machine. Sluice runs in a memory control group of
-`--cgroup-mib`, where one can be made: then its peak, that of its sockets, and the processes that were killed in it stand there too.
-Version 1 limits sockets by themselves, so they get three eighths of it and the process the rest. Ends 1 when a goal is missed or a
-process was killed.
+A real `sluice run` with its defaults is in front of the stub broker, restarted for each attack, and there is one run of all attacks
+together. Attackers reconnect whenever they are closed. The bench samples resident memory and `kafka_sluice_buffered_bytes`, while one
+client sends a Produce of 1 kB every 5 ms. The goals are a resident memory of at most 150 MiB above `limits.process_buffer_bytes_max`, and,
+during any single attack, a p99 of that client of at most 10 ms; its p99 before the attack is printed as well, since all share the machine.
+Where possible Sluice runs in a memory control group of `--cgroup-mib`; then its peak, that of its sockets, and the number of killed
+processes are printed. Version 1 limits sockets separately, so they get three eighths of the limit and the process the rest. The exit code
+is 1 when a goal is missed or a process was killed.
 """
 
 import argparse
@@ -41,36 +41,36 @@ V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 @dataclass
 class Group:
-    """A memory control group that a process can be started in."""
+    """A memory control group in which a process can be started."""
 
     folder: Path
     is_v2: bool
 
     @property
     def procs(self) -> Path:
-        """Where a process enters it."""
+        """The file to which a process writes its id to enter the group."""
         return self.folder / "cgroup.procs"
 
     @property
     def peak_bytes(self) -> int:
-        """The most that was charged to it; in v1 without sockets."""
+        """The largest charge of the group; in v1 without sockets."""
         return int((self.folder / ("memory.peak" if self.is_v2 else "memory.max_usage_in_bytes")).read_text())
 
     @property
     def sockets_peak_bytes(self) -> int:
-        """The most that its sockets took; in v2 part of the peak, and not reported by itself."""
+        """The largest charge of its sockets; in v2 it is part of the peak and not reported separately."""
         return 0 if self.is_v2 else int((self.folder / "memory.kmem.tcp.max_usage_in_bytes").read_text())
 
     @property
     def killed(self) -> int:
-        """How many of its processes the kernel ended for want of memory."""
+        """How many of its processes the kernel has killed for lack of memory."""
         text = (self.folder / ("memory.events" if self.is_v2 else "memory.oom_control")).read_text()
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
 
 
 @contextmanager
 def control_group(limit_bytes: int) -> Iterator[Group | None]:
-    """A group of so many bytes, sockets counted; None where none can be made."""
+    """Make a group with this limit, sockets included; None where that is not possible."""
     is_v2 = "memory" in _words(V2 / "cgroup.controllers")
     folder = (V2 if is_v2 else V1) / f"sluice-bench-{os.getpid()}"
     try:
@@ -112,7 +112,7 @@ def _words(path: Path) -> list[str]:
 
 
 class Watch(threading.Thread):
-    """Looks at a running proxy again and again."""
+    """Samples a running proxy repeatedly."""
 
     def __init__(self, arm: Arm) -> None:
         super().__init__(daemon=True)
@@ -122,7 +122,7 @@ class Watch(threading.Thread):
         self.buffered_bytes = 0.0
 
     def run(self) -> None:
-        """Note the most that was seen."""
+        """Record the largest values."""
         looks = 0
         while not self._ended.wait(SAMPLE_S):
             with suppress(OSError):
@@ -132,13 +132,13 @@ class Watch(threading.Thread):
                     self.buffered_bytes = max(self.buffered_bytes, self._arm.metric("kafka_sluice_buffered_bytes") or 0)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._ended.set()
         self.join()
 
 
 def large_answers(port: int) -> list[Template]:
-    """What the stub broker says besides: Metadata of 50 MB in one version, and yes to every mechanism."""
+    """Return further answers of the stub broker: Metadata of 50 MB in one version, and acceptance of every mechanism."""
     metadata = metadata_answer(LARGE_METADATA_VERSION, HOST, port).whole()
     size = (len(metadata) - 4 + METADATA_BYTES).to_bytes(4, "big")
     handshake = bytes(4) + bytes(2) + bytes(4)
@@ -195,11 +195,11 @@ def run_row(name: str, engine: Engine, options: argparse.Namespace, report: Repo
 
 
 def main() -> int:
-    """Run the rows, print and write what was found."""
+    """Run the rows; print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each row")
+    parser.add_argument("--seconds", type=float, default=8.0, help="duration of each row")
     parser.add_argument("--attack", action="append", choices=[*ATTACKS, ALL], help="one row; may be repeated")
-    parser.add_argument("--cgroup-mib", type=int, default=512, help="of the control group; default 512")
+    parser.add_argument("--cgroup-mib", type=int, default=512, help="limit of the control group; default 512")
     parser.add_argument("--no-write", action="store_true", help="write no result file")
     options = parser.parse_args()
     report = Report("exhaustion")

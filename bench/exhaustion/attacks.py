@@ -1,4 +1,4 @@
-"""Clients that want the proxy's memory: each attack runs in a process of its own, until its standard input ends.
+"""Clients that try to exhaust the proxy's memory: each attack runs in a child process until its standard input ends.
 
 python -m bench.exhaustion.attacks ATTACK PORT
 """
@@ -34,13 +34,13 @@ def _request(key: int, version: int, rest: bytes, *, client_id: bytes = b"x") ->
 
 
 async def unfinished_frames(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A request about quotas of 4 MiB whose last byte never comes."""
+    """A quota request of 4 MiB without its last byte."""
     writer.write(_request(ALTER_CLIENT_QUOTAS, 0, bytes(4 * MIB - 64))[:-1])
     await writer.drain()
 
 
 async def unfinished_tokens(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A token as large as it may be before a login, less its last byte."""
+    """The largest token allowed before a login, without its last byte."""
     writer.write(_request(SASL_HANDSHAKE, 1, b"\0\5PLAIN"))
     await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
     writer.write(_request(SASL_AUTHENTICATE, 1, struct.pack(">i", TOKEN_BYTES) + bytes(TOKEN_BYTES))[:-1])
@@ -64,7 +64,7 @@ async def long_heads(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 
 async def long_names(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One client-id of 32 kB after the other."""
+    """Client-ids of 32 kB, one after the other."""
     number = 0
     while True:
         for _ in range(20):
@@ -82,11 +82,11 @@ ATTACKS: dict[str, tuple[int, Talk]] = {
     "long-heads": (50, long_heads),
     "long-names": (1, long_names),
 }
-"""How many connections do what."""
+"""Attacks with their number of connections."""
 
 
 async def _again_and_again(talk: Talk, port: int) -> None:
-    """Come back whenever the connection has ended."""
+    """Reconnect whenever the connection closes."""
     while True:
         with suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await asyncio.open_connection(HOST, port)

@@ -1,4 +1,4 @@
-"""Times and memory of the fault rows, a line per row, next to the figure that passes. What the rows mean is asserted by tests/scenario.
+"""Times and memory of the fault rows, a line per row, with the limit. The behaviour itself is asserted by tests/scenario.
 
 python -m bench.faults [ROW]... [--no-write] [--list]
 """
@@ -38,7 +38,7 @@ ROWS: dict[str, Callable[[Path], list[Figure]]] = (
 
 
 def main() -> int:
-    """Run the rows; 1 when a figure is missed or a row could not run."""
+    """Run the rows; return 1 when a figure misses its limit or a row could not run."""
     options = _options()
     if options.list:
         print("\n".join(f"{name}  {row.__doc__.splitlines()[0]}" for name, row in ROWS.items()))

@@ -1,6 +1,6 @@
-"""A Sluice whose metering meets a bad disk as long as the file that BAD_DISK names is there: `python -m bench.faults.bad_disk run ...`.
+"""A Sluice whose metering has a bad disk while the file that BAD_DISK names exists: `python -m bench.faults.bad_disk run ...`.
 
-What stands in the file says how: `full` turns every write away, any other word lets it wait.
+The content of the file selects the fault: `full` lets every write fail, any other word lets it wait.
 """
 
 import errno
@@ -18,7 +18,7 @@ FULL, STALLED = "full", "stalled"
 
 
 class BadDisk(SegmentWriter):
-    """Writes when it can."""
+    """Writes when the disk is good."""
 
     def write(self, *arguments: Any) -> None:
         """Wait, or fail, before anything is written."""

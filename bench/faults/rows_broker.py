@@ -1,4 +1,4 @@
-"""Rows A: the broker dies, hangs, refuses, comes back, answers wrongly."""
+"""Rows A: the broker dies, hangs, refuses, comes back, or sends wrong answers."""
 
 import contextlib
 import struct
@@ -18,14 +18,14 @@ TRIES = 60
 
 
 def a1_broker_killed(folder: Path) -> list[Figure]:
-    """RST before, during and after the answer: how soon the client sees it, and whether it got a byte the broker never sent."""
+    """RST before, during and after the answer: how soon the client sees it, and whether it received a byte that the broker never sent."""
     resets: list[float] = []
 
     def die(part: float) -> object:
         def script(connection: BrokerConnection, request: Request) -> None:
             answer = connection.good_answer(request)
             connection.socket.sendall(answer[: int(len(answer) * part)])
-            time.sleep(0.005)  # let what was sent arrive: a RST may overtake it
+            time.sleep(0.005)  # let sent bytes arrive: a RST may overtake them
             resets.append(connection.reset())
 
         return script
@@ -47,11 +47,13 @@ def a1_broker_killed(folder: Path) -> list[Figure]:
 
 STUCK = 8
 ROUNDS = 7
-HUNG_SECONDS = 7  # longer than a broker may take nothing before what a client left behind is given up
+HUNG_SECONDS = 7  # longer than the time after which bytes that a broker does not read are dropped
 
 
 def a2_broker_hangs(folder: Path) -> list[Figure]:
-    """Some connections' broker stops reading: bytes held for each, others' round trips, how soon all is freed when the clients go."""
+    """The broker of some connections stops reading: memory per connection, round trips of others, and how soon all is released when the
+    clients close.
+    """
     over = threading.Event()
 
     def script(connection: BrokerConnection, request: Request) -> None:
@@ -62,7 +64,7 @@ def a2_broker_hangs(folder: Path) -> list[Figure]:
 
     with proxied(folder, ScriptedBroker(script)) as bench:
         with Client(bench.arm.port) as client:
-            client.ask(produce_request(7, filler=MIB - 1_000).whole())  # whatever the process needs once for large reads, it has
+            client.ask(produce_request(7, filler=MIB - 1_000).whole())  # the process has its memory for large reads from here on
         base, beside, freed, held = [], [], [], []
         for _ in range(ROUNDS):
             sockets, before = _settled_files(bench), bench.rss
@@ -86,7 +88,7 @@ def a2_broker_hangs(folder: Path) -> list[Figure]:
 
 
 def _stuck_clients(bench: Bench, send: Callable[[Client], None] | None = None) -> list[Client]:
-    """Clients that send until no more bytes are accepted."""
+    """Return clients that have sent until no more bytes are accepted."""
     clients = []
     for _ in range(STUCK):
         clients.append(Client(bench.arm.port))
@@ -101,7 +103,7 @@ def _all_that_fits(client: Client) -> None:
 
 
 def _until_unread(client: Client) -> None:
-    """No more than makes the proxy stop reading, so that a FIN still arrives there."""
+    """Send no more than stops the proxy's reading, so that a FIN still arrives there."""
     client.send(produce_request(7, filler=MIB).whole() + produce_request(7, filler=64 * MIB).prefix)
     while _unread_bytes(client) == 0 or _unread_bytes(client, after=0.03) == 0:
         client.send(bytes(65_536))
@@ -109,7 +111,7 @@ def _until_unread(client: Client) -> None:
 
 
 def _unread_bytes(client: Client, *, after: float = 0.0) -> int:
-    """What waits at the other end of a client's connection, as the kernel shows it."""
+    """Return the unread bytes at the other end of a client's connection, as the kernel reports them."""
     time.sleep(after)
     ends = [f":{end[1]:04X}" for end in (client.socket.getpeername(), client.socket.getsockname())]
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -147,7 +149,7 @@ def a3_connect_refused(folder: Path) -> list[Figure]:
 
 
 def a4_broker_restarts(folder: Path) -> list[Figure]:
-    """The broker goes and comes back on its port."""
+    """The broker ends and returns on its port."""
     with proxied(folder) as bench:
         bench.broker.stop_listening()
         for connection in bench.broker.connections:
@@ -171,7 +173,7 @@ def _first_success(arm: Arm) -> float:
 
 
 def a5_all_down_at_start(folder: Path) -> list[Figure]:
-    """No bootstrap broker answers at start; then one does."""
+    """No bootstrap broker answers at the start, and then one does."""
     broker = ScriptedBroker()
     arm = start_sluice(broker.port, folder, learn=False)
     try:
@@ -201,7 +203,7 @@ def _is_ready(arm: Arm) -> bool:
 
 
 def a6_wrong_correlation_id(folder: Path) -> list[Figure]:
-    """Responses without a request: how soon both sides close, and whether a byte of them got through."""
+    """Responses without a request: how soon both sides are closed, and whether a byte of them was forwarded."""
 
     def script(connection: BrokerConnection, request: Request) -> None:
         connection.socket.sendall(connection.good_answer(Request(request.key, request.version, request.correlation_id + 1, request.frame)))
@@ -210,7 +212,7 @@ def a6_wrong_correlation_id(folder: Path) -> list[Figure]:
 
 
 def a7_bad_length(folder: Path) -> list[Figure]:
-    """Answer lengths that cannot be."""
+    """Impossible lengths of answers."""
     figures = []
     for name, length in (("below zero", -1), ("below its header's", 2)):
 
@@ -254,7 +256,7 @@ def _closed_on_answer(folder: Path, row: str, what: str, script: object) -> list
 
 
 def a8_close_after_acks_0(folder: Path) -> list[Figure]:
-    """The broker closes to say that a Produce with acks=0 failed."""
+    """The broker closes because a Produce with acks=0 failed."""
     closed: list[float] = []
 
     def script(connection: BrokerConnection, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Rows D: what clients do to the proxy: cut frames, leave while muted, read or write slowly, send garbage."""
+"""Rows D: faults of clients: truncated frames, closing while muted, slow reads or writes, garbage."""
 
 import socket
 import struct
@@ -13,7 +13,7 @@ from bench.harness.frames import API_VERSIONS, api_versions_request, fetch_reque
 from bench.harness.scripted_broker import BrokerConnection, Request, ScriptedBroker
 
 SMALL_QUOTA = 20_000.0
-MUTING_QUOTA, MUTED_A_SECOND = 1_000_000.0, 11_000_000  # ten seconds of the quota pass at once, one more is waited for
+MUTING_QUOTA, MUTED_A_SECOND = 1_000_000.0, 11_000_000  # ten seconds of the quota pass at once, and one more has to wait
 MUTE = ["--enforcement", "mute"]
 SERVED_SECONDS_MAX = 30
 ROUNDS = 8
@@ -25,7 +25,7 @@ def _produced(connection: BrokerConnection) -> bytes:
 
 
 def d1_cut_frames(folder: Path) -> list[Figure]:
-    """A stream of three frames cut at every byte: does the broker get exactly the whole frames before the cut?"""
+    """A stream of three frames is cut at every byte: does the broker get exactly the whole frames before the cut?"""
     frame = produce_request(7, filler=20).whole()
     stream = b"".join(with_id(frame, number) for number in range(3))
     wrong = 0
@@ -44,7 +44,7 @@ def d1_cut_frames(folder: Path) -> list[Figure]:
 
 
 def d2_close_while_muted(folder: Path) -> list[Figure]:
-    """FIN with frames queued behind a mute of a second: bytes that never reached the broker.
+    """FIN after frames that are queued during a mute of a second: bytes that never reached the broker.
 
     Without acks, since an answer to a closed socket is a RST.
     """
@@ -62,7 +62,7 @@ def d2_close_while_muted(folder: Path) -> list[Figure]:
 
 
 def d3_gone_while_muted(folder: Path) -> list[Figure]:
-    """The client leaves during a mute of 15 s: how long until its upstream connection is free."""
+    """The client closes during a mute of 15 s: how long until its upstream connection is closed."""
     figures = []
     for name in ("FIN", "RST"):
         with proxied(folder, produce=SMALL_QUOTA, flags=MUTE) as bench:
@@ -80,7 +80,7 @@ def d3_gone_while_muted(folder: Path) -> list[Figure]:
 
 
 def d4_half_close(folder: Path) -> list[Figure]:
-    """The client ends its half and waits: when is it over."""
+    """The client half-closes and waits: how long until the connection ends."""
 
     def script(connection: BrokerConnection, request: Request) -> None:
         time.sleep(0.2)
@@ -99,7 +99,7 @@ def d4_half_close(folder: Path) -> list[Figure]:
 
 
 def d5_slow_readers(folder: Path) -> list[Figure]:
-    """50 readers at 1 KiB/s, 55 MiB owed to each: memory, and what others feel."""
+    """50 clients read 1 KiB/s of 55 MiB each: memory, and latency of others."""
     with crowded(folder, fetch_record_bytes=55 * MIB) as bench:
         base, before = _round_trips(bench.arm.port), bench.rss
         highest, beside = 0, []
@@ -126,7 +126,7 @@ def _round_trips(port: int) -> list[float]:
 
 
 def d6_slow_writers(folder: Path) -> list[Figure]:
-    """1,000 connections that send a byte now and then: when are they closed, what do they cost, what do others feel."""
+    """1,000 connections that send a byte now and then: when they are closed, their memory, and latency of others."""
     with crowded(folder) as bench, ExitStack() as stack:
         base, before = _round_trips(bench.arm.port), bench.rss
         start = time.monotonic()
@@ -199,7 +199,7 @@ def _closing_times(bench: Bench, payloads: list[bytes]) -> list[float]:
 
 
 def d9_frame_sizes(folder: Path) -> list[Figure]:
-    """Impossible lengths: closed on the fourth byte, for no memory."""
+    """Impossible lengths: the connection is closed at the fourth byte, without allocation."""
     lengths = [struct.pack(">i", length) for length in (-1, 0, 100 * MIB + 1, 2**31 - 1)]
     with proxied(folder) as bench:
         _closing_times(bench, lengths * 500)
@@ -225,7 +225,7 @@ GARBAGE = [
 
 
 def d10_garbage(folder: Path) -> list[Figure]:
-    """HTTP, TLS, PROXY headers and noise on a plaintext port."""
+    """HTTP, TLS, PROXY headers and random bytes on a plaintext port."""
     with proxied(folder) as bench:
         times = _closing_times(bench, GARBAGE * 12)
     return [Figure("D10", "garbage: closed, p99", ms(p99(times)), 50, "ms")]
@@ -249,7 +249,7 @@ def d11_header_bombs(folder: Path) -> list[Figure]:
 
 
 def d13_pipelined(folder: Path) -> list[Figure]:
-    """1,000 requests in one go from a greedy client: order, and what a probe beside it feels."""
+    """One client sends 1,000 requests at once: the order of answers, and the latency of a probe."""
     with proxied(folder) as bench, Client(bench.arm.port) as client:
         client.send(b"".join(with_id(PRODUCE, number) for number in range(1_000)))
         beside = probe(bench.arm.port, 50)
@@ -261,7 +261,7 @@ def d13_pipelined(folder: Path) -> list[Figure]:
 
 
 def d16_idle(folder: Path) -> list[Figure]:
-    """The idle limit, set to 2 s: how far off it is."""
+    """An idle limit of 2 s: the difference from it."""
     config = folder / "idle.toml"
     config.write_text("[limits]\nidle_ms = 2000\n")
     with proxied(folder, flags=["--config", str(config)]) as bench, Client(bench.arm.port) as client:

@@ -1,4 +1,4 @@
-"""Rows F and G: floods, descriptors, a greedy neighbour, signals."""
+"""Rows F and G: floods, descriptors, a greedy client, signals."""
 
 import heapq
 import signal
@@ -22,7 +22,7 @@ SERVICE_MS = 1
 
 
 def f3_flood(folder: Path) -> list[Figure]:
-    """200 producers at far more than their quota for 20 s, muted: memory must not grow, the rate must be the model's."""
+    """200 producers far over their quota for 20 s, muted: memory must not grow, and the rate must equal the model's."""
     frame = produce_request(7, filler=FLOOD_FRAME_BYTES).whole()
     with proxied(folder, produce=FLOOD_BOUND, flags=["--enforcement", "mute"]) as bench, _flood(bench.arm, frame) as passed:
         time.sleep(5)
@@ -39,7 +39,7 @@ def f3_flood(folder: Path) -> list[Figure]:
 
 @contextmanager
 def _flood(arm: Arm, frame: bytes) -> Iterator[list[int]]:
-    """Producers on threads; the list grows by the bytes of each answered request."""
+    """Run producers in threads; the list grows by the bytes of each answered request."""
     passed: list[int] = []
     over = threading.Event()
     with ExitStack() as stack:
@@ -67,7 +67,7 @@ def _produce(client: Client, frame: bytes, passed: list[int], over: threading.Ev
 
 
 def _modelled_bytes(request_bytes: int) -> int:
-    """What Kafka's arithmetic lets pass: each connection waits for its throttle time, then sends the next request."""
+    """Return what Kafka's arithmetic lets pass: each connection waits for its throttle time, then sends the next request."""
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, CLIENT_ID), FLOOD_BOUND)
     turns = [(0, number) for number in range(FLOOD_CONNECTIONS)]
@@ -81,7 +81,7 @@ def _modelled_bytes(request_bytes: int) -> int:
 
 
 def f4_descriptors(folder: Path) -> list[Figure]:
-    """More connections than file descriptors: those that stand are served, the CPU rests, and it recovers."""
+    """More connections than file descriptors: open ones are served, the CPU is idle, and the proxy recovers."""
     with proxied(folder, flags=[], broker=None, open_files=256) as bench, Client(bench.arm.port) as first:
         first.ask()
         crowd = _crowd(bench, 400)
@@ -135,7 +135,7 @@ def _first_answer(arm: Arm) -> float:
 
 
 def f9_neighbour(folder: Path) -> list[Figure]:
-    """Eight clients with 500 requests in flight each beside one that asks now and then."""
+    """Eight clients with 500 requests in flight each, and one client that sends a request now and then."""
     with crowded(folder) as bench:
         base = p99(probe(bench.arm.port, 400))
         greedy = bench.engine.load(produce_request(7, filler=200), bench.arm.port, conns=8, depth=500)
@@ -151,7 +151,7 @@ def f9_neighbour(folder: Path) -> list[Figure]:
 
 
 def g2_sigterm_in_throttle(folder: Path) -> list[Figure]:
-    """SIGTERM while answers are held back: they are released, and it ends; a second SIGTERM ends at once."""
+    """SIGTERM while answers are held: they are released and the process ends; a second SIGTERM ends it at once."""
     figures = []
     for name, signals, limit in (("one SIGTERM", 1, 10.0), ("two", 2, 2.0)):
         with proxied(folder, produce=20_000.0, flags=["--enforcement", "delay"]) as bench, Client(bench.arm.port) as client:
@@ -172,7 +172,7 @@ def g2_sigterm_in_throttle(folder: Path) -> list[Figure]:
 
 
 def g3_bad_reloads(folder: Path) -> list[Figure]:
-    """50 broken quota files, each with a SIGHUP, under traffic."""
+    """50 invalid quota files, each with a SIGHUP, under traffic."""
     over, failures = threading.Event(), []
 
     def traffic(arm: Arm) -> None:

@@ -1,4 +1,4 @@
-"""Rows A2 and A3 once more, with a broker on a machine of its own whose network swallows everything. Needs root, for namespaces."""
+"""Rows A2 and A3 with a broker in another network namespace, whose network drops all packets. Needs root, for namespaces."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ START_SECONDS_MAX = 20
 
 @dataclass
 class Machines:
-    """A proxy on one machine, a broker on the other."""
+    """A proxy in one network namespace, a broker in another."""
 
     wire: Wire
     process: subprocess.Popen[bytes]
@@ -29,7 +29,7 @@ class Machines:
     broker: ScriptedBroker
 
     def client(self) -> Client:
-        """A client beside the proxy."""
+        """Return a client in the proxy's namespace."""
         return Client(self.port, connected=self.wire.connect(self.port))
 
     @property
@@ -37,11 +37,11 @@ class Machines:
         return rss_bytes([self.process.pid])
 
     def sockets(self) -> int:
-        """File descriptors of the proxy."""
+        """Return the number of the proxy's file descriptors."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def until_sockets(self, count: int, seconds: float) -> float:
-        """Wait until the proxy has no more than so many; returns for how long."""
+        """Wait until the proxy has at most this many; return the seconds."""
         start = time.monotonic()
         while self.sockets() > count and time.monotonic() < start + seconds:
             time.sleep(0.002)
@@ -50,7 +50,7 @@ class Machines:
 
 @contextmanager
 def machines(folder: Path) -> Iterator[Machines]:
-    """Raises NoNamespacesError where there are none."""
+    """Start both; raises NoNamespacesError where namespaces are not available."""
     port = free_bootstrap_port()
     with Wire() as wire:
         broker = ScriptedBroker(_small_only, host=FAR_ADDRESS)
@@ -86,9 +86,11 @@ def _wait(wire: Wire, port: int) -> None:
 
 
 def a2_machine_gone(folder: Path) -> list[Figure]:
-    """The network to the broker swallows everything: what is held, how soon clients that leave are forgotten, when the rest is given up."""
+    """The network to the broker drops everything: memory per connection, how soon clients that close are released, and when others are
+    closed.
+    """
     with machines(folder) as bench:
-        time.sleep(1.5)  # the first sweep has the kernel watch the connections
+        time.sleep(1.5)  # the first round of the disconnect watcher registers the connections
         base = bench.sockets()
         full, waiting, idle = (bench.client() for _ in range(3))
         for client in (full, waiting, idle):
@@ -121,7 +123,7 @@ def a2_machine_gone(folder: Path) -> list[Figure]:
 
 
 def a3_machine_gone_before(folder: Path) -> list[Figure]:
-    """The network swallows the first packet of a connection: how long its client waits."""
+    """The network drops the first packet of a connection: how long its client waits."""
     with machines(folder) as bench:
         bench.wire.swallow()
         waits = []

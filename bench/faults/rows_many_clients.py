@@ -1,4 +1,4 @@
-"""Rows F6, F10 and F11: very many client-ids, very many idle connections, and little memory."""
+"""Rows F6, F10 and F11: many client-ids, many idle connections, and little memory."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ MEMORY_GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 def f6_client_ids(folder: Path) -> list[Figure]:
-    """100,000 client-ids, each once: what do they leave in memory, and what do others feel."""
+    """100,000 client-ids, each used once: the memory that remains, and latency of others."""
     with crowded(folder) as bench, Client(bench.arm.port) as client:
         base, before = median(p99(probe(bench.arm.port, 100)) for _ in range(3)), bench.rss
         for first in range(0, IDS, IDS_AT_ONCE):
@@ -48,7 +48,7 @@ def f10_idle(folder: Path) -> list[Figure]:
     with crowded(folder) as bench, ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(Client(bench.arm.port)).ask(ask)
-        time.sleep(125)  # the longest lag of the last one to two minutes is shown: connecting is over by then
+        time.sleep(125)  # the longest lag of the last one to two minutes is shown: connecting has ended by then
         resting = bench.rss / MIB
         lag = bench.arm.metric("kafka_sluice_loop_lag_max_seconds")
         beside = p99(probe(bench.arm.port, 300))
@@ -60,7 +60,7 @@ def f10_idle(folder: Path) -> list[Figure]:
 
 
 def f11_memory_pressure(folder: Path) -> list[Figure]:
-    """50 readers at 1 KiB/s of 55 MiB each and 200 producers at many times their quota, in a control group of 512 MiB."""
+    """50 clients that read 1 KiB/s of 55 MiB each, and 200 producers far over their quota, in a control group of 512 MiB."""
     with contextlib.ExitStack() as stack:
         try:
             group = stack.enter_context(_memory_group(PRESSURE_LIMIT_MIB * MIB))
@@ -85,7 +85,7 @@ def f11_memory_pressure(folder: Path) -> list[Figure]:
 
 
 def _press(arm: Arm) -> int:
-    """Readers and producers for 20 s; return the highest resident memory."""
+    """Run readers and producers for 20 s; return the highest resident memory."""
     over, highest = threading.Event(), 0
     frame = produce_request(7, filler=FLOOD_FRAME_BYTES).whole()
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def _memory_group(limit_bytes: int) -> Iterator[Path]:
     """A control group with a limit, first or second version.
 
     Raises:
-        OSError: none can be made here.
+        OSError: no control group can be made here.
     """
     first, second = MEMORY_GROUPS
     root, setting = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")

@@ -1,4 +1,4 @@
-"""Rows C: what clients feel while metering cannot be written. What is in the files afterwards is asserted by tests/scenario."""
+"""Rows C: latency of clients while metering cannot be written. The content of the files is asserted by tests/scenario."""
 
 import os
 import time
@@ -15,16 +15,16 @@ from bench.harness.frames import produce_request
 ROUNDS, PROBES = 7, 300
 CONNECTIONS, REQUESTS_PER_SECOND = 8, 2_000
 NOTICED_S = 1.0
-"""Several flushes."""
+"""Longer than several flushes."""
 
 
 def c1_full_disk(folder: Path) -> list[Figure]:
-    """The disk of the metering files is full again and again, under 2,000 requests/s."""
+    """The disk of the metering files fills up repeatedly, at 2,000 requests/s."""
     return _beside_bad_disk(folder, "C1", FULL)
 
 
 def c2_stalled_disk(folder: Path) -> list[Figure]:
-    """The writer of the metering files stands still again and again, under 2,000 requests/s."""
+    """The writer of the metering files stalls repeatedly, at 2,000 requests/s."""
     return _beside_bad_disk(folder, "C2", STALLED)
 
 
@@ -65,7 +65,7 @@ def _beside_bad_disk(folder: Path, row: str, kind: str) -> list[Figure]:
 
 
 def _written_s(arm: Arm) -> float:
-    """Seconds until decisions are written again."""
+    """Return the seconds until decisions are written again."""
     start = time.monotonic()
     before = arm.metric("kafka_sluice_metering_decisions_total") or 0
     while (arm.metric("kafka_sluice_metering_decisions_total") or 0) <= before and time.monotonic() - start < 60:

@@ -1,4 +1,4 @@
-"""Rows B3, B4 and B11 at their full figures: a ZooKeeper that forgets Sluice, nodes full of rubbish, two writers. Needs JDK and Maven."""
+"""Rows B3, B4 and B11 at full size: expired ZooKeeper sessions, nodes with invalid data, two writers. Needs JDK and Maven."""
 
 import asyncio
 import itertools
@@ -35,14 +35,14 @@ LIVE_S = 2.0
 CYCLES = 50
 SESSION_S = 2.0
 FROZEN_S = 3.5
-"""ZooKeeper says nothing for so long, with sessions of `SESSION_S`: it has forgotten Sluice when it goes on."""
+"""How long ZooKeeper is stopped: longer than the session of `SESSION_S`, which has expired when it continues."""
 
 CASES = 5_000
 CHANGES = 500
 
 
 def b3_sessions_expire(_folder: Path) -> list[Figure]:
-    """ZooKeeper is silent for longer than a session, 50 times, and a value is changed meanwhile: how soon it is in force."""
+    """ZooKeeper is unreachable for longer than a session, 50 times, and a value changes meanwhile: how soon it is in force."""
     kept_s, zookeeper_client.SESSION_S = zookeeper_client.SESSION_S, SESSION_S  # type: ignore[misc]
     try:
         with ZookeeperServer("bench-zookeeper-b3") as server, _Listener():
@@ -88,7 +88,7 @@ async def _expire(server: ZookeeperServer) -> tuple[list[float], int, int]:
             node = json.dumps({"version": 1, "config": {PRODUCE: str(number + 10)}}).encode()
             writing = writer.set_async(
                 ALICE_PATH, node
-            )  # it lies in the socket, and is the first that ZooKeeper does; no client is notified
+            )  # the bytes are in the socket, and ZooKeeper handles them first; no client is notified
             await asyncio.sleep(FROZEN_S)
             server.thaw()
             await asyncio.to_thread(writing.get, timeout=20)
@@ -110,7 +110,7 @@ async def _until(good: Callable[[], bool]) -> None:
 
 
 def b4_rubbish(_folder: Path) -> list[Figure]:
-    """5,000 times rubbish in one node of ZooKeeper, with a good change beside it: whose last good value stays, and who is disturbed."""
+    """5,000 times invalid data in one node of ZooKeeper, with a good change beside it: which last good values stay, and what is delayed."""
     with ZookeeperServer("bench-zookeeper-b4") as server, _Listener() as listener:
         counts, waits = asyncio.run(_fill_with_rubbish(server.address))
     return [
@@ -124,7 +124,7 @@ def b4_rubbish(_folder: Path) -> list[Figure]:
 
 
 class _Listener(logging.Handler):
-    """Keeps the log of the store from the terminal, and counts lines that tell what stands in a node."""
+    """Keeps the log of the store off the terminal, and counts lines that contain a node's data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def _is_bounded(enforced: InForce) -> bool:
 
 
 def _nodes(dice: random.Random) -> Iterator[tuple[bytes, set[float]]]:
-    """Yield what stands in a node, and the values that may be read from it; none: the last good one has to stay."""
+    """Yield the data of a node, and the values that may be read from it; without any, the last good one has to stay."""
     while True:
         yield dice.choice(_KINDS)(dice)
 
@@ -209,7 +209,7 @@ def _noise(dice: random.Random) -> tuple[bytes, set[float]]:
 
 
 def _flipped(dice: random.Random) -> tuple[bytes, set[float]]:
-    """A byte that breaks the text around the table."""
+    """Return data in which a byte outside of the values is changed."""
     whole = bytearray(_config("5"))
     whole[dice.choice((0, 1, len(whole) - 1, len(whole) - 2))] = dice.randrange(0x80, 0x100)
     return bytes(whole), set()
@@ -253,12 +253,12 @@ def _twice(dice: random.Random) -> tuple[bytes, set[float]]:
 
 
 def _large(dice: random.Random) -> tuple[bytes, set[float]]:
-    """Of 200 one is nearly as large as ZooKeeper takes."""
+    """Return data that is nearly as large as ZooKeeper accepts, for one node of 200."""
     return (b"[" * 1_000_000 if dice.randrange(200) == 0 else b"[" * 10_000), set()
 
 
 def _of_version(dice: random.Random) -> tuple[bytes, set[float]]:
-    """Brokers write version 1; what another one holds is read as far as it is understood."""
+    """Return data of another version than the brokers' version 1; it is read as far as it is understood."""
     value = dice.randrange(1, 10**6)
     config = {PRODUCE: str(value), "later": dice.choice(("", "\u2028", "{}"))}
     return json.dumps({"version": dice.choice((0, 2, "x", None)), "config": config}).encode(), {float(value)}
@@ -268,7 +268,7 @@ _KINDS = (_good, _torn, _noise, _flipped, _other_shape, _no_number, _zero_or_bel
 
 
 def b11_two_writers(_folder: Path) -> list[Figure]:
-    """Two Sluices add one to the same value 500 times each, at once, in every shared store: how many of the 1,000 are lost."""
+    """Two Sluices increment one value 500 times each, at once, in every shared store: how many of the 1,000 updates are lost."""
     figures: list[Figure] = []
     for kind in ("file", "zookeeper", "topic"):
         with ExitStack() as stack, _Listener():

@@ -1,4 +1,4 @@
-"""Rows F1 and F2: storms of connections, from one address and from very many."""
+"""Rows F1 and F2: connection storms, from one address and from many."""
 
 import sys
 import time
@@ -20,10 +20,10 @@ HELD, ACCEPTED, CONNECTS = "kafka_sluice_connections_held", "kafka_quota_connect
 
 
 class Storm(Child):
-    """2,000 attempts a second, from a process of its own.
+    """2,000 attempts a second, from a child process.
 
     Attributes:
-        attempts: how many there were; known when it has stopped.
+        attempts: the number of attempts; known after `stop`.
     """
 
     def __init__(self, port: int, sources: int) -> None:
@@ -31,14 +31,14 @@ class Storm(Child):
         self.attempts = 0
 
     def stop(self) -> None:
-        """Let it blow over."""
+        """End the storm and read the number of attempts."""
         self.process.stdin.close()
         self.attempts = int(self.process.stdout.readline())
         super().stop()
 
 
 def f1_storm_of_one(folder: Path) -> list[Figure]:
-    """2,000 connections a second from one address that may open 20: who comes in, who is held, what others feel."""
+    """2,000 connections a second from one address that may open 20: how many are admitted or held, and latency of others."""
     with _paced(folder) as crowd:
         arm = crowd.arm
         _limit(arm, source(0), RATE)
@@ -49,7 +49,7 @@ def f1_storm_of_one(folder: Path) -> list[Figure]:
         storm.stop()
         elapsed = time.monotonic() - began
         let_in = _count(arm, CONNECTS) - before - len(beside)
-        time.sleep(1.5)  # until the last one that is held is closed
+        time.sleep(1.5)  # until the last held connection is closed
         turned_away = sum(
             _count(arm, "kafka_sluice_closes_total", reason) for reason in ("ip_connection_rate", "ip_connection_rate_unheld")
         )
@@ -70,7 +70,7 @@ def f1_storm_of_one(folder: Path) -> list[Figure]:
 
 
 def f2_storm_of_many(folder: Path) -> list[Figure]:
-    """The same from 2,000 addresses, against a limit of the process: memory, and how soon all is well."""
+    """2,000 connections a second from 2,000 addresses, against a limit of the process: memory, and how soon the proxy recovers."""
     with _paced(folder, f"[connections]\nmax_connection_creation_rate = {PROCESS_RATE}\n") as crowd:
         arm = crowd.arm
         _limit(arm, "<default>", RATE)
@@ -100,7 +100,7 @@ def f2_storm_of_many(folder: Path) -> list[Figure]:
 
 @contextmanager
 def _paced(folder: Path, settings: str = "") -> Iterator[Crowd]:
-    """Sluice with two samples of a second, so that a rate of N lets N in at once."""
+    """Start Sluice with two samples of a second, so that a rate of N admits N at once."""
     config = folder / "storm.toml"
     config.write_text(f"[quotas]\nwindow_num = 2\n{settings}")
     with crowded(folder, flags=["--config", str(config)]) as crowd:
@@ -108,7 +108,7 @@ def _paced(folder: Path, settings: str = "") -> Iterator[Crowd]:
 
 
 def _limit(arm: Arm, ip: str, rate: int) -> None:
-    """Give an address a rate through the quota file, and wait until it holds."""
+    """Set a rate of an address in the quota file, and wait until it is in force."""
     entries = _count(arm, "kafka_quota_config_entries")
     with arm.quotas.open("a") as file:
         file.write(f'\n[[quota]]\nip = "{ip}"\nconnection_creation_rate = {rate}\n')
@@ -120,7 +120,7 @@ def _limit(arm: Arm, ip: str, rate: int) -> None:
 
 
 def _probe(arm: Arm, seconds: float) -> tuple[list[float], float]:
-    """Connect from an address of our own and ask once, again and again; (how long each took, the most sockets held)."""
+    """Connect from another address and send one request, repeatedly; return the time of each, and the largest number of held sockets."""
     times: list[float] = []
     held, end = 0.0, time.monotonic() + seconds
     while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Rows D2 and E12 by TLS: clients that close while they are muted, and handshakes that stall while good ones come."""
+"""Rows D2 and E12 with TLS: clients that close while muted, and stalled handshakes beside good ones."""
 
 import contextlib
 import itertools
@@ -21,7 +21,7 @@ from tests.support.tls.certificates import Authority
 CLOSE_RUNS, CLOSES_AT_ONCE = 100, 20
 BOUND = 1_000_000.0
 FIRST_FRAMES = 10_200_000, 12_000_000
-"""Ten seconds of the quota pass at once; what is more is a mute of 0.2 s, and of 2 s."""
+"""Ten seconds of the quota pass at once; the rest leads to a mute of 0.2 s, or of 2 s."""
 QUEUED_FRAMES = 8
 QUEUED_BYTES = 4 * 1024, 200_000, 3 * MIB
 ENDS = "close_notify and FIN", "a bare FIN"
@@ -44,13 +44,13 @@ class ProxyFixture:
         return self.bench.arm.port
 
     def connect(self) -> ssl.SSLSocket:
-        """A client after its handshake."""
+        """Return a client after its handshake."""
         connection = socket.create_connection((HOST, self.port), CLOSE_SECONDS_MAX)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self.context.wrap_socket(connection, server_hostname=HOST)
 
     def hello(self) -> bytes:
-        """The first words of a client."""
+        """Return a ClientHello."""
         outgoing = ssl.MemoryBIO()
         with contextlib.suppress(ssl.SSLWantReadError):
             self.context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=HOST).do_handshake()
@@ -72,7 +72,7 @@ def tls_fixture(folder: Path, *flags: str, produce: float = 1e12) -> Iterator[Pr
 
 
 def answer_and_forget(connection: BrokerConnection, request: Request) -> None:
-    """Answer well, and keep of the first frame, which is large, what names its client."""
+    """Answer without errors, and keep only the client's name of the first frame, which is large."""
     connection.answer(request)
     connection.received.clear()
     if len(connection.requests) == 1:
@@ -80,7 +80,7 @@ def answer_and_forget(connection: BrokerConnection, request: Request) -> None:
 
 
 def ask(connection: ssl.SSLSocket, frame: bytes) -> bytes:
-    """A request and its answer."""
+    """Send a request; return its answer."""
     connection.sendall(frame)
     answer = bytearray()
     while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4]):
@@ -92,7 +92,7 @@ def ask(connection: ssl.SSLSocket, frame: bytes) -> bytes:
 
 
 def d2_tls_closes(folder: Path) -> list[Figure]:
-    """100 runs by TLS: a muted client sends 4 KiB to 3 MiB and closes, by close_notify or a bare FIN: bytes that never arrived."""
+    """100 runs with TLS: a muted client sends 4 KiB to 3 MiB and closes, with close_notify or a bare FIN: bytes that never arrived."""
     kinds = itertools.cycle(itertools.product(FIRST_FRAMES, QUEUED_BYTES, ENDS))
     runs = [(number, *kind) for number, kind in zip(range(CLOSE_RUNS), kinds, strict=False)]
     with tls_fixture(folder, "--enforcement", "mute", produce=BOUND) as proxy, ThreadPoolExecutor(CLOSES_AT_ONCE) as threads:
@@ -110,7 +110,7 @@ def d2_tls_closes(folder: Path) -> list[Figure]:
 
 
 def _close_muted(proxy: ProxyFixture, number: int, first_bytes: int, queued_bytes: int, end: str) -> tuple[bytes, bytes]:
-    """One client; returns its name and what it sent while it was muted."""
+    """Run one client; return its name and what it sent while it was muted."""
     name = f"close-{number:03}"
     queued = produce_request(7, filler=queued_bytes // QUEUED_FRAMES, client_id=name, acks=0).whole() * QUEUED_FRAMES
     connection = proxy.connect()
@@ -125,7 +125,7 @@ def _close_muted(proxy: ProxyFixture, number: int, first_bytes: int, queued_byte
 
 
 def _queued_of(connection: BrokerConnection) -> tuple[bytes, bytes] | None:
-    """Whose connection this was, and what came behind its first frame."""
+    """Return the name of the connection's client, and the bytes after its first frame."""
     frames = [request.frame for request in connection.requests]
     if not frames:
         return None
@@ -134,7 +134,9 @@ def _queued_of(connection: BrokerConnection) -> tuple[bytes, bytes] | None:
 
 
 def e12_stalled_handshakes(folder: Path) -> list[Figure]:
-    """500 handshakes that stall, in three ways, while 100 good ones come each second: what those feel, and when the others are gone."""
+    """500 handshakes that stall in three ways, beside 100 good ones per second: latency of the good ones, and when stalled ones are
+    closed.
+    """
     with tls_fixture(folder) as proxy, ExitStack() as stack:
         calm = p99(_good_ones(proxy, 1.0))
         stalled: list[socket.socket] = []
@@ -159,7 +161,7 @@ def e12_stalled_handshakes(folder: Path) -> list[Figure]:
 
 
 def _good_ones(proxy: ProxyFixture, seconds: float) -> list[float]:
-    """100 a second; returns how long each took until its request was answered."""
+    """Run 100 handshakes per second; return how long each took until its request was answered."""
     times: list[float] = []
     began = time.monotonic()
     for number in range(int(seconds * GOOD_PER_SECOND)):
@@ -172,7 +174,7 @@ def _good_ones(proxy: ProxyFixture, seconds: float) -> list[float]:
 
 
 def _watch(stalled: list[socket.socket], began: float, gone: list[float]) -> None:
-    """Note when each of them was closed."""
+    """Record when each of them was closed."""
     left = set(stalled)
     while left and time.monotonic() - began < STALL_SECONDS + 3:
         for connection in list(left):

@@ -1,4 +1,4 @@
-"""What the fault rows share: figures with their limits, a proxy in front of a scripted broker, and a blocking client."""
+"""Shared by the fault rows: figures with their limits, a proxy in front of a scripted broker, and a blocking client."""
 
 import contextlib
 import socket
@@ -20,7 +20,7 @@ PRODUCE = produce_request(7, filler=200).whole()
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured figure next to the figure that passes; `limit` None says that it only informs."""
+    """A measured figure with its limit; without a limit it is informative."""
 
     row: str
     what: str
@@ -35,7 +35,7 @@ class Figure:
         return "ok" if self.value <= self.limit else "miss"
 
     def line(self) -> str:
-        """One line for the terminal and the table."""
+        """Return one line for the terminal and the table."""
         limit = "" if self.limit is None else f"<= {self.limit:g} {self.unit}"
         return f"| {self.row} | {self.what} | {self.value:,.4g} {self.unit} | {limit} | {self.verdict} |"
 
@@ -52,7 +52,7 @@ class Bench:
         return rss_bytes(self.arm.pids())
 
     def open_files(self) -> int:
-        """File descriptors of the proxy."""
+        """Return the number of the proxy's file descriptors."""
         return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.arm.pids())
 
 
@@ -67,7 +67,7 @@ def proxied(
     open_files: int | None = None,
     learn: bool = True,
 ) -> Iterator[Bench]:
-    """Sluice in front of a scripted broker (a good one by default)."""
+    """Start Sluice in front of a scripted broker (a good one by default)."""
     with broker or ScriptedBroker() as running:
         arm = start_sluice(running.port, folder, produce=produce, fetch=fetch, flags=flags, open_files=open_files, learn=learn)
         try:
@@ -78,7 +78,7 @@ def proxied(
 
 @dataclass
 class Crowd:
-    """A proxy in front of the cheap stub broker, both in processes of their own: for rows that ask what others feel."""
+    """A proxy in front of the stub broker, both in child processes: for rows that measure the latency of others."""
 
     arm: Arm
     engine: Engine
@@ -90,7 +90,7 @@ class Crowd:
 
 @contextlib.contextmanager
 def crowded(folder: Path, *, fetch_record_bytes: int = 1, flags: Sequence[str] = ()) -> Iterator[Crowd]:
-    """Sluice in front of the stub broker."""
+    """Start Sluice in front of the stub broker."""
     engine = Engine()
     stub, port = engine.stub(fetch_record_bytes)
     try:
@@ -129,21 +129,21 @@ class Client:
         self.socket.sendall(data)
 
     def reset(self) -> None:
-        """Leave with RST."""
+        """Close with RST."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.socket.close()
 
     def answer(self) -> bytes:
-        """The next answer, length included.
+        """Return the next answer, length included.
 
         Raises:
-            OSError: the connection ended before it was there in full.
+            OSError: the connection ended before the answer was complete.
         """
         head = self._exactly(4)
         return head + self._exactly(int.from_bytes(head, "big"))
 
     def ask(self, frame: bytes = PRODUCE) -> bytes:
-        """A request and its answer."""
+        """Send a request; return its answer."""
         self.send(frame)
         return self.answer()
 
@@ -157,7 +157,7 @@ class Client:
         return bytes(parts)
 
     def until_closed(self) -> tuple[float, bytes]:
-        """(when the connection ended, what came before)."""
+        """Return when the connection ended, and the bytes before that."""
         came = bytearray()
         while True:
             try:
@@ -170,7 +170,7 @@ class Client:
 
 
 def with_id(frame: bytes, correlation_id: int) -> bytes:
-    """The request with another correlation id."""
+    """Return the request with another correlation id."""
     return frame[:8] + struct.pack(">i", correlation_id) + frame[12:]
 
 
@@ -179,12 +179,12 @@ def ms(seconds: float) -> float:
 
 
 def p99(values: Sequence[float]) -> float:
-    """The 99th percentile."""
+    """Return the 99th percentile."""
     return statistics.quantiles(values, n=100)[98] if len(values) > 1 else values[0]
 
 
 def probe(port: int, count: int = 300) -> list[float]:
-    """Round trips of a well-behaved client, in seconds."""
+    """Measure round trips of a well-behaved client, in seconds."""
     times = []
     with Client(port) as client:
         for _ in range(count):

@@ -1,1 +1,1 @@
-"""The numbers that a release has to hold."""
+"""The limits that a release has to hold."""

@@ -1,10 +1,10 @@
-"""The release gate: twenty numbers that must hold, measured before real Apache Kafka; each is printed with its limit.
+"""The release gate: twenty numbers with limits, measured with real Apache Kafka.
 
 python -m bench.gate [--only N,M] [--quick] [--no-write]
 
-Ends 1 when a number is missed or cannot be measured. `--only` takes numbers from 1 to 20, `--quick` takes the shortest run of each that
-still can miss. What a real broker cannot show on demand (a client's bytes one by one, an answer cut in the middle) is measured before the
-scripted broker, by the fault rows of `python -m bench.faults`; the table says before what. Needs a JDK and Maven.
+The exit code is 1 when a number misses its limit or cannot be measured. `--only` takes numbers from 1 to 20; `--quick` makes the shortest
+run of each that can still miss. Behaviour that a real broker cannot show on demand (single bytes of a client, a truncated answer) is
+measured with the scripted broker, by the fault rows of `python -m bench.faults`; the table names the broker. Needs a JDK and Maven.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def line(one: Measured) -> str:
 
 
 def run(numbers: set[int], stand: Stand) -> tuple[list[Measured], list[str]]:
-    """Return what was measured of these numbers, and what could not be."""
+    """Return the measured numbers, and those that could not be measured."""
     measured: list[Measured] = []
     broken: list[str] = []
     for row, held in ROWS.items():
@@ -75,7 +75,7 @@ def run(numbers: set[int], stand: Stand) -> tuple[list[Measured], list[str]]:
 
 
 def main() -> int:
-    """Measure what was asked for; 1 when a number is missed."""
+    """Measure what was asked for; return 1 when a number misses its limit."""
     options = _options()
     with ExitStack() as stack:
         engine = Engine()

@@ -1,4 +1,4 @@
-"""The release gate on records, connections and time: numbers 1 to 5 and 11 to 20, before real Apache Kafka wherever it can show them."""
+"""The release gate on records, connections and time: numbers 1 to 5 and 11 to 20, with real Apache Kafka where it can show them."""
 
 import asyncio
 import itertools
@@ -40,8 +40,8 @@ class Measured:
     """One of the twenty numbers, measured.
 
     Attributes:
-        how: before what, with what.
-        low, high: what passes; a `low` of 0 bounds nothing.
+        how: the broker and the load.
+        low, high: the limits; a `low` of 0 is no limit.
     """
 
     number: int
@@ -53,13 +53,13 @@ class Measured:
 
     @property
     def is_held(self) -> bool:
-        """Whether it passes."""
+        """Whether the number is within its limits."""
         return self.low <= self.value <= self.high
 
 
 @dataclass
 class Stand:
-    """What the rows share: brokers that are started once, and how long to take."""
+    """Shared by the rows: brokers that are started once, and the length of the runs."""
 
     stack: ExitStack
     engine: Engine
@@ -74,7 +74,7 @@ class Stand:
 
     @contextmanager
     def sluice(self, bound: int | None = None, *, mode: str = "mute") -> Iterator[SluiceProcess]:
-        """Start a Sluice before Kafka 4.3.1, with a produce quota for all clients if asked for."""
+        """Start a Sluice in front of Kafka 4.3.1, with a produce quota for all clients if one is given."""
         with temporary_directory("gate") as directory:
             entries = [] if bound is None else [{"client-id": "<default>", "producer_byte_rate": bound}]
             quotas = write_quotas(directory / "quotas.toml", entries)
@@ -83,7 +83,7 @@ class Stand:
 
 
 def delivery(stand: Stand) -> list[Measured]:
-    """Numbers 1 to 4 and 20: SIGKILL in mid-traffic with idempotent producers, records read at the broker, every metering file read."""
+    """Numbers 1 to 4 and 20: SIGKILL under traffic of idempotent producers; records at the broker and every metering file are read."""
     versions, kills = ([KRAFT], 4) if stand.is_quick else ([KRAFT, ZOOKEEPER], 10)
     stretches: list[Stretch] = []
     for version, seed in itertools.product(versions, range(len(versions))):
@@ -109,7 +109,7 @@ def delivery(stand: Stand) -> list[Measured]:
 
 
 def closes_without_acks(stand: Stand) -> list[Measured]:
-    """Number 5: 10,000 records with acks=0 and an orderly close, muted and not; then a single connection that closes at once."""
+    """Number 5: 10,000 records with acks=0 and an orderly close, muted and not; then one connection that closes at once."""
     lost = 0
     count = 2_000 if stand.is_quick else 10_000
     for bound in (None, 40_000):
@@ -174,13 +174,13 @@ def _running_sum(samples: list[tuple[float, int]]) -> list[tuple[float, float]]:
 
 
 def beside_greedy(stand: Stand) -> list[Measured]:
-    """Number 12: a probe beside 8 clients with 500 requests in flight each (row F9), the median of three rounds."""
+    """Number 12: the latency of a probe beside 8 clients with 500 requests in flight each (row F9), the median of three rounds."""
     rounds = [fault_rows_load.f9_neighbour(stand.engine.folder)[0].value for _ in range(3)]
     return [Measured(12, "row F9, stub broker: 8 clients with 500 requests in flight each, median of 3", median(rounds), 10, "ms")]
 
 
 def long_load(stand: Stand) -> list[Measured]:
-    """Numbers 13, 14 and 17: mixed load and faults before a real broker, and SIGTERM at its end."""
+    """Numbers 13, 14 and 17: mixed load and faults with a real broker, and SIGTERM at the end."""
     seconds = 270.0 if stand.is_quick else 420.0
     done = soak(seconds, name="gate-soak")
     values = {(figure.row, figure.what): figure.value for figure in done.figures}
@@ -198,12 +198,12 @@ MUTED, MUTED_BOUND, MUTED_BYTES, HEADER_BYTES = 50, 20_000, 600_000, 64
 
 
 def muted(stand: Stand) -> list[Measured]:
-    """Number 15: 50 muted connections that have sent all that the kernel takes: what Sluice says it buffers, and its RSS."""
+    """Number 15: 50 muted connections that send as much as the kernel accepts: Sluice's own count of buffered bytes, and its RSS."""
     topic = new_topic(stand.kafka().bootstrap, "gate-muted")
     buffered = 0.0
     with stand.sluice(MUTED_BOUND) as sluice, ExitStack() as stack:
         port = sluice.broker_port(next(iter(stand.kafka().nodes)))
-        for number in range(MUTED):  # what the process takes once for large requests, it has
+        for number in range(MUTED):  # the process has its memory for large requests from here on
             with Client(port) as client:
                 client.ask(_muting(topic, b"first-%d" % number))
         before = rss_bytes([sluice.pid])
@@ -230,7 +230,7 @@ def _muting(topic: str, client_id: bytes) -> bytes:
 
 
 def with_all_that_fits(client: Client, frame: bytes) -> None:
-    """Send until the kernel takes no more."""
+    """Send until the kernel accepts no more."""
     try:
         while True:
             client.send(frame)
@@ -245,7 +245,7 @@ def slow_writers(stand: Stand) -> list[Measured]:
 
 
 def drain(stand: Stand) -> list[Measured]:
-    """Number 17: SIGTERM while answers are held back (row G2), and with librdkafka's requests waiting before a real broker."""
+    """Number 17: SIGTERM while answers are held (row G2), and while requests of librdkafka wait in front of a real broker."""
     figures = fault_rows_load.g2_sigterm_in_throttle(stand.engine.folder)
     took = next(figure.value for figure in figures if "one SIGTERM" in figure.what)
     with stand.sluice(MUTED_BOUND, mode="delay") as sluice:
@@ -265,7 +265,7 @@ def drain(stand: Stand) -> list[Measured]:
 
 
 def resync(stand: Stand) -> list[Measured]:
-    """Number 18: ZooKeeper forgets Sluice while a value is changed (row B3)."""
+    """Number 18: the ZooKeeper session expires while a value changes (row B3)."""
     kept, cycles = fault_rows_stores.CYCLES, 5 if stand.is_quick else 15
     fault_rows_stores.CYCLES = cycles
     try:

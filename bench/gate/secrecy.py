@@ -1,4 +1,4 @@
-"""The release gate on who learns and may do what: numbers 6 to 10. What stands in tests is run with pytest, and failures are counted."""
+"""The release gate on confidentiality and authorisation: numbers 6 to 10. Numbers with tests run them by pytest and count failures."""
 
 import random
 import re
@@ -31,7 +31,7 @@ ANSWER_S_MAX = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Tests:
-    """Tests that hold a number: paths that are run, and a part that the names of those that count have in common."""
+    """The tests of a number: their paths, and a common part of the names of those that count."""
 
     paths: tuple[str, ...]
     names: str
@@ -54,10 +54,10 @@ TESTS = {
 
 
 def address_scan(_stand: Stand) -> list[Measured]:
-    """Number 6: a request of every API and version that a broker offers; its answers are searched for the ports of the broker.
+    """Number 6: a request of every API and version that a broker offers; the answers are searched for the broker's ports.
 
     Raises:
-        RuntimeError: asked directly, no answer of the broker had its address, so that the search finds nothing.
+        RuntimeError: no direct answer of the broker has its address, so the search would find nothing.
     """
     with KafkaCluster(KRAFT, name="gate-leaks") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-leaks") as sluice:
         [node] = kafka.nodes.values()
@@ -73,7 +73,7 @@ def address_scan(_stand: Stand) -> list[Measured]:
 
 
 def _address_pattern(ports: Sequence[int]) -> re.Pattern[bytes]:
-    """Return what finds an address: its host with its port behind it as a number of four or two bytes, or its port as text."""
+    """Return a pattern of an address: a host followed by its port as a number of four or two bytes, or the port as text."""
     numbers = [re.escape(HOST.encode() + struct.pack(kind, port)) for port in ports for kind in (">i", ">H")]
     texts = [rb"(?<!\d)%d(?!\d)" % port for port in ports]
     return re.compile(b"|".join((*numbers, *texts)))
@@ -95,7 +95,7 @@ def _version(key: int, version: int) -> ApiVersion | None:
 
 
 def _found(address: str, requests: Sequence[bytes], reported: re.Pattern[bytes]) -> list[str]:
-    """Return key and version of the requests whose answers have it in them; one that the broker ends the connection for has none."""
+    """Return key and version of the requests whose answers match; a request for which the broker closes the connection has none."""
     found = []
     for frame in requests:
         with suppress(OSError), WireConnection(address) as connection:
@@ -105,7 +105,7 @@ def _found(address: str, requests: Sequence[bytes], reported: re.Pattern[bytes])
 
 
 def mutated_frames(stand: Stand) -> list[Measured]:
-    """Number 10: real requests with bytes changed, cut and doubled, sent through Sluice to a real broker."""
+    """Number 10: real requests with bytes changed, removed or duplicated, sent through Sluice to a real broker."""
     count = 2_000 if stand.is_quick else 20_000
     dice = random.Random(SEED)
     with KafkaCluster(KRAFT, name="gate-fuzz") as kafka, SluiceProcess(kafka.bootstrap, name="sluice-gate-fuzz") as sluice:
@@ -156,10 +156,10 @@ def by_tests(number: int) -> Callable[[Stand], list[Measured]]:
 
 
 def run_tests(wanted: Tests, report: Path) -> tuple[list[str], int]:
-    """Return (tests that failed, how many passed); one that was skipped held nothing, so it counts as failed.
+    """Return (failed tests, number of passed tests); a skipped test counts as failed.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: there is no such test.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *wanted.paths]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TESTS_S_MAX, check=False)

@@ -1,12 +1,12 @@
-"""How near Sluice's estimate of request time comes to what a real broker charges.
+"""The difference between Sluice's estimate of request time and what a real broker charges.
 
 python -m bench.handler_time [--load NAME]... [--workers 1,4] [--quick] [--seconds 12] [--warm-seconds 25] [--record FOLDER] [--list]
                              [--out FOLDER] [--no-write]
 
-Apache Kafka behind Sluice, its own books read by JMX (bench/handler_time/truth.py), the same client-ids on both sides. With --load the
-rows are put into the result file of the same day in place of the old ones. With --workers each load runs behind a Sluice of so many
-processes and then behind the next, with the same broker; goals are for one process. With --record what the estimator was asked is kept, so
-that `python -m bench.handler_time.replay FOLDER` can try another one on the same answers. Needs a JDK and Maven (see tests/support/kafka).
+Apache Kafka runs behind Sluice, and the bench reads its own sums by JMX (bench/handler_time/truth.py); both sides have the same client-ids.
+With --load the rows replace the old ones in the result file of the day. With --workers each load runs behind a Sluice of each number of
+processes in turn, with the same broker; goals apply to one process. With --record the input of the estimator is kept, so that `python -m
+bench.handler_time.replay FOLDER` can give it to another estimator. Needs a JDK and Maven (see tests/support/kafka).
 """
 
 import argparse
@@ -58,7 +58,7 @@ OLD_BATCHES, BACKLOG_BATCHES = 20, 600
 
 @contextmanager
 def stages_for(brokers: int, engine: Engine, module: str, workers: Sequence[int]) -> Iterator[list[tuple[int, Stage, Books]]]:
-    """Sluice in front of a cluster that charges all clients and throttles none: once for each number of workers."""
+    """Start Sluice in front of a cluster that charges all clients and throttles none, once for each number of workers."""
     settings = CLUSTER | BROKER_SETTINGS | ({"min.insync.replicas": 2} if brokers > 1 else {})
     jvm = JVM if brokers == 1 else Jvm(heap_mb=500, optimises=True)
     with (
@@ -96,7 +96,7 @@ async def _fill(port: int) -> None:
 
 
 async def _until_taken(wire: Wire, request: Template, error_at: int) -> None:
-    """Ask until the answer has no error there: a coordinator loads its part of the offsets first."""
+    """Repeat the request until its answer has no error: a coordinator loads its part of the offsets first."""
     for _ in range(TRIES):
         if (await wire.ask(request.whole()))[error_at:][:2] == bytes(2):
             return
@@ -105,7 +105,7 @@ async def _until_taken(wire: Wire, request: Template, error_at: int) -> None:
 
 
 def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefix: str) -> tuple[HandlerRow, Reading]:
-    """Run one load and read both sides after ten seconds and at its end; also return what was read after ten."""
+    """Run one load; return the readings of both sides after ten seconds and at the end."""
     requests_before = stage.arm.metric("kafka_sluice_requests_total") or 0.0
     began = now()
     with running(load, stage, prefix):
@@ -124,11 +124,11 @@ def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefi
 
 
 def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folder: Path | None, workers: Sequence[int]) -> list[HandlerRow]:
-    """All loads, those of one cluster after each other; the estimator lives through all of them.
+    """Run all loads, those of one cluster in sequence, with one estimator.
 
     Args:
-        workers: so many processes each; every load runs with each of these numbers.
-        folder: where to write down what it is asked; None: nowhere.
+        workers: numbers of processes; every load runs with each of them.
+        folder: the folder for recordings of the estimator's input; None: no recordings.
     """
     rows: list[HandlerRow] = []
     engine = Engine()
@@ -159,7 +159,7 @@ def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folde
 
 
 def main() -> int:
-    """Run what was asked for; 1 when a goal was missed."""
+    """Run what was asked for; return 1 when a goal was missed."""
     options = _options()
     if options.list:
         print("\n".join(f"{load.name:24} {load.what}" for load in LOADS))
@@ -190,7 +190,7 @@ def main() -> int:
 
 
 def _with_earlier(rows: list[HandlerRow], report: Report, folder: Path) -> list[HandlerRow]:
-    """Today's other rows, in the order of the table."""
+    """Return these rows with the other ones of the day, in the order of the table."""
     path = report.paths(folder)[1]
     earlier = json.loads(path.read_text())["rows"] if path.exists() else []
     before = [HandlerRow(**{key: value for key, value in row.items() if key != "ratio"}) for row in earlier]
@@ -202,13 +202,11 @@ def _with_earlier(rows: list[HandlerRow], report: Report, folder: Path) -> list[
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.handler_time", description=__doc__)
     parser.add_argument("--load", action="append", help="only this row (repeatable)")
-    parser.add_argument(
-        "--workers", type=_numbers, default=[1], help="so many processes each, such as 1,4: every load runs with all of them"
-    )
-    parser.add_argument("--quick", action="store_true", help="short runs: a look, not a result")
+    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,4; every load runs with each")
+    parser.add_argument("--quick", action="store_true", help="short runs, for a quick look")
     parser.add_argument("--seconds", type=float, help="length of one load")
     parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
-    parser.add_argument("--record", type=Path, help="folder for what the estimator is asked")
+    parser.add_argument("--record", type=Path, help="folder for recordings of the estimator's input")
     parser.add_argument("--list", action="store_true", help="name the rows")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "handler_time")
     parser.add_argument("--no-write", action="store_true")

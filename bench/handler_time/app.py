@@ -1,4 +1,4 @@
-"""Kafka clients with a pace: what the loads of `bench.handler_time` need besides frames written by hand.
+"""Paced Kafka clients for the loads of `bench.handler_time` that need more than hand-written frames.
 
 python -m bench.handler_time.app BOOTSTRAP CLIENTS          prints "ready", runs until standard input ends
 
@@ -26,7 +26,7 @@ ended = threading.Event()
 def produce(bootstrap: str, client: dict[str, Any]) -> None:
     """Send records of `record_bytes` at `rate` per second with librdkafka settings `settings`.
 
-    The first `noise_bytes` of each are random, the rest are zeros: that is how well it compresses.
+    The first `noise_bytes` of each are random and the rest are zeros, which determines how well it compresses.
     """
     settings = {"bootstrap.servers": bootstrap, "client.id": client["client_id"], "linger.ms": 0, "log_level": 3}
     producer = Producer(settings | client.get("settings", {}))
@@ -75,7 +75,7 @@ KINDS = {"produce": produce, "consume": consume, "bursts": bursts}
 
 
 def main(bootstrap: str, clients: str) -> None:
-    """Run all of them, each in a thread."""
+    """Run all clients, each in a thread."""
     threads = [threading.Thread(target=KINDS[client["kind"]], args=(bootstrap, client)) for client in json.loads(clients)]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""How near the estimate of request time comes to what the broker charges: ratios, their mean and spread, and the goals."""
+"""The difference between the estimated request time and the broker's charge: ratios, their mean and spread, and the goals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ ROW_MIN, ROW_MAX, WAITING_MIN = 0.5, 2.0, 0.4
 REQUESTS_PER_SECOND_MAX = 2_000
 MICROSECONDS_MAX = 0.5
 SUM_REQUESTS_MIN, SUM_SECONDS_MIN = 10, 0.005
-"""Sums of less say nothing."""
+"""Smaller sums are not judged."""
 
 
 @dataclass
@@ -31,17 +31,17 @@ class HandlerRow:
 
     @property
     def ratio(self) -> float:
-        """Sluice / broker."""
+        """Return Sluice / broker."""
         return self.sluice / self.truth if self.truth else float("nan")
 
     @property
     def per_second(self) -> float:
-        """Requests per second."""
+        """Return the requests per second."""
         return self.requests / self.seconds
 
     @property
     def verdict(self) -> str:
-        """ok, miss, or why there is no verdict."""
+        """Return "ok", "miss", or why there is no verdict."""
         if self.saturated or self.per_second > REQUESTS_PER_SECOND_MAX:
             return "saturated: not judged"
         if self.busy:
@@ -50,14 +50,14 @@ class HandlerRow:
         return "ok" if low <= self.ratio <= ROW_MAX else "miss"
 
     def line(self) -> str:
-        """The row of the table."""
+        """Return the row of the table."""
         each = self.truth / self.requests * 1e6 if self.requests else float("nan")
         what = self.what if self.workers == 1 else f"{self.what}, {self.workers} workers"
         return f"| {what} | {each:,.0f} | {self.per_second:,.0f} | {self.ratio:.2f} | {self.verdict} |"
 
 
 def sums_of(truth: Mapping[str, float], sluice: Mapping[str, float], requests: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """The sums by client that are large enough to be judged."""
+    """Return the sums by client that are large enough to judge."""
     return [
         (client, seconds, sluice.get(client, 0.0))
         for client, seconds in sorted(truth.items())
@@ -66,25 +66,25 @@ def sums_of(truth: Mapping[str, float], sluice: Mapping[str, float], requests: M
 
 
 def geometric(ratios: Sequence[float]) -> tuple[float, float]:
-    """(geometric mean, spread): the spread is the factor that one standard deviation of the logarithms is."""
+    """Return (geometric mean, spread); the spread is the factor of one standard deviation of the logarithms."""
     logs = [log(ratio) for ratio in ratios if ratio > 0 and isfinite(ratio)]
     return (exp(fmean(logs)), exp(pstdev(logs))) if logs else (float("nan"), float("nan"))
 
 
 def within(rows: Sequence[HandlerRow], factor: float) -> tuple[int, int]:
-    """(sums within the factor, sums)."""
+    """Return (sums within the factor, all sums)."""
     ratios = [sluice / truth for row in rows for _, truth, sluice in row.sums]
     return sum(1 / factor <= ratio <= factor for ratio in ratios), len(ratios)
 
 
 def table(rows: Sequence[HandlerRow]) -> list[str]:
-    """The rows in Markdown."""
+    """Return the rows in Markdown."""
     head = ["| load | broker's charge, us each | requests/s | Sluice / broker | |", "|---|--:|--:|--:|---|"]
     return head + [row.line() for row in rows]
 
 
 def alike(rows: Sequence[HandlerRow]) -> list[str]:
-    """How near several workers come to one process: the ratio of each load over that of one process, over all loads."""
+    """Compare several workers with one process: the ratio of each load over that of one process, over all loads."""
     one = {row.name: row.ratio for row in rows if row.workers == 1}
     lines = ["| workers | loads | Sluice / broker, over that of one process: mean | spread |", "|--:|--:|--:|--:|"]
     for workers in sorted({row.workers for row in rows} - {1}):
@@ -95,7 +95,7 @@ def alike(rows: Sequence[HandlerRow]) -> list[str]:
 
 
 def goals(rows: Sequence[HandlerRow], microseconds: float | None) -> list[str]:
-    """The goals over all rows, each with its figure and whether it is met."""
+    """Return the goals over all rows, each with its figure and whether it is met."""
     judged = [row for row in rows if not row.verdict.startswith("saturated")]
     calm = [row for row in judged if not row.busy]
     lines = [

@@ -1,4 +1,4 @@
-"""The loads that `bench.handler_time` judges the estimate of request time by: what clients do, from a calm one to all at full speed."""
+"""The loads of `bench.handler_time`, from a low rate to full speed."""
 
 import json
 import subprocess
@@ -26,21 +26,21 @@ Start = Callable[["Stage", str], list[Child]]
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Sluice in front of a warm cluster."""
+    """A Sluice in front of a warmed-up cluster."""
 
     engine: Engine
     arm: Arm
 
     def raw(self, requests: list[Template], *, rate: float = 0, depth: int = 1) -> Child:
-        """A connection for each of `requests`, which sends it again and again: `rate` per second in all, 0 = as fast as answers come."""
+        """Send each of `requests` on its own connection repeatedly: `rate` per second in all, 0 = as fast as answers arrive."""
         return self.engine.load(requests, self.arm.port, conns=len(requests), depth=depth, rate=rate)
 
     def clients(self, clients: Clients) -> Child:
-        """Clients of `bench.handler_time.app`."""
+        """Start clients of `bench.handler_time.app`."""
         return Child([sys.executable, "-m", "bench.handler_time.app", self.arm.bootstrap, json.dumps(clients)])
 
     def bursts(self, template: Template, client_id: str, *, depth: int, rate: float) -> Child:
-        """One connection that sends `depth` requests at once."""
+        """Start a connection that sends `depth` requests at once."""
         files = {"templates": str(self.engine.file(write_templates([template]))), "counter": str(self.engine.file(bytes(8)))}
         one = {"kind": "bursts", "client_id": client_id, "port": self.arm.port, "depth": depth, "rate": rate / depth, **files}
         return self.clients([one])
@@ -51,11 +51,11 @@ class HandlerLoad:
     """One row.
 
     Attributes:
-        start: begins the load with client-ids that begin with a prefix.
-        brokers: how many stand behind Sluice.
-        saturated: the machine is full by the load itself; the row is shown and not judged.
-        waits: every request of it waits; the row is judged by a goal of its own.
-        busy: two endless loops run beside it.
+        start: starts the load; its client-ids begin with a prefix.
+        brokers: the number of brokers behind Sluice.
+        saturated: the load saturates the machine; the row is shown and not judged.
+        waits: every request waits at the broker; the row has a goal of its own.
+        busy: two endless loops run at the same time.
     """
 
     name: str
@@ -69,7 +69,7 @@ class HandlerLoad:
 
 @contextmanager
 def running(load: HandlerLoad, stage: Stage, prefix: str) -> Iterator[None]:
-    """The load while the block runs."""
+    """Run the load for the length of the block."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_LOOPS if load.busy else 0)]
     children: list[Child] = []
     try:
@@ -98,13 +98,13 @@ def _produce(topic: str, record_bytes: int, client_id: str) -> Template:
 
 
 def fetch_old(client_id: str, record_bytes: int = MIB) -> Template:
-    """Data that is there."""
+    """Existing data."""
     limits = {"max_bytes": record_bytes, "partition_max_bytes": record_bytes}
     return fetch_request(FETCH_VERSION, topic="old", client_id=client_id, **limits)
 
 
 def fetch_nothing(client_id: str) -> Template:
-    """A topic without records: answered after half a second."""
+    """A topic without records: the answer comes after half a second."""
     return fetch_request(FETCH_VERSION, topic="empty", client_id=client_id)
 
 
@@ -119,7 +119,7 @@ def commit_offset(client_id: str) -> Template:
 
 
 def raw(make: Make, connections: int = 1, *, rate: float = 0, depth: int = 1) -> Start:
-    """Connections with client-ids of their own that send the same."""
+    """Connections with a client-id each that send the same request."""
     return lambda stage, prefix: [stage.raw([make(f"{prefix}-{n}") for n in range(connections)], rate=rate, depth=depth)]
 
 
@@ -129,7 +129,7 @@ def in_bursts(make: Make, *, depth: int, rate: float) -> Start:
 
 
 def mixed(rate: float) -> Start:
-    """18 connections of six kinds, each at the same pace."""
+    """18 connections of six kinds, all at the same rate."""
     kinds: list[tuple[str, Make, int]] = [
         ("produce", produce_small, 6),
         ("large", produce_large, 2),
@@ -142,7 +142,7 @@ def mixed(rate: float) -> Start:
 
 
 def producers(*clients: dict[str, Any], count: int = 1) -> Start:
-    """`count` of each of these producers."""
+    """Start `count` of each of these producers."""
     return lambda stage, prefix: [
         stage.clients(
             [
@@ -155,24 +155,24 @@ def producers(*clients: dict[str, Any], count: int = 1) -> Start:
 
 
 def both(one: Start, other: Start) -> Start:
-    """Two at once."""
+    """Two loads at once."""
     return lambda stage, prefix: [*one(stage, prefix), *other(stage, prefix)]
 
 
 def waiting_consumers(stage: Stage, prefix: str) -> list[Child]:
-    """Eight consumers of a topic to which little is written."""
+    """Eight consumers of a topic with few new records."""
     clients = [{"kind": "consume", "client_id": f"{prefix}-{n}", "group": f"{prefix}-{n}", "topic": "slow"} for n in range(8)]
     producer = {"kind": "produce", "client_id": f"{prefix}-producer", "topic": "slow", "rate": 4, "record_bytes": SMALL}
     return [stage.clients([*clients, producer])]
 
 
 def catching_up(stage: Stage, prefix: str) -> list[Child]:
-    """A consumer reads what is there, then waits."""
+    """A consumer reads the existing records, then waits."""
     return [stage.clients([{"kind": "consume", "client_id": f"{prefix}-0", "group": prefix, "topic": "backlog"}])]
 
 
 def rebalancing(stage: Stage, prefix: str) -> list[Child]:
-    """A group of three of which one comes and goes, and a producer."""
+    """A group of three, one of which leaves and joins again, and a producer."""
     clients: Clients = [{"kind": "consume", "client_id": f"{prefix}-{n}", "group": prefix, "topic": "group"} for n in range(3)]
     clients[0]["rejoin_seconds"] = 3
     producer = {"kind": "produce", "client_id": f"{prefix}-producer", "topic": "group", "rate": 50, "record_bytes": SMALL}

@@ -1,4 +1,4 @@
-"""What the estimate of one request's time costs: the estimator alone, its call included. `python -m bench.handler_time.micro`."""
+"""CPU time of one request's estimate, its call included. `python -m bench.handler_time.micro`."""
 
 import random
 import time
@@ -14,7 +14,9 @@ Question = tuple[Work, int, int, int]
 
 
 def questions() -> list[Question]:
-    """(work, size, forwarded, answered) of a Produce, a Metadata and a Fetch in turn, a millisecond apart, answered sooner or later."""
+    """Return (work, size, forwarded, answered) of a Produce, a Metadata and a Fetch in turn, a millisecond apart, with varying answer
+    times.
+    """
     chance = random.Random(1)
     kinds = [(work_of(0, 1), 270), (work_of(3), 900), (work_of(1), 4_096)]
     starts = accumulate(chance.randrange(500_000, 1_500_000) for _ in range(REQUESTS))
@@ -22,7 +24,7 @@ def questions() -> list[Question]:
 
 
 def microseconds(asked: Sequence[Question], make: Callable[[], BrokerHandlerTime]) -> float:
-    """CPU time per question, the best of several runs: the call included, the loop around it not."""
+    """Return the CPU time per estimate, the best of several runs: the call is included, the loop around it is not."""
     with_calls = min(_answer_all(asked, make()) for _ in range(RUNS))
     loop = min(_only_loop(asked) for _ in range(RUNS))
     return (with_calls - loop) / len(asked) / 1_000
@@ -44,12 +46,12 @@ def _only_loop(asked: Sequence[Question]) -> int:
 
 
 def microseconds_alone() -> float:
-    """What an estimate costs on this machine."""
+    """Return the CPU time of an estimate in a single process."""
     return microseconds(questions(), BrokerHandlerTime)
 
 
 def microseconds_shared() -> float:
-    """What it costs one of several workers."""
+    """Return the CPU time of an estimate in one of several workers."""
     return microseconds(questions(), _shared_broker)
 
 

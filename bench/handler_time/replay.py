@@ -1,9 +1,10 @@
-"""Ask an estimator of request time again what `python -m bench.handler_time --record FOLDER` wrote down, and judge it in the same way.
+"""Give the input that `python -m bench.handler_time --record FOLDER` recorded to an estimator of request time, and judge it in the same
+way.
 
 python -m bench.handler_time.replay FOLDER... [--set NAME=VALUE]... [--sums]
 
 NAME is a constant of the estimator as MODULE.CONSTANT (`broker.UNIT_NS`, `work.IDLE_BROKER_SHARE`, `work.CAP_REPLICATED`): a candidate is
-tried in a second instead of in ten minutes, on the very same answers.
+tried in a second instead of in ten minutes, on the same answers.
 """
 
 import argparse
@@ -20,11 +21,11 @@ from bench.handler_time.judge import HandlerRow, goals, sums_of, table
 from bench.handler_time.rows import END, HEAD, PAUSE, RESUME, WHOLE, Row, read_clients, read_rows
 
 MODULES = ("work", "broker", "connection")
-"""Of the estimator, each after those that it knows."""
+"""Modules of the estimator, each after those that it imports."""
 
 
 class Replay:
-    """An estimator that has learnt nothing yet, and what it charges each client as time goes on."""
+    """A new estimator, and its charges of each client over time."""
 
     def __init__(self) -> None:
         self._estimator = importlib.import_module("proxy.handler_time")
@@ -38,7 +39,7 @@ class Replay:
         """By client: (when, nanoseconds)."""
 
     def feed(self, row: Row) -> None:
-        """Ask one question."""
+        """Give one input to the estimator."""
         times = self._connections.get(row.connection)
         if times is None:
             broker = self._brokers.setdefault(row.broker, self._estimator.BrokerHandlerTime())
@@ -62,7 +63,7 @@ class Replay:
 
 
 def replay(path: Path) -> list[HandlerRow]:
-    """The rows of one recording, with what the estimator as it is now says to them."""
+    """Return the rows of one recording with the charges of the present estimator."""
     one = Replay()
     for row in read_rows(path):
         one.feed(row)
@@ -79,7 +80,7 @@ def replay(path: Path) -> list[HandlerRow]:
 
 
 def change(assignments: Sequence[str]) -> None:
-    """Set constants of the estimator, each as MODULE.CONSTANT=VALUE, as if they stood in its source."""
+    """Set constants of the estimator, each as MODULE.CONSTANT=VALUE."""
     left = dict(assignment.split("=") for assignment in assignments)
     for name in MODULES:
         module = importlib.import_module(f"proxy.handler_time.{name}")
@@ -94,7 +95,7 @@ def change(assignments: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Replay all recordings of all folders as one."""
+    """Replay the recordings of all folders as one."""
     parser = argparse.ArgumentParser(prog="python -m bench.handler_time.replay", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="+")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value for a constant (repeatable)")

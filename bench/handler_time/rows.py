@@ -1,4 +1,4 @@
-"""Sluice as it is, which also writes down what its estimator of request time is asked: `bench.handler_time.replay` asks it again, offline.
+"""A Sluice that also records the input of its estimator of request time; `bench.handler_time.replay` replays it offline.
 
 SLUICE_ROWS=FILE python -m bench.handler_time.rows run ...          like `sluice run ...`
 """
@@ -27,7 +27,7 @@ ROWS_VARIABLE = "SLUICE_ROWS"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One question: about an answer that is here in whole, about the beginning or the end of one, or that reading paused or went on."""
+    """One input: a complete answer, the beginning or the end of one, or a pause or resumption of reading."""
 
     kind: int
     last: int
@@ -42,13 +42,13 @@ class Row:
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file in order."""
+    """Return the rows of a file in order."""
     data = path.read_bytes()
     return (Row(*values) for values in ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size]))
 
 
 def read_clients(path: Path) -> list[str]:
-    """Client-ids by their number in the rows."""
+    """Return the client-ids by their number in the rows."""
     return json.loads(path.with_suffix(".clients").read_text())
 
 
@@ -59,7 +59,7 @@ class ClientWork(Work):
 
 
 class Recorder:
-    """Where rows go."""
+    """The file that rows are written to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,7 +70,7 @@ class Recorder:
         atexit.register(self._close)
 
     def tag(self, work: Work | None, client_id: str) -> Work | None:
-        """The same work, which knows whose it is."""
+        """Return the same work with the number of its client."""
         if work is None:
             return None
         tagged = ClientWork.__new__(ClientWork)
@@ -80,11 +80,11 @@ class Recorder:
         return tagged
 
     def connection(self) -> int:
-        """A number for a new connection."""
+        """Return a number for a new connection."""
         return next(self._connections)
 
     def write(self, kind: int, last: bool, times: Any, work: Any, size: int, forwarded_ns: int, now_ns: int) -> None:
-        """One row."""
+        """Write one row."""
         broker = self._brokers.setdefault(times.broker, len(self._brokers))
         client, key = (0, 0) if work is None else (work.client, work.key)
         self._file.write(ROW.pack(kind, last, broker, times.number, client, key, size, forwarded_ns, now_ns, times.rtt_ns))
@@ -95,7 +95,7 @@ class Recorder:
 
 
 class RecordedConnection(ConnectionHandlerTime):
-    """Answers as ever, and notes what it was asked."""
+    """Answers as usual, and records the input."""
 
     recorder: Recorder
 
@@ -125,7 +125,7 @@ class RecordedConnection(ConnectionHandlerTime):
 
 
 def install(recorder: Recorder) -> None:
-    """Let every connection of this process note what it asks."""
+    """Let every connection of this process record its input."""
     RecordedConnection.recorder = recorder
     answer_verdicts.ConnectionHandlerTime = RecordedConnection
     make = RequestClassifier._make

@@ -1,7 +1,7 @@
-"""What a broker charges its clients for, and what Sluice says it does: seconds of request time by client-id.
+"""Seconds of request time by client-id: what a broker charges, and what Sluice estimates.
 
-The broker tells a rate over its quota's window. With two windows of an hour the rate never forgets: it is the sum so far, divided
-by one hour and what has passed since the first record. So the sum can be had back.
+The broker reports a rate over its quota's window. With two windows of an hour no sample expires during a run: the rate is the sum so far,
+divided by one hour plus the time since the first record. So the sum follows from the rate.
 """
 
 import json
@@ -24,17 +24,17 @@ READER = "RequestTimes"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Seconds since the beginning by client-id, on both sides, and requests as Sluice counts them."""
+    """Seconds since the start by client-id, on both sides, and requests as Sluice counts them."""
 
     truth: Mapping[str, float]
     sluice: Mapping[str, float]
     requests: Mapping[str, float]
     at_ns: int
-    """When it was read, on the monotonic clock."""
+    """The time of the reading, on the monotonic clock."""
 
 
 class Books:
-    """Reads both sides at the same moment."""
+    """Reads both sides at the same time."""
 
     def __init__(self, tools: JavaTools, cluster: KafkaCluster, arm: Arm) -> None:
         self._tools = tools
@@ -91,5 +91,5 @@ def requests_by_client(lines: Sequence[str], prefix: str) -> dict[str, float]:
 
 
 def now() -> float:
-    """Seconds since the epoch, the clock that the reader on the broker's side uses too."""
+    """Return seconds since the epoch, from the clock that the reader on the broker's side also uses."""
     return time.time()

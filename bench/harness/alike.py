@@ -1,4 +1,4 @@
-"""Processes that differ by their settings alone."""
+"""Processes that differ in their settings only."""
 
 import functools
 import shutil
@@ -9,16 +9,16 @@ _FIXED_LAYOUT = ("setarch", "--addr-no-randomize")
 
 
 def alike(command: Sequence[str], seed: int) -> list[str]:
-    """Return a command whose process lays out dictionaries by `seed`, and its memory as every other one, where the system allows that.
+    """Return a command whose process hashes with `seed` and has a fixed memory layout, where the system allows that.
 
-    Both move what a request costs by some percent from one process to the next; other seeds move it elsewhere.
+    Both change the cost of a request by some percent from one process to the next; another seed changes it differently.
     """
     return ["env", f"PYTHONHASHSEED={seed}", *_layout(), *command]
 
 
 @functools.cache
 def _layout() -> tuple[str, ...]:
-    """A container may forbid it."""
+    """Return the command prefix that fixes the memory layout; a container may forbid it."""
     if shutil.which(_FIXED_LAYOUT[0]) is None:
         return ()
     return _FIXED_LAYOUT if subprocess.run([*_FIXED_LAYOUT, "true"], capture_output=True, check=False).returncode == 0 else ()

@@ -1,4 +1,4 @@
-"""The proxies that a load is sent through: the bare pump, Sluice, and HAProxy and Envoy where they are installed."""
+"""The proxies of a load: the bare pump, Sluice, and HAProxy and Envoy where they are installed."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ UNREACHABLE_QUOTA = 1_000_000_000_000  # bytes per second: enforced and metered 
 
 @dataclass
 class Arm:
-    """A running proxy: `port` is where the load goes."""
+    """A running proxy; the load is sent to `port`."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -36,11 +36,11 @@ class Arm:
     stop_signal: int = signal.SIGKILL
 
     def pids(self) -> list[int]:
-        """Its process and children."""
+        """Return its process and children."""
         return tree(self.process.pid)
 
     def stop(self) -> None:
-        """End it and wait."""
+        """End the process and wait."""
         self.process.send_signal(self.stop_signal)
         try:
             self.process.wait(15)
@@ -49,7 +49,7 @@ class Arm:
             self.process.wait()
 
     def metric(self, name: str, *labels: str) -> float | None:
-        """One value from /metrics, the greatest of the series that carry `labels`; None where it is not served."""
+        """Return one value from /metrics, the largest of the series with these `labels`; None where it is not served."""
         if self.admin is None:
             return None
         with urllib.request.urlopen(f"http://{self.admin}/metrics", timeout=5) as answer:
@@ -63,19 +63,19 @@ Starter = Callable[[int, Path], Arm]
 
 
 def start_pump(upstream_port: int, folder: Path) -> Arm:
-    """The unit of the cost table."""
+    """Start the bare pump, the unit of the cost table."""
     port = free_port()
     process = _child([sys.executable, "-m", "bench.harness.pump", str(port), str(upstream_port)])
     return _when_listening(Arm("pump", process, port))
 
 
 def start_direct(upstream_port: int, folder: Path) -> Arm:
-    """No proxy at all: for the accuracy and fault benches."""
+    """Return no proxy at all: for the accuracy and fault benches."""
     return Arm("direct", _child(["sleep", "infinity"]), upstream_port)
 
 
 def quota_file(folder: Path, produce: float | None, fetch: float | None, request: float | None = None) -> Path:
-    """quotas.toml with one default client-id quota; without any value, with none."""
+    """Write quotas.toml with one default client-id quota, or with none when no value is given."""
     values = {"request_percentage": request, "producer_byte_rate": produce, "consumer_byte_rate": fetch}
     lines = [f"{key} = {value}" for key, value in values.items() if value]
     path = folder / f"quotas-{free_port()}.toml"
@@ -102,18 +102,18 @@ def start_sluice(
     """`sluice run` as a gateway in front of one broker.
 
     Args:
-        upstream_port: the broker's.
-        module: what is run; a bench may have a Sluice that also writes down what it sees.
+        upstream_port: the broker's port.
+        module: the module to run; a bench may have a Sluice that also records data.
         folder: for the quota file and the log.
         produce, fetch: the default client-id quota in bytes per second, None for none.
-        request: the same in percent of one thread.
-        flags: more of the command line.
+        request: the default request quota in percent of one thread.
+        flags: further arguments of the command line.
         learn: ask for Metadata, so that the load goes to the broker's own port; without it, to the bootstrap port.
-        open_files: the limit on file descriptors, if it is to be low.
-        enter: the file of a control group that takes its process in.
-        administered: with an admin port.
-        checkout: whose source runs.
-        seed: of processes that are to be alike; None: as the system starts them.
+        open_files: a low limit on file descriptors, if any.
+        enter: the file of a control group that its process enters.
+        administered: whether it has an admin port.
+        checkout: the checkout whose source runs.
+        seed: hash seed of processes with an equal layout; None: the system's defaults.
     """
     port, admin = free_bootstrap_port(), f"{HOST}:{free_port()}"
     quotas = quota_file(folder, produce, fetch, request)
@@ -148,7 +148,7 @@ def _entering(command: list[str], group: Path | None) -> list[str]:
 
 
 def start_haproxy(upstream_port: int, folder: Path) -> Arm:
-    """HAProxy in TCP mode with one thread."""
+    """Start HAProxy in TCP mode with one thread."""
     port = free_port()
     config = folder / "haproxy.cfg"
     config.write_text(
@@ -181,7 +181,7 @@ static_resources:
 
 
 def start_envoy(upstream_port: int, folder: Path) -> Arm:
-    """Envoy's TCP proxy with one worker."""
+    """Start Envoy's TCP proxy with one worker."""
     port = free_port()
     config = folder / "envoy.yaml"
     config.write_text(ENVOY.format(port=port, upstream=upstream_port))
@@ -190,7 +190,7 @@ def start_envoy(upstream_port: int, folder: Path) -> Arm:
 
 
 def starters() -> tuple[dict[str, Starter], list[str]]:
-    """What can be started here, by name, and the names of what is not installed."""
+    """Return the installed proxies by name, and the names of those that are not installed."""
     found: dict[str, Starter] = {"pump": start_pump, "sluice": start_sluice}
     missing = []
     for name, starter in (("haproxy", start_haproxy), ("envoy", start_envoy)):
@@ -236,7 +236,7 @@ def _learnt_port(arm: Arm) -> int:
 
 
 def advertised_port(bootstrap_port: int) -> int:
-    """Ask for Metadata v12 as a client does and take the one broker's port."""
+    """Ask for Metadata v12 as a client does; return the port of the single broker."""
     answer = _exchange(bootstrap_port, metadata_request(12).whole())
     at = 4 + 4 + 1 + 4 + 1 + 4  # length, correlation id, tags, throttle time, broker count, node id
     host_length = answer[at] - 1

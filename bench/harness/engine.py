@@ -1,4 +1,4 @@
-"""Starts the stub broker and the load generator: the C ones where a compiler is, else the Python ones."""
+"""Starts the stub broker and the load generator: in C where a compiler is installed, otherwise in Python."""
 
 import mmap
 import os
@@ -21,7 +21,7 @@ COMPILE_SECONDS_MAX = 60
 
 
 class Child:
-    """A child process that says "ready" and ends when its standard input is closed."""
+    """A child process that prints "ready" and ends when its standard input is closed."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -44,7 +44,7 @@ class Child:
 
 
 class Engine:
-    """The two peers of a proxy under test, and the folder that their files are in."""
+    """The two peers of a proxy under test, and the folder of their files."""
 
     def __init__(self, *, python_only: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sluice-bench-"))
@@ -53,7 +53,7 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """Which peers these are, for the report."""
+        """Return which peers these are, for the report."""
         return "C" if self._peer else "Python"
 
     def _compiled(self) -> str | None:
@@ -66,14 +66,14 @@ class Engine:
         return str(target) if done.returncode == 0 else None
 
     def file(self, content: bytes) -> Path:
-        """A new file in our folder."""
+        """Return the path of a new file in the folder."""
         self._files += 1
         path = self.folder / f"{self._files}.bin"
         path.write_bytes(content)
         return path
 
     def stub(self, fetch_record_bytes: int, others: Sequence[Template] = (), port: int | None = None) -> tuple[Child, int]:
-        """Start a stub broker; it advertises the port that it listens on. `others` are said in the place of its own answers."""
+        """Start a stub broker that advertises the port it listens on. `others` replace answers of its own."""
         port = port or free_port()
         said = {(one.key, one.version): one for one in (*answers(HOST, port, fetch_record_bytes), *others)}
         templates = self.file(write_templates(list(said.values())))
@@ -95,8 +95,8 @@ class Engine:
         """Start a load generator against `port`; with several requests each connection takes the next of them.
 
         Args:
-            ca: by TLS, in Python.
-            latencies: so many counters of a microsecond each count how long answers take; in C, and with a rate only.
+            ca: the authority of a load with TLS, which is in Python.
+            latencies: the number of counters, one per microsecond, of answer times; in C, and with a rate only.
         """
         command = [self._peer, "load"] if self._peer and ca is None else [sys.executable, "-m", "bench.harness.load"]
         request = self.file(write_templates([requests] if isinstance(requests, Template) else list(requests)))
@@ -105,7 +105,7 @@ class Engine:
         return Load([*command, *tail, *([] if ca is None else [str(ca)])], counter)
 
     def close(self) -> None:
-        """Remove our files."""
+        """Remove the files."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -128,7 +128,7 @@ class Load(Child):
         return struct.unpack_from("<q", self._map)[0]
 
     def latencies(self) -> Sequence[int]:
-        """How many answers took so many microseconds, by their number; the last takes all that took longer."""
+        """Return the number of answers by microseconds; the last one counts all that took longer."""
         return memoryview(self._map[8:]).cast("q")
 
 
@@ -137,17 +137,19 @@ WHOLE_PROCESS = 2  # Linux: the clock of a process is its inverted pid and this 
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """utime + stime of these processes, all their threads; the kernel's CPU clock of a process, which does not round to ticks of 10 ms."""
+    """Return utime + stime of all threads of these processes, from the kernel's CPU clock of a process, which does not round to ticks
+    of 10 ms.
+    """
     return sum(time.clock_gettime(~pid << 3 | WHOLE_PROCESS) for pid in pids)
 
 
 def rss_bytes(pids: Sequence[int]) -> int:
-    """Resident memory of these processes."""
+    """Return the resident memory of these processes."""
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES for pid in pids)
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all its descendants."""
+    """Return a process and all its descendants."""
     found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").iterdir():

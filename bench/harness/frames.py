@@ -1,4 +1,4 @@
-"""The frames that the benches send and answer, written by hand so that nothing of the proxy judges itself.
+"""The frames that the benches send and answer, written by hand, so that the proxy's code does not check itself.
 
 A request template carries its correlation id at offset 8, an answer template at offset 4; the sender patches those four bytes.
 One topic with one partition, one broker with node id 1.
@@ -21,7 +21,7 @@ MADE_VERSIONS = {PRODUCE: range(3, 14), FETCH: range(4, 19), METADATA: range(14)
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One frame as `prefix`, `filler` zero bytes and `suffix`: 55 MiB of records need not stand in memory twice."""
+    """One frame as `prefix`, `filler` zero bytes and `suffix`, so that 55 MiB of records are in memory only once."""
 
     key: int
     version: int
@@ -31,16 +31,16 @@ class Template:
 
     @property
     def size(self) -> int:
-        """Bytes on the wire, length field included."""
+        """Return the bytes on the wire, length field included."""
         return len(self.prefix) + self.filler + len(self.suffix)
 
     def whole(self) -> bytes:
-        """The frame in one piece."""
+        """Return the frame in one piece."""
         return self.prefix + bytes(self.filler) + self.suffix
 
 
 def uvarint(value: int) -> bytes:
-    """Kafka's unsigned varint."""
+    """Return Kafka's unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -50,7 +50,7 @@ def uvarint(value: int) -> bytes:
 
 
 class Shape:
-    """Writes strings, arrays and tag sections as one version of one API has them: with int lengths, or compact."""
+    """Writes strings, arrays and tag sections of one version of one API: with int lengths, or compact."""
 
     def __init__(self, key: int, version: int) -> None:
         self.flexible = version >= FLEXIBLE_SINCE[key]
@@ -63,12 +63,12 @@ class Shape:
         return b"\xff\xff" if raw is None else struct.pack(">h", len(raw)) + raw
 
     def count(self, elements: int) -> bytes:
-        """The length of an array or of a bytes field, -1 for null."""
+        """Write the length of an array or of a bytes field, -1 for null."""
         return uvarint(elements + 1) if self.flexible else struct.pack(">i", elements)
 
 
 def request(key: int, version: int, body: bytes, filler: int = 0, suffix: bytes = b"", client_id: str = CLIENT_ID) -> Template:
-    """A request with its header (v1 or v2) and correlation id 0."""
+    """Return a request with its header (v1 or v2) and correlation id 0."""
     tags = Shape(key, version).tags
     head = struct.pack(">hhih", key, version, 0, len(client_id)) + client_id.encode() + tags
     return _framed(key, version, head + body, filler, suffix)
@@ -166,7 +166,7 @@ def produce_answer(version: int) -> Template:
 
 
 def fetch_answer(version: int, record_bytes: int) -> Template:
-    """One partition with `record_bytes` zero bytes where the records stand."""
+    """One partition with `record_bytes` zero bytes in the place of records."""
     shape = Shape(FETCH, version)
     body = bytes(4) + (bytes(6) if version >= 7 else b"")
     body += shape.count(1) + (TOPIC_ID if version >= 13 else shape.string(TOPIC)) + shape.count(1)
@@ -176,7 +176,7 @@ def fetch_answer(version: int, record_bytes: int) -> Template:
 
 
 def metadata_answer(version: int, host: str, port: int) -> Template:
-    """One broker at `host`:`port` that leads the one partition."""
+    """One broker at `host`:`port` that leads the single partition."""
     shape = Shape(METADATA, version)
     one = shape.count(1) + struct.pack(">i", NODE_ID)
     body = bytes(4) if version >= 3 else b""
@@ -193,7 +193,7 @@ def metadata_answer(version: int, host: str, port: int) -> Template:
 
 
 def api_versions_answer(version: int) -> Template:
-    """The list of a Kafka 4.3.1 broker, so that intersecting it costs what it costs in front of a real one."""
+    """The list of a Kafka 4.3.1 broker, so that reducing it costs as much as with a real one."""
     shape = Shape(API_VERSIONS, version)
     keys = _broker_api_keys()
     rows = b"".join(struct.pack(">hhh", *row) + shape.tags for row in keys)
@@ -209,7 +209,7 @@ def _broker_api_keys() -> list[tuple[int, int, int]]:
 
 
 def answers(host: str, port: int, fetch_record_bytes: int) -> list[Template]:
-    """Everything that the stub broker can say, one template per API and version."""
+    """Return all answers of the stub broker, one template per API and version."""
     made = [produce_answer(v) for v in MADE_VERSIONS[PRODUCE]]
     made += [fetch_answer(v, fetch_record_bytes) for v in MADE_VERSIONS[FETCH]]
     made += [metadata_answer(v, host, port) for v in MADE_VERSIONS[METADATA]]
@@ -217,6 +217,6 @@ def answers(host: str, port: int, fetch_record_bytes: int) -> list[Template]:
 
 
 def write_templates(templates: list[Template]) -> bytes:
-    """The templates as a file for `peer.c`: per template key, version, prefix length, filler, suffix length; then the bytes."""
+    """Write the templates as a file for `peer.c`: per template key, version, prefix length, filler, suffix length; then the bytes."""
     heads = [struct.pack("<hhiqi", t.key, t.version, len(t.prefix), t.filler, len(t.suffix)) + t.prefix + t.suffix for t in templates]
     return b"".join(heads)

@@ -102,7 +102,7 @@ async def paced(connections: list[LoadConnection], depth: int, rate: float) -> N
 
 
 async def churn(make: object, port: int, tls: ssl.SSLContext | None) -> None:
-    """Connect, ask once, close; for ever."""
+    """Connect, send one request, close; without end."""
     loop = asyncio.get_running_loop()
     while True:
         transport, connection = await loop.create_connection(make, HOST, port, ssl=tls)
@@ -112,7 +112,7 @@ async def churn(make: object, port: int, tls: ssl.SSLContext | None) -> None:
 
 
 async def visit(port: int, templates: list[Template], counter: Counter, free: asyncio.Semaphore) -> None:
-    """Connect, ask one after the other, close."""
+    """Connect, send the requests one after the other, close."""
     try:
         reader, writer = await asyncio.open_connection(HOST, port)
         for template in templates:

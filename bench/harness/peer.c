@@ -1,13 +1,14 @@
-/* Stub broker and load generator of the benches in C, so that neither is the bottleneck when the proxy is measured.
+/* Stub broker and load generator of the benches in C, so that the proxy is the bottleneck, not they.
  *
  *   peer stub TEMPLATES PORT                               answers each request by the template of its API and version
  *   peer load TEMPLATES PORT CONNS DEPTH RATE CHURN COUNTER  each connection sends one of the templates; RATE requests/s in all, 0 = closed loop;
  *                                                          CHURN 1 = a new connection for each request; with a RATE: RATE connections/s, at
  *                                                          most CONNS at a time, each asks the first and, in turn, one of the other TEMPLATES
  *
- * 127.0.0.1 only. TEMPLATES is written by bench/frames.py. COUNTER is a file of 8 bytes that is mapped; it holds the answers
- * received so far; where it is longer, a paced load also counts answers by the microseconds since their request was due, in the
- * 8-byte counters behind, the last of which takes all that took longer. Ends when its standard input ends. bench/stub_broker.py and bench/load.py do the same in Python.
+ * 127.0.0.1 only. bench/harness/frames.py writes TEMPLATES. COUNTER is a mapped file of 8 bytes: the number of answers received so
+ * far. If the file is longer, a paced load also counts answers by the microseconds since their request was due, in the following 8-byte
+ * counters; the last one counts all longer times. The process ends when its standard input ends. bench/harness/stub_broker.py and
+ * bench/harness/load.py do the same in Python.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -39,7 +40,7 @@ struct conn {
     int fd, pollout, closed;
     struct entry ring[RING];
     unsigned first, count;
-    size_t sent;             /* bytes of the first entry that are out */
+    size_t sent;             /* bytes of the first entry that are sent */
     uint8_t head[HEAD_BYTES];
     unsigned head_len;
     uint64_t body_left;
@@ -100,7 +101,7 @@ static void push(struct conn *c, struct template *t, uint32_t correlation) {
     c->ring[(c->first + c->count++) % RING] = (struct entry){t, correlation};
 }
 
-/* Send what waits; the correlation id is patched in a copy of the first bytes. */
+/* Send the queued frames; the correlation id is patched in a copy of the first bytes. */
 static void flush(struct conn *c) {
     static uint8_t heads[BATCH][HEAD_BYTES];
     static struct iovec parts[BATCH * 2];

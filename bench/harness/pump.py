@@ -1,4 +1,4 @@
-"""A bare byte pump: what any relay on uvloop costs before it has looked at a single byte.
+"""A bare byte pump: the cost of any relay on uvloop that does not read the bytes.
 
 Two asyncio protocols per connection, flow control both ways, nothing else. It is the unit that the cost bench counts in.
 
@@ -22,7 +22,7 @@ HANDSHAKE_MS = 10_000
 
 
 class Side(asyncio.Protocol):
-    """One socket of a pair: what it reads is written to its peer; while the peer is full it does not read."""
+    """One socket of a pair: its bytes are written to its peer; while the peer's buffer is full it does not read."""
 
     __slots__ = ("peer", "transport")
 
@@ -48,9 +48,9 @@ class Side(asyncio.Protocol):
 
 
 class Accepted(asyncio.Protocol):
-    """An accepted socket until the upstream connection stands; then it hands over to a `Side`.
+    """An accepted socket until the upstream connection is established; then it hands over to a `Side`.
 
-    uvloop starts reading after connection_made whatever that has asked for, so what comes early is kept.
+    uvloop starts reading after connection_made even when paused there, so early bytes are kept.
     """
 
     def __init__(self, upstream_port: int) -> None:
@@ -87,7 +87,10 @@ class Accepted(asyncio.Protocol):
 
 
 class OursAccepted(TlsTransport):
-    """An accepted socket on Sluice's TLS until the upstream connection stands. Nothing is decrypted before, so nothing comes early."""
+    """An accepted socket with Sluice's TLS until the upstream connection is established.
+
+    Nothing is decrypted before, so there are no early bytes.
+    """
 
     __slots__ = ("_tasks", "_upstream_port")
 
@@ -126,7 +129,7 @@ async def pump(listen_port: int, upstream_port: int, tls: ssl.SSLContext | None,
 
 
 async def stdin_ended() -> None:
-    """Wait for the parent to close our standard input, on a thread of its own that costs nothing while it waits."""
+    """Wait in a thread until the parent closes our standard input; it uses no CPU while it waits."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 

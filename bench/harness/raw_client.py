@@ -1,7 +1,6 @@
 """Clients that always have more to send or to fetch: one request in flight per connection, over raw sockets.
 
-They ignore throttle_time_ms unless configured otherwise, as librdkafka and aiokafka do: then only the broker or the
-proxy holds them to the quota.
+They ignore throttle_time_ms unless configured otherwise, as librdkafka and aiokafka do: then only the broker or the proxy limits them.
 """
 
 import asyncio
@@ -31,18 +30,18 @@ class Passed:
         self.samples.append((time.monotonic() - self.start, size, throttle_ms))
 
     def rate(self, after: float, until: float) -> float:
-        """Bytes per second between two times."""
+        """Return the bytes per second between two times."""
         return sum(size for at, size, _ in self.samples if after <= at < until) / (until - after)
 
     @property
     def throttle_ms_max(self) -> int:
-        """The longest throttle time that was announced to a client."""
+        """Return the longest throttle time that was announced to a client."""
         return max((ms for _, _, ms in self.samples), default=0)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where and as whom a client works."""
+    """The address and the identity of a client."""
 
     port: int
     client_id: str
@@ -120,7 +119,7 @@ async def _producer(place: Place, passed: Passed) -> None:
 
 
 def produce_frame(place: Place) -> bytes:
-    """A Produce request of one batch; `request_bytes` is the value of its one record."""
+    """Return a Produce request of one batch; `request_bytes` is the value of its one record."""
     batch = record_batch(bytes(place.request_bytes))
     return produce_request(PRODUCE_VERSION, batch, client_id=place.client_id, topic=place.topic).whole()
 
@@ -148,7 +147,7 @@ async def _fetcher(place: Place, passed: Passed) -> None:
 
 
 def read_fetch_answer(answer: bytes) -> tuple[int, memoryview | None]:
-    """(throttle_time_ms, records) of a Fetch v11 answer for one partition; no records at all when it was emptied by a throttle."""
+    """Return (throttle_time_ms, records) of a Fetch v11 answer for one partition; a throttle may have removed all records."""
     throttle_ms, error, _, topics = struct.unpack_from(">ihii", answer, 4)
     assert error == 0, f"Fetch was answered with error {error}"
     if not topics:

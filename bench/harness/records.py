@@ -1,4 +1,4 @@
-"""Record batches (magic 2) that a real broker accepts, and the walk over those that it returns."""
+"""Record batches (magic 2) that a real broker accepts, and a walk over those that it returns."""
 
 import struct
 import time
@@ -12,7 +12,9 @@ CRC_AT, AFTER_CRC = 17, 21
 
 
 def record_batch(value: bytes) -> bytes:
-    """One uncompressed batch with one record without key and headers, of now: a broker soon deletes what is from 1970."""
+    """Return an uncompressed batch of one record without key and headers, with the present time: a broker soon deletes records from
+    1970.
+    """
     now_ms = int(time.time() * 1_000)
     body = b"\0" + _zigzag(0) + _zigzag(0) + _zigzag(-1) + _zigzag(len(value)) + value + _zigzag(0)
     record = _zigzag(len(body)) + body
@@ -26,7 +28,7 @@ def _zigzag(value: int) -> bytes:
 
 
 def record_values(batch: bytes | memoryview) -> list[bytes]:
-    """The values of the records of one uncompressed batch."""
+    """Return the values of the records of one uncompressed batch."""
     values, at = [], BATCH_HEAD_BYTES
     while at < len(batch):
         length, at = _read_zigzag(batch, at)
@@ -54,7 +56,7 @@ def _read_zigzag(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def whole_batches(records: bytes | memoryview) -> list[tuple[int, int, int]]:
-    """(first byte, length, next offset) of each batch that is there in full; the last one in an answer may be cut."""
+    """Yield (first byte, length, next offset) of each complete batch; the last one in an answer may be truncated."""
     found, at = [], 0
     while at + BATCH_HEAD_BYTES <= len(records):
         base_offset, length = struct.unpack_from(">qi", records, at)

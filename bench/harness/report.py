@@ -1,4 +1,4 @@
-"""Result files: what was printed, with the date and the shape of the machine, and nothing that tells whose machine it is."""
+"""Result files: the printed lines with the date and the shape of the machine, and nothing that identifies the machine."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import uvloop
 
 
 def machine() -> dict[str, Any]:
-    """Cores, memory, kernel and versions."""
+    """Return cores, memory, kernel and versions."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
@@ -31,7 +31,7 @@ def _cpu_model() -> str:
 
 
 def machine_lines() -> list[str]:
-    """The machine in one line, the date in another; the load average tells whether it was quiet."""
+    """Return the machine in one line and the date in another; the load average shows whether it was idle."""
     shape = ", ".join(f"{key} {value}" for key, value in machine().items())
     return [f"- {_now():%Y-%m-%d %H:%M} UTC, load average {os.getloadavg()[0]:.1f}", f"- {shape}"]
 
@@ -53,16 +53,16 @@ class Report:
         self._lines += lines
 
     def text(self) -> str:
-        """All lines."""
+        """Return all lines."""
         return "\n".join(self._lines)
 
     def paths(self, folder: Path) -> list[Path]:
-        """<date>-<name>.md and .json of today."""
+        """Return <date>-<name>.md and .json of today."""
         stem = folder / f"{_now():%Y-%m-%d}-{self.name}"
         return [stem.with_suffix(".md"), stem.with_suffix(".json")]
 
     def write(self, folder: Path) -> list[Path]:
-        """Write both files; the same name on the same day is replaced."""
+        """Write both files; a result of the same name and day is replaced."""
         folder.mkdir(parents=True, exist_ok=True)
         text, data = self.paths(folder)
         text.write_text(f"# {self.name}\n\n{self.text()}\n")

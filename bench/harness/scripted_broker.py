@@ -1,6 +1,6 @@
-"""A broker whose misbehaviour a fault row scripts: a thread per connection, plain sockets, everything it saw kept with its time.
+"""A broker whose faults a fault row scripts: a thread per connection, plain sockets; it records everything it receives with its time.
 
-ApiVersions and Metadata are always answered well, so that Sluice learns where the broker is; Produce and Fetch go to the script.
+ApiVersions and Metadata are always answered without errors, so that Sluice learns the broker's address; Produce and Fetch go to the script.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ FETCH_RECORD_BYTES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request in full, length field included."""
+    """A complete request, length field included."""
 
     key: int
     version: int
@@ -31,7 +31,7 @@ class Request:
 
     @property
     def is_silent(self) -> bool:
-        """A Produce before v9 without a transactional id and with acks=0."""
+        """Whether this is a Produce before v9 without a transactional id and with acks=0."""
         if self.key != PRODUCE or self.version >= 9:
             return False
         (id_length,) = struct.unpack_from(">h", self.frame, 12)
@@ -50,24 +50,24 @@ class BrokerConnection:
         self._templates = templates
 
     def good_answer(self, request: Request) -> bytes:
-        """The answer that a healthy broker gives."""
+        """Return the answer of a healthy broker."""
         whole = self._templates[request.key, request.version].whole()
         return whole[:4] + struct.pack(">i", request.correlation_id) + whole[8:]
 
     def answer(self, request: Request) -> None:
-        """Answer well; a Produce with acks=0 gets no answer."""
+        """Answer without errors; a Produce with acks=0 gets no answer."""
         if not request.is_silent:
             self.socket.sendall(self.good_answer(request))
 
     def reset(self) -> float:
-        """Send RST; returns when."""
+        """Send RST; return the time."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         at = time.monotonic()
         self.close()
         return at
 
     def close(self) -> float:
-        """Send FIN; returns when."""
+        """Send FIN; return the time."""
         at = time.monotonic()
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RD)
@@ -75,7 +75,7 @@ class BrokerConnection:
         return at
 
     def next_request(self) -> Request | None:
-        """The next request, or None when the connection has ended."""
+        """Return the next request, or None when the connection has ended."""
         head = self._exactly(4)
         body = head and self._exactly(int.from_bytes(head, "big"))
         if not body:
@@ -103,9 +103,9 @@ class ScriptedBroker:
     """Listens on a port of its own. A context manager.
 
     Args:
-        script: what to do with Produce and Fetch; None answers them well.
-        host: where, and what it tells clients.
-        at_accept: what to do with a fresh connection before anything is read; True = it is dealt with, read nothing.
+        script: handles Produce and Fetch; None answers them without errors.
+        host: the address to listen on and to advertise.
+        at_accept: handles a new connection before anything is read; True: it is handled, read nothing.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ScriptedBroker:
         self.at_accept = at_accept
         self.connections: list[BrokerConnection] = []
         self.served: queue.Queue[BrokerConnection] = queue.Queue()
-        """Connections, each when its first Produce or Fetch came."""
+        """Connections, in the order of their first Produce or Fetch."""
         self._templates = {(t.key, t.version): t for t in answers(host, self.port, FETCH_RECORD_BYTES)}
         self._listener: socket.socket | None = None
 
@@ -131,7 +131,7 @@ class ScriptedBroker:
             connection.close()
 
     def listen(self) -> float:
-        """Begin to listen, again after `stop_listening`; returns when."""
+        """Begin to listen, again after `stop_listening`; return the time."""
         listener = self._listener = socket.create_server((self.host, self.port), backlog=2_048)
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         return time.monotonic()

@@ -1,7 +1,6 @@
 """A broker that has one prepared answer per API and version: ApiVersions, Metadata, Produce, Fetch.
 
-It exists so that the proxy is what the bench measures. `bench/harness/peer.c` does the same faster and is used where a C compiler is;
-this one is used elsewhere.
+It is cheap, so that the bench measures the proxy. `bench/harness/peer.c` does the same faster and is used where a C compiler is installed.
 
     python -m bench.harness.stub_broker TEMPLATES PORT            on 127.0.0.1; prints "ready", ends when its standard input ends
 """
@@ -20,7 +19,7 @@ PIECE_BYTES = 1 << 20
 
 
 class StubBroker(asyncio.Protocol):
-    """One connection. Answers of up to a piece are written at once, bigger ones piece by piece as the socket takes them."""
+    """One connection. Small answers are written at once, larger ones piece by piece as the socket accepts them."""
 
     def __init__(self, whole: dict[bytes, bytes], templates: dict[bytes, Template]) -> None:
         self._whole = whole

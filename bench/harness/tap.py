@@ -1,7 +1,7 @@
-"""A relay in front of a broker that notes what comes by: requests answered, batches sent again, connections that ended.
+"""A relay in front of a broker that records answered requests, repeated batches and closed connections.
 
-It takes one request at a time from a connection, as a broker does, so that a client behind it meets the same back-pressure; at most one
-frame more than without it is on its way.
+It takes one request at a time from a connection, as a broker does, so that a client has the same back-pressure; at most one frame more than
+without it is in flight.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ BROKER_RECEIVE_BUFFER_BYTES = 102_400  # Kafka's socket.receive.buffer.bytes
 
 @dataclass
 class ClientTrace:
-    """What one client-id did, in the seconds since its first Produce request: clients take their time to start."""
+    """The requests of one client-id in the seconds since its first Produce request: clients take time to start."""
 
     first_at: float = 0.0
     produce_requests: int = 0
@@ -37,7 +37,7 @@ class Tap:
     """Runs on a thread and loop of its own. A context manager.
 
     Args:
-        seconds: what a client does is counted for so long.
+        seconds: how long the requests of a client are counted.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Tap:
         self._thread.join()
 
     def is_over(self, client_id: str) -> bool:
-        """Whether a client has had its time."""
+        """Whether a client has had its seconds."""
         trace = self.clients.get(client_id)
         return trace is not None and self._is_over(trace)
 
@@ -116,7 +116,7 @@ async def _frame(stream: asyncio.StreamReader) -> bytes:
 
 
 def produced_batches(request: bytes, version: int, at: int) -> list[bytes]:
-    """The record batches of a Produce v3+ request, one per partition; `at` is behind the client-id."""
+    """Return the record batches of a Produce v3+ request, one per partition; `at` is the offset after the client-id."""
     walk = _Walk(request, at, version >= FLEXIBLE_SINCE[PRODUCE])
     walk.tags()
     walk.string()
@@ -159,7 +159,7 @@ class _Walk:
 
     def string(self) -> None:
         if self._flexible:
-            length = self._uvarint() - 1  # read before it is added: += would take the old place
+            length = self._uvarint() - 1  # read before the addition: += would use the old position
             self.at += max(length, 0)
             return
         (length,) = struct.unpack_from(">h", self.data, self.at)

@@ -1,4 +1,4 @@
-"""What the Python stub broker and the Python load generator share: reading template files and following frames."""
+"""Shared by the Python stub broker and the Python load generator: reading template files and following frames."""
 
 import struct
 from pathlib import Path
@@ -21,7 +21,7 @@ def read_templates(path: str) -> list[Template]:
 
 
 class FrameHeads:
-    """Follows frames through a stream: gives the first `head_bytes` of each, counts the rest."""
+    """Follows frames through a stream: it yields the first `head_bytes` of each and counts the rest."""
 
     __slots__ = ("_body_left", "_cut", "_head_bytes")
 
@@ -31,7 +31,7 @@ class FrameHeads:
         self._body_left = 0
 
     def heads(self, chunk: bytes) -> tuple[list[bytes], int]:
-        """The heads that begin in `chunk`, and how many frames end in it."""
+        """Return the heads that begin in `chunk`, and the number of frames that end in it."""
         heads: list[bytes] = []
         ended = 0
         head_bytes = self._head_bytes

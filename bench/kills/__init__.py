@@ -1,1 +1,1 @@
-"""Sluice killed in mid-traffic, in one process or in several, and the accounts settled."""
+"""Sluice is killed under traffic, as one process or as several, and records and decisions are checked afterwards."""

@@ -1,15 +1,14 @@
-"""A thousand `kill -9` of Sluice in mid-traffic: nothing lost, nothing twice, order kept, every lost decision of metering counted.
+"""A thousand `kill -9` of Sluice under traffic: no record is lost, duplicated or reordered, and every lost metering decision is counted.
 
 python -m bench.kills --workers 2 [--rounds 100]   kills and stops of workers and supervisors, see `bench/kills/of_workers.py`
 python -m bench.kills [--rounds 1000] [--stretch 25] [--state build/kills.jsonl] [--seed 1] [--no-write]
 
-Two idempotent producers of librdkafka, one far over its quota, send through one Sluice to Apache Kafka 4.3.1. Sluice is killed at a
-random moment of their traffic and started again on the same ports, `--stretch` times; then it ends in order. The records at the broker are
-compared with what was acknowledged, and the decisions in the metering files with those that were noted.
-Stretches take turns: mute and delay, levels
-`trace` (compared with a count beside the meter, to the last decision) and `packed` (with a lower bound from /metrics before each kill).
-A line of `--state` is a stretch that is settled; run again, it goes on behind the last, until there are `--rounds` kills in all.
-A stretch that was broken off counts for nothing. What a failed stretch metered stays in build/kills-failed.
+Two idempotent producers of librdkafka, one far over its quota, send through one Sluice to Apache Kafka 4.3.1. Sluice is killed at a random
+moment and restarted on the same ports, `--stretch` times; then it ends in order. The records at the broker are compared with the
+acknowledged ones, and the decisions in the metering files with the recorded ones. Stretches alternate between mute and delay, and between
+the levels `trace` (compared with a count beside the meter, to the last decision) and `packed` (with a lower bound from /metrics before each
+kill). A line of `--state` is a finished stretch; a new run continues after the last one until there are `--rounds` kills in all. An
+interrupted stretch does not count. The metering files of a failed stretch stay in build/kills-failed.
 """
 
 import argparse
@@ -39,7 +38,7 @@ HEAD = [
 
 
 def settled(state: Path) -> list[Stretch]:
-    """Return the stretches that are settled already."""
+    """Return the stretches that are already finished."""
     return [Stretch(**json.loads(line)) for line in state.read_text().splitlines()] if state.exists() else []
 
 
@@ -69,7 +68,7 @@ def _one(bootstrap: str, kills: int, seed: int) -> Stretch:
 
 
 def table(stretches: Sequence[Stretch]) -> list[str]:
-    """Return the sums by mode and level, and of all."""
+    """Return the sums by mode and level, and over all."""
     kinds = sorted({(one.mode, one.level) for one in stretches})
     lines = [_line(*kind, [one for one in stretches if (one.mode, one.level) == kind]) for kind in kinds]
     return [*HEAD, *lines, _line("all", "", stretches)]
@@ -86,7 +85,7 @@ def _line(mode: str, level: str, some: Sequence[Stretch]) -> str:
 
 
 def main() -> int:
-    """Kill as often as was asked for; 1 when anything is lost, doubled, out of order or uncounted."""
+    """Kill as often as asked for; return 1 when anything is lost, duplicated, out of order or uncounted."""
     options = _options()
     if options.workers > 1:
         return of_workers.run(options)
@@ -102,13 +101,13 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.kills", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1_000, help="kills in all, those of the state included")
-    parser.add_argument("--stretch", type=int, default=25, help="kills between two settlements")
+    parser.add_argument("--rounds", type=int, default=1_000, help="kills in all, including those in the state file")
+    parser.add_argument("--stretch", type=int, default=25, help="kills between two checks")
     parser.add_argument("--state", type=Path, default=BUILD / "kills.jsonl")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
-    parser.add_argument("--workers", type=int, default=1, help="processes that relay; from 2 on single ones are killed, too")
-    parser.add_argument("--note", default="", help="a line for the result of --workers, such as what else the machine did")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes; from 2 on single processes are killed")
+    parser.add_argument("--note", default="", help="a note for the result of --workers, such as other load of the machine")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
 

@@ -1,8 +1,8 @@
-"""The part of `bench.kills` for a Sluice of several processes: nothing lost, nothing twice, order kept, no process left.
+"""`bench.kills` for a Sluice of several processes: no record is lost, duplicated or reordered, and no process remains.
 
-The same two producers send while, at random, a worker is killed, the supervisor is killed and another one started, both are, or a worker
-stands still for 0.2 to 1.5 s. After each stretch the records at the broker are compared with what was acknowledged, and processes that
-still run when the last client has left are counted. Decisions of metering are not compared here.
+The same two producers send while, at random, a worker is killed, the supervisor is killed and another one started, both are, or a worker is
+stopped for 0.2 to 1.5 s. After each stretch the records at the broker are compared with the acknowledged ones, and processes that still run
+after the last client has closed are counted. Metering decisions are not compared here.
 """
 
 import argparse
@@ -22,7 +22,7 @@ PROBLEMS = ("lost", "duplicates", "out_of_order", "corrupt")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Kill as often as was asked for; 1 when anything is lost, doubled, out of order or left."""
+    """Kill as often as asked for; return 1 when anything is lost, duplicated, out of order or left."""
     stretches: list[WorkerStretch] = []
     with KafkaCluster(KRAFT, name="kills-workers") as kafka:
         left = options.rounds
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def table(stretches: Sequence[WorkerStretch]) -> list[str]:
-    """Return the sums by mode, and of all."""
+    """Return the sums by mode, and over all."""
     head = "| mode | " + " | ".join(f"{kind} killed" if kind != "stop" else "worker stopped" for kind in KINDS)
     lines = [f"{head} | records acknowledged | in flight then | lost | twice | out of order | corrupt | failed sends | processes left | |"]
     lines.append("|---|" + "--:|" * (len(KINDS) + 8) + "---|")

@@ -1,1 +1,1 @@
-"""What a proxy adds to the latency of a request."""
+"""The latency that a proxy adds to a request."""

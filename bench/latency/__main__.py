@@ -1,8 +1,8 @@
-"""Latency that a proxy adds, beside the bare pump and HAProxy: python -m bench.latency [--runs N] [--seconds S] [--arm NAME]...
+"""The latency that a proxy adds, compared with the bare pump and HAProxy: python -m bench.latency [--runs N] [--seconds S] [--arm NAME]...
 
-A Produce with 200 B of records, paced: 1,000 and 10,000 requests/s over 1 and 64 connections. The latency of a request is the time from the
-moment at which it was due, not from when it was sent, to its answer: who is late with one is late with those behind it, too. `direct` is
-the load without any proxy: what is above its figures is added by the proxy. All run in turn, and the medians of the runs are printed.
+A Produce with 200 B of records, paced: 1,000 and 10,000 requests/s over 1 and 64 connections. The latency of a request is the time from
+when it was due, not from when it was sent, to its answer, so that a stall counts for every request that was due in it. `direct` is the load
+without a proxy; the proxy adds what is above its figures. All run in turn, and the medians of the runs are printed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Figures = tuple[float, ...]
 
 
 def percentiles_us(counts: Sequence[int]) -> Figures:
-    """Return the percentiles of latencies that are counted by their microseconds."""
+    """Return the percentiles of latencies that are counted by microseconds."""
     found: list[float] = []
     total, passed, left = sum(counts), 0, list(PERCENTILES)
     for us, count in enumerate(counts):
@@ -54,7 +54,7 @@ def measure(engine: Engine, arm: Arm, rate: int, conns: int, seconds: float) -> 
 
 
 def line_of(name: str, rate: int, conns: int, runs: list[Figures], direct: list[Figures]) -> str:
-    """One line of the table: medians, and what is above those of `direct`."""
+    """Return one line of the table: medians, and what is above those of `direct`."""
     if not runs:
         return f"| {rate:,}/s, {conns} connections | {name} | failed | | | | | |"
     shown = [median(run[at] for run in runs) for at in range(len(PERCENTILES))]

@@ -1,8 +1,8 @@
-"""What metering costs: `python -m bench.metering [--quick] [--load NAME]... [--processes N] [--slices N]`.
+"""The cost of metering: `python -m bench.metering [--quick] [--load NAME]... [--processes N] [--slices N]`.
 
-What sessions without sockets take longer is timed first, one with a meter and one without in turn. Then loads go through a Sluice with
-metering and without, see `bench.metering.slices`; then a trace is written and its files are measured. The last line says whether the goals
-hold; the exit code is 0 either way.
+First the bench times sessions without sockets, with and without a meter in turn. Then loads run through a Sluice with and without metering,
+see `bench.metering.slices`. At last it writes a trace and measures its files. The last line says whether the goals are met; the exit code
+is 0 either way.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def loop_cost_us() -> dict[str, float]:
-    """Microseconds more that a request and its answer take in a session with a meter: deciding, usage, handing over; no writer."""
+    """Return the additional microseconds of a request and its answer in a session with a meter: decision, usage and hand-over, without
+    a writer.
+    """
     return {name: _more_us(load, depth) for name, (load, depth) in SESSIONS.items()}
 
 
@@ -64,7 +66,9 @@ def _more_us(load: str, depth: int) -> float:
 
 
 def bytes_per_event() -> dict[str, float]:
-    """Bytes of finished files (Parquet and manifests) for a decision: at the density of 10 million in an hour, and at a tenth of it."""
+    """Return the bytes of finished files (Parquet and manifests) per decision: at the density of 10 million an hour, and at a tenth of
+    it.
+    """
     shapes = {"dense": Shape(EVENTS, seconds=360), "sparse": Shape(EVENTS, seconds=3_600)}
     found: dict[str, float] = {}
     for name, shape in shapes.items():
@@ -76,9 +80,9 @@ def bytes_per_event() -> dict[str, float]:
 
 
 def _throughput(options: argparse.Namespace) -> dict[str, float]:
-    """What the loop has less to give with metering on, in percent, by load.
+    """Measure the throughput that metering costs the loop, in percent, by load.
 
-    A loop that is never idle serves 1 / (its CPU time per request): what that grows by is what throughput loses.
+    A loop that is never idle serves 1 / (its CPU time per request), so throughput falls as that time rises.
     """
     engine = Engine(python_only=False)
     losses: dict[str, float] = {}
@@ -108,8 +112,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.metering", description="What metering costs, on against off.")
     parser.add_argument("--load", action="append", choices=NAMES)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--processes", type=int, help="one after the other")
-    parser.add_argument("--slices", type=int, help="of each process with metering, and as many without")
+    parser.add_argument("--processes", type=int, help="number of processes, in sequence")
+    parser.add_argument("--slices", type=int, help="slices of each process with metering, and as many without")
     options = parser.parse_args(arguments)
     options.load = options.load or NAMES
     options.processes = options.processes or (QUICK_PROCESSES if options.quick else PROCESSES)

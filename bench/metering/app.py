@@ -1,7 +1,7 @@
 """A Sluice that meters some of its connections: `python -m bench.metering.app run ... --metering DIR`.
 
-SIGUSR1 changes whether connections that come from then on are metered; until the first one, they are. So one process, with one layout of
-memory, in one and the same second of the machine, shows what a metered request costs and what another one does.
+SIGUSR1 switches whether later connections are metered; until the first one, they are. So one process, with one memory layout and in the
+same second, shows the cost of a metered request and of another one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sluice_cli import __main__
 
 
 class PartlyMetered(App):
-    """Meters those connections that the callback names."""
+    """Meters the connections that the callback selects."""
 
     async def start(self) -> None:
-        """Start as Sluice does, then listen to the signal."""
+        """Start as Sluice does, then handle the signal."""
         await super().start()
         settings = self._session_settings
         meter = settings.meter

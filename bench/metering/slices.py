@@ -1,9 +1,9 @@
-"""What a metered request costs the loop, by short slices of one process.
+"""The cost of a metered request to the loop, by short slices of one process.
 
-A machine that others use is tens of percent slower from one second to the next, and two processes that do the same differ by some percent:
-neither tells two percent. Here one Sluice has three sets of connections, two of which are not metered. Each is let run for some
-milliseconds while the others stand still, and then the next one: what a slice took is compared with those beside it. Whether the two sets
-without metering come out alike is measured in the same way, and printed.
+On a shared machine a process may be tens of percent slower from one second to the next, and two equal processes differ by some percent, so
+neither shows a difference of two percent. Here one Sluice has three sets of connections, two of which are not metered. Each set runs for
+some milliseconds while the others are stopped, then the next one, and a slice is compared with its neighbours. The difference between the
+two sets without metering is measured in the same way and printed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ OFF, OTHER_OFF, ON = "off", "off too", "on"
 SETS: Final = (OFF, ON, OTHER_OFF)
 SLICE_SECONDS, SETTLE_SECONDS = 0.02, 0.005
 HEARD_SECONDS = 0.2
-"""Until a signal was heard, and until requests on their way have come back from who stands still."""
+"""The time until a signal is handled, and until requests in flight of a stopped set are answered."""
 
 WARM_SECONDS = 0.5
 STEADY_SECONDS = 2.5
-"""What is metered is written each second."""
+"""Metering is written each second."""
 
 
 @dataclass
 class Slices:
-    """By set of connections: of each slice, microseconds of the loop's thread per request, and requests per second.
+    """By set of connections: microseconds of the loop's thread per request of each slice, and requests per second.
 
     Attributes:
-        others_us: of all other threads per request, the writer's too, over some seconds of each.
+        others_us: CPU microseconds per request of all other threads, the writer included, over some seconds of each set.
     """
 
     loop_us: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in SETS})
@@ -49,7 +49,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Median:
-    """Of ratios less one, in percent, and between which two it lies with a certainty of 95 %."""
+    """The median of ratios less one, in percent, and its interval of 95 %."""
 
     percent: float
     low: float
@@ -60,15 +60,15 @@ class Median:
 
 
 def compared(figures: Mapping[str, list[float]], name: str, *others: str) -> Median:
-    """How much more the slices of one set say than those of others beside them."""
+    """Return how much more the slices of one set take than their neighbours of others."""
     ratios = sorted(100.0 * (its / beside - 1.0) for other in others for its, beside in zip(figures[name], figures[other], strict=True))
-    reach = 1.96 * sqrt(len(figures[name])) / 2 * len(others)  # as if ratios of one turn said the same
+    reach = 1.96 * sqrt(len(figures[name])) / 2 * len(others)  # one value per turn, since ratios of one turn are not independent
     middle = len(ratios) / 2
     return Median(median(ratios), ratios[max(0, int(middle - reach))], ratios[min(len(ratios) - 1, int(middle + reach))])
 
 
 def measured(engine: Engine, load: CostLoad, processes: int, turns: int) -> Slices:
-    """Run a load through some Sluices one after the other, so many slices of each set of connections through each."""
+    """Run a load through some Sluices in sequence, with this many slices of each set of connections through each."""
     stub, stub_port = engine.stub(load.fetch_record_bytes)
     slices = Slices()
     try:
@@ -90,12 +90,12 @@ def _run(engine: Engine, load: CostLoad, arm: Arm, slices: Slices, turns: int, s
         metered, requests = _metered(arm), loads[ON].done()
         for turn in range(turns):
             reported = {name: _slice(arm, loads[name]) for name in (SETS if turn % 2 else SETS[::-1])}
-            if all(done for done, _, _ in reported.values()):  # the machine may stand still for as long
+            if all(done for done, _, _ in reported.values()):  # the machine may stall for as long
                 for name, (done, loop_s, elapsed_s) in reported.items():
                     slices.loop_us[name].append(1e6 * loop_s / done)
                     slices.per_second[name].append(done / elapsed_s)
         metered, requests = _metered(arm) - metered, loads[ON].done() - requests
-        assert abs(metered - requests) <= load.conns * load.depth, (metered, requests)  # what is on its way when it stands still
+        assert abs(metered - requests) <= load.conns * load.depth, (metered, requests)  # requests in flight when the set is stopped
         for name in (OFF, ON):
             others_s = _other_threads_seconds(arm)
             done, _, _ = _slice(arm, loads[name], STEADY_SECONDS)
@@ -103,7 +103,7 @@ def _run(engine: Engine, load: CostLoad, arm: Arm, slices: Slices, turns: int, s
 
 
 def _metered(arm: Arm) -> float:
-    """Decisions that were written, as they are each second; connections that were accepted are some of them."""
+    """Return the number of written decisions, which are written each second; accepted connections are some of them."""
     time.sleep(1 + HEARD_SECONDS)
     written = arm.metric("kafka_sluice_metering_decisions_total")
     assert written is not None
@@ -112,7 +112,7 @@ def _metered(arm: Arm) -> float:
 
 @contextmanager
 def _connected(engine: Engine, load: CostLoad, arm: Arm, order: tuple[str, ...]) -> Iterator[dict[str, Load]]:
-    """Connect each set, and let it stand still."""
+    """Connect each set, and stop it."""
     loads: dict[str, Load] = {}
     metered = True
     try:
@@ -133,7 +133,7 @@ def _connected(engine: Engine, load: CostLoad, arm: Arm, order: tuple[str, ...])
 
 
 def _slice(arm: Arm, running: Load, seconds: float = SLICE_SECONDS) -> tuple[int, float, float]:
-    """Let one set run; return its requests, and the seconds of the loop's thread and of the clock that they took."""
+    """Let one set run; return its requests, and the seconds of the loop's thread and of the clock."""
     os.kill(running.pid, signal.SIGCONT)
     time.sleep(SETTLE_SECONDS)
     loop_s, done, start = _loop_seconds(arm), running.done(), time.monotonic()
@@ -145,7 +145,7 @@ def _slice(arm: Arm, running: Load, seconds: float = SLICE_SECONDS) -> tuple[int
 
 
 def _loop_seconds(arm: Arm) -> float:
-    """CPU time of the thread that the loop runs in: of a thread alone the kernel tells it only when that was last taken off its core."""
+    """Return the CPU time of the loop's thread; the kernel updates that of a single thread only when it leaves its core."""
     return cpu_seconds([arm.process.pid]) - _other_threads_seconds(arm)
 
 

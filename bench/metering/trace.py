@@ -1,7 +1,8 @@
-"""Metering directories as large as one likes: decisions by `quota.groups.group`, files by the proxy's own writer.
+"""Metering directories of any size: `quota.groups.group` decides, and the proxy's own writer writes the files.
 
-Times are Zipf's and bursty: `hottest` of all decisions belong to the first group, 30 % come in bursts of 4 s, sizes are log-normal, and a
-group's bound is 0.8 to 5 times its own mean rate, so that about a quarter of all decisions lead to a wait. Waits do not move arrivals.
+Arrivals follow a Zipf distribution and have bursts: the first group has the share `hottest` of all decisions, 30 % are in bursts of 4 s,
+sizes are log-normal, and a group's bound is 0.8 to 5 times its own mean rate, so that about a quarter of all decisions have a wait. Waits
+do not change arrivals.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from quota.request_time import PERCENT_PER_NANOSECOND
 
 RUN_ID = "20261121T120000Z-0000beac"
 PROXY_ID = "bench"
-START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC: an hour begins, so that no file set is cut
+START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC: a full hour, so that no file set is divided
 BURST_SHARE, BURST_MS = 0.3, 4_000
 MUTATION = "ControllerMutation"
 MEAN_VALUE = {"Produce": 20_000, "Fetch": 60_000, "Request": 3_000_000, "Connection": 1, MUTATION: 8}
-OWED_SHARE = 0.1  # of controller mutations: by clients of old
+OWED_SHARE = 0.1  # share of controller mutations with old protocol versions
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a trace looks like.
+    """The parameters of a trace.
 
     Attributes:
         zipf: exponent; 1.1 gives the hottest of 1,000 groups 18 %, 2.0 gives it 61 %.
-        unrecord_share: decisions that are followed by the same value taken back, as a throttled fetch's.
-        lazy: whether the groups that decide skip measurements that cannot matter, as in the proxy.
+        unrecord_share: the share of decisions that are followed by an un-record of the same value, as for a throttled fetch.
+        lazy: whether the deciding groups use the short path, as in the proxy.
     """
 
     events: int
@@ -61,7 +62,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Decided:
-    """Raw decisions, as many arrays; `bound` of each group; of token buckets what each step found, of which time, and what it left."""
+    """Raw decisions in arrays; the `bound` of each group; for token buckets the balance and time that each step found, and the balance
+    it left.
+    """
 
     group: Any
     ts_ms: Any
@@ -75,7 +78,7 @@ class Decided:
 
 
 def decide(shape: Shape) -> Decided:
-    """Draw arrivals and let one `EnforcedGroup` for each group decide them, one after the other."""
+    """Draw arrivals and let one `EnforcedGroup` per group decide them in order."""
     dice = np.random.default_rng(shape.seed)
     group, ts_ms, value, kind = arrivals(shape, dice)
     seconds = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
@@ -107,7 +110,7 @@ def _loop(sensors: list[EnforcedGroup], groups: list[int], amounts: list[float],
 
 
 def _decide_buckets(shape: Shape, asked: Decided, dice: Any) -> Decided:
-    """The same by one token bucket for each group; what is taken back is the half of what was charged that was not made after all."""
+    """Let one token bucket per group decide; a refund is half of a charge, the part that was not created."""
     full_ms = START_MS - 2 * shape.num_samples * shape.window_ms
     sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "last_update_ms": full_ms}
     groups = [EnforcedMutationGroup({}, float(bound), **sensor) for bound in asked.bound]
@@ -208,7 +211,7 @@ def _group_facts(shape: Shape, ref: int, bound: float) -> list[dict[str, Any]]:
 
 
 def totals(directory: Path) -> dict[str, int]:
-    """Decisions and waits as the manifests say."""
+    """Return decisions and waits of the manifests."""
     found = {"decisions": 0, "throttled": 0}
     for path in (directory / "manifests").rglob("*.json"):
         for count in json.loads(path.read_text())["counts"].values():

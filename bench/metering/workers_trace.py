@@ -1,8 +1,8 @@
-"""Metering directories of several workers, as large as one likes: groups that share usage over a real segment decide, and the proxy's own
-meter and writer write a run for each worker.
+"""Metering directories of several workers, of any size: groups share usage over a real segment, and the proxy's meter and writer write
+a run for each worker.
 
-Arrivals are those of `bench.metering.trace`, each at a worker by chance. Workers take turns in one process, on one clock, and publish every
-10 ms of it, so the same seed gives the same decisions on every machine.
+Arrivals are those of `bench.metering.trace`, each at a random worker. Workers take turns in one process, on one clock, and publish every 10
+ms of it, so the same seed gives the same decisions on every machine.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from quota.entity import ClientQuotaType
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 GROUP_ROWS: Final = 65_536
-"""As the supervisor makes it."""
+"""The size that the supervisor sets."""
 SHARE_MS: Final = 10
 FLUSH_MS: Final = 250
 WAITING_BYTES: Final = 16 * 2**20
-"""While a writer has more to write, the clock stands still: a machine that is slow loses nothing."""
+"""While a writer is behind, the clock does not advance, so that a slow machine loses nothing."""
 STOP_S: Final = 3_600.0
 TYPES: Final = (ClientQuotaType.PRODUCE, ClientQuotaType.FETCH, ClientQuotaType.REQUEST)
 NS_PER_BYTE: Final = 150
-"""Request time is as many nanoseconds for each byte of the arrivals."""
+"""Nanoseconds of request time for each byte of the arrivals."""
 CONNECTION, API = 1, 0
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was made.
+    """The result.
 
     Attributes:
-        decisions: of all workers, those that were taken back included.
-        own_units: what workers recorded of their own.
-        told_units: what each of them should have recorded of the others, or have found too old: all of it, all workers together.
+        decisions: those of all workers, un-records included.
+        own_units: units that the workers recorded themselves.
+        told_units: units that all workers should have recorded of each other, or found too old.
         throttled: decisions with a wait.
-        dropped: decisions that no writer had room for.
+        dropped: decisions that a writer dropped for lack of room.
     """
 
     decisions: int
@@ -59,7 +59,7 @@ class Made:
 
 
 class Clock:
-    """Monotonic ms of the machine; wall time is the same."""
+    """Monotonic ms of the machine; wall time is equal."""
 
     now_ms = START_MS
 
@@ -101,11 +101,11 @@ class Worker:
 
     @property
     def refs(self) -> list[int]:
-        """The numbers of the groups that it has."""
+        """The numbers of its groups."""
         return [ref for ref, group in enumerate(self.groups) if group is not None]
 
     def group(self, ref: int) -> EnforcedGroup:
-        """Return a group, which is made when it is first asked for."""
+        """Return a group; it is created on first use."""
         group = self.groups[ref]
         if group is None:
             tags = {"user": "", "client-id": f"client-{ref}"}
@@ -114,7 +114,7 @@ class Worker:
         return group
 
     def decide(self, ref: int, value: int, kind: int) -> None:
-        """Record a value, or take it back."""
+        """Record a value, or un-record it."""
         group, now_ms = self.groups[ref] or self.group(ref), self._clock.now_ms
         is_time = TYPES[ref % len(TYPES)] is ClientQuotaType.REQUEST
         units = value * NS_PER_BYTE if is_time else value
@@ -132,7 +132,7 @@ class Worker:
             self.meter.passed(group, units, now_ms, CONNECTION, API)
 
     def stop(self) -> None:
-        """Write all."""
+        """Write everything."""
         self.usage.publish_all(self._clock.now_ms)
         self.meter.finish(self.writer.hand_over_last)
         if not self.writer.stop(STOP_S):
@@ -140,14 +140,14 @@ class Worker:
 
 
 def make(directory: Path, shape: Shape, workers: int) -> Made:
-    """Let workers decide, and write what they decided into an empty directory."""
+    """Let workers decide, and write their decisions into an empty directory."""
     dice = np.random.default_rng(shape.seed)
     group, ts_ms, value, kind = arrivals(shape, dice)
     used = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
     is_time = np.array([TYPES[ref % len(TYPES)] is ClientQuotaType.REQUEST for ref in range(shape.groups)])
     amount = np.where(is_time, NS_PER_BYTE * PERCENT_PER_NANOSECOND, 1.0)
     bounds = np.maximum(used * amount * dice.uniform(0.8, 5.0, shape.groups), 1e-3).tolist()
-    worker_of = (group.astype(np.int64) * 40_503 + ts_ms * 2_654_435_761 >> 16) % workers  # what is taken back is the same worker's
+    worker_of = (group.astype(np.int64) * 40_503 + ts_ms * 2_654_435_761 >> 16) % workers  # the worker that recorded it
     segment, clock = Segment.create(workers, GROUP_ROWS, shape.num_samples, shape.window_ms), Clock()
     its = [Worker(directory, segment, number, clock, bounds) for number in range(workers)]
     _play(its, clock, (group, ts_ms, value, kind, worker_of))
@@ -187,7 +187,7 @@ def _flush(its: list[Worker]) -> None:
 
 
 def _tell_all(its: list[Worker], clock: Clock) -> int:
-    """Let each worker use all its groups, and ask for nothing in them later, so that it hears of all the others used; return how much."""
+    """Let each worker use all its groups once more, so that it takes in all usage of the others; return how much."""
     told = 0
     for turn in range(2):
         clock.now_ms += 2 * SHARE_MS

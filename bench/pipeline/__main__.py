@@ -1,4 +1,4 @@
-"""`python -m bench.pipeline`: is the validator right, and how fast. Printed and written to bench/results/.
+"""`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
 python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|workers] [--workers N]
     [--keep FOLDER] [--out FOLDER] [--no-write]
@@ -26,16 +26,16 @@ from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, roll_up
 
 EVENTS = 10_000_000
-PROOF_BESIDES = 1_000_000  # decisions of each quota type where the proof is not all that is asked for
+PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof is asked for
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
-TABLES_EVENTS = 5_000_000  # at most: what an hour of a busy proxy has
+TABLES_EVENTS = 5_000_000  # at most: as many as a busy hour of a proxy
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
 WINDOWS = ((2, 250), (7, 2_000), (61, 500))
 ARM_S_MAX = 3_600
 
 
 def main() -> int:
-    """Run what was asked for; exit code 1: the validator found a difference where there is none."""
+    """Run what was asked for; return 1 when the validator found a difference where there is none."""
     options = _options()
     report = Report("pipeline" if options.only is None else f"pipeline-{options.only}")
     report.add(*machine_lines())
@@ -80,7 +80,7 @@ def _folder(kept: Path | None) -> Iterator[Path]:
 
 
 def _proof(folder: Path, events: int) -> Iterator[dict[str, Any]]:
-    """Decisions of the plain loop, which measures at each record, against the validator's; as many traces at once as there are cores."""
+    """Compare the decisions of the reference loop, which measures at each record, with the validator's; one trace per core at a time."""
     shapes = [Shape(events, quota_type=name, unrecord_share=TAKEN_BACK.get(name, 0.0), lazy=False) for name in QUOTA_TYPES]
     shapes += [Shape(events // 10, num_samples=n, window_ms=w, lazy=False, seed=n) for n, w in WINDOWS]
     with _workers() as pool:
@@ -123,7 +123,7 @@ def _proof_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _cost() -> list[str]:
-    """What metering costs the proxy, as `python -m bench.metering` prints it."""
+    """Return the cost of metering as `python -m bench.metering` prints it."""
     reported = subprocess.run(
         [sys.executable, "-m", "bench.metering"], cwd=ROOT, stdout=subprocess.PIPE, check=True, timeout=ARM_S_MAX, text=True
     ).stdout
@@ -155,12 +155,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
     parser.add_argument(
-        "--proof-events", type=int, help="decisions of each quota type that are proved right; alone 10 million, otherwise 1"
+        "--proof-events", type=int, help="decisions of each quota type in the proof; 10 million with --only proof, otherwise 1 million"
     )
-    parser.add_argument("--runs", type=int, default=16, help="turns of each arm that is quick, after some that are not counted")
+    parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers"], help="only this part")
-    parser.add_argument("--workers", type=int, default=4, help="of the part `workers`: so many wrote the trace")
-    parser.add_argument("--keep", type=Path, help="make the traces here, and use those that are there")
+    parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
+    parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
     return parser.parse_args()

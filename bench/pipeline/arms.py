@@ -1,4 +1,4 @@
-"""One process of the pipeline's bench: pinned to its cores, one Spark session; it runs what its parent sends and prints how long that took.
+"""One process of the pipeline's bench: pinned to its cores, one Spark session; it runs commands of its parent and prints their times.
 
 python -m bench.pipeline.arms CORES      a line of input is WHAT:DIRECTORY, one of output is JSON
 """
@@ -28,7 +28,7 @@ from pipeline.validation.local import validate
 def main() -> int:
     """Work until the input ends."""
     cores = int(sys.argv[1])
-    keep_memory()  # as the commands do without Spark, and its workers
+    keep_memory()  # as the commands do without Spark, and as its workers do
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     with session(f"local[{cores}]") as spark:
         for line in sys.stdin:
@@ -53,12 +53,12 @@ def _plain(_spark: Any, directory: Path) -> Any:
 
 
 def _twice(_spark: Any, directory: Path) -> Any:
-    """Without Spark, in another process, and again."""
+    """Run without Spark in another process, twice."""
     return [_two_workers().submit(_judged, directory).result() for _ in range(2)][-1]
 
 
 def _twice_at_once(_spark: Any, directory: Path) -> Any:
-    """The same in two processes."""
+    """Run in two processes, each twice."""
     return list(_two_workers().map(_judged, [directory] * 2))[-1]
 
 

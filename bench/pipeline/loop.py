@@ -1,4 +1,4 @@
-"""The plain loop that the whole-file replay is compared with: one decision after the other through `quota`, group by group on Spark."""
+"""The reference loop for the replay of whole files: decisions one by one through `quota`, group by group on Spark."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ Wait = Callable[[int, float, int], int]
 
 
 def sensor_loop() -> tuple[Wait, Callable[[int, int], None]]:
-    """Kafka's own steps, as `quota.sensor` spells them: record, measure, compare, work the wait out."""
+    """Run Kafka's own steps with `quota.sensor`: record, measure, compare, compute the wait."""
     rate = Rate(11, 1_000)
 
     def wait(value: int, bound: float, ts_ms: int) -> int:
@@ -27,7 +27,7 @@ def sensor_loop() -> tuple[Wait, Callable[[int, int], None]]:
 
 
 def group_loop() -> tuple[Wait, Callable[[int, int], None]]:
-    """The proxy's own hot path, which leaves out measurements that cannot matter."""
+    """Run the proxy's own data path, which leaves out measurements that cannot matter."""
     group = QuotaGroup({}, 0.0)
 
     def wait(value: int, bound: float, ts_ms: int) -> int:
@@ -39,7 +39,7 @@ def group_loop() -> tuple[Wait, Callable[[int, int], None]]:
 
 
 def judge_group(make: Callable[[], tuple[Wait, Callable[[int, int], None]]], rows: Any) -> tuple[int, int]:
-    """Return (decisions, differences) of one group's rows, all of a run."""
+    """Return (decisions, differences) of one group's rows, all of one run."""
     wait, unchecked = make()
     events = differences = 0
     for start_ms, bound, times, values, skipped, at, waits in _in_order(rows):

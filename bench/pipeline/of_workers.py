@@ -1,4 +1,4 @@
-"""`sluice meter validate` as it is typed, on what workers that share usage wrote: what it finds, how long it takes, and its memory."""
+"""`sluice meter validate` as a command, on directories of workers that share usage: its findings, its time and its memory."""
 
 import json
 import subprocess
@@ -24,10 +24,10 @@ class Judged(NamedTuple):
     """One verdict on a directory of workers.
 
     Attributes:
-        missing: decisions that were made and not judged.
-        differences: that were found.
-        lost_units: usage of a worker that another one should have recorded, or noted as too old, and did not.
-        mib_max: the most memory that the process had.
+        missing: decisions that were not validated.
+        differences: the number of divergences.
+        lost_units: usage of a worker that another one neither recorded nor noted as too old.
+        mib_max: the largest memory of the process.
     """
 
     workers: int
@@ -48,7 +48,7 @@ class Judged(NamedTuple):
         return any((self.missing, self.differences, self.lost_units, self.incomplete))
 
     def lines(self) -> list[str]:
-        """What is printed."""
+        """Return the lines to print."""
         rate = self.decisions / self.seconds
         return [
             f"validate as typed, {self.workers} workers that share usage: {self.decisions:,} decisions ({self.throttled:,} with a wait) "
@@ -59,10 +59,10 @@ class Judged(NamedTuple):
 
 
 def judged(folder: Path, events: int, workers: int) -> Judged:
-    """Make a directory of so many decisions, unless it is there, and judge it.
+    """Make a directory of this many decisions, unless it exists, and validate it.
 
     Raises:
-        RuntimeError: the command failed; the text is what it said.
+        RuntimeError: the command failed; the text is its output.
     """
     directory = folder / f"workers-{workers}-{events}"
     kept = directory.with_suffix(".json")
@@ -105,7 +105,7 @@ def _validate(directory: Path, made: Made, workers: int) -> Judged:
 
 
 def _resident_kib(pid: int) -> int:
-    """The most memory that a process had so far."""
+    """Return the largest resident memory of a process so far."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,14 +1,14 @@
-"""CPU time of this process and everything that it started: Spark is a JVM and its Python workers."""
+"""CPU time of this process and all its children: Spark is a JVM and its Python workers."""
 
 import os
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PPID, UTIME, CSTIME = 1, 11, 14  # fields after the command, which ends with the last bracket
+PPID, UTIME, CSTIME = 1, 11, 14  # fields after the command, which ends with the last parenthesis
 
 
 def cpu_seconds() -> float:
-    """User and system time so far, of the living and of the children that they have waited for."""
+    """Return user and system time of the living processes and of the ended children that they have waited for."""
     fields = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

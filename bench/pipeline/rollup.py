@@ -1,4 +1,4 @@
-"""The same roll-up of packed samples in Spark and in DuckDB: minute and sensor; decisions, units, waits, highest utilisation.
+"""The same roll-up of packed samples in Spark and in DuckDB, by minute and sensor: decisions, units, waits, highest utilisation.
 
 Spark's is the pipeline's own (`pipeline.spark.validation.partial_sums`).
 """
@@ -32,7 +32,7 @@ def with_spark(spark: Any, directory: Path) -> list[Any]:
 
 
 def with_duckdb(_spark: Any, directory: Path) -> list[Any]:
-    """Return the totals of the rolled-up rows; as many threads as this process has cores."""
+    """Return the totals of the rolled-up rows, with as many threads as this process has cores."""
     import duckdb
 
     connection = duckdb.connect(config={"threads": len(os.sched_getaffinity(0))})
@@ -44,7 +44,7 @@ def with_duckdb(_spark: Any, directory: Path) -> list[Any]:
 
 
 def lengthen(trace: Path, made: Path, hours: int) -> None:
-    """Make a directory with the samples of a trace again and again, each time an hour later: so much that a query's own start is little."""
+    """Make a directory with copies of a trace's samples, each an hour later, so that the start of a query takes a small share."""
     for path in sorted((trace / "samples").rglob("*.parquet")):
         rows = pq.read_table(path, partitioning=None)
         for hour in range(hours):

@@ -1,4 +1,4 @@
-"""How fast the validator and the roll-up are, as ratios between arms of one run. Traces are made once, by `make`."""
+"""The speed of the validator and the roll-up, as ratios between arms of one run. `make` makes the traces once."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,17 +10,17 @@ from bench.metering.trace import Shape
 from bench.pipeline.rollup import lengthen
 from bench.pipeline.turns import Arm, Turns, processes
 
-HOURS: Final = 4  # of the trace that is rolled up
-MANY: Final = 0.4  # of the decisions: the share of the traces that differ by the number of their groups
-SHORT: Final = 0.02  # what SQL, which is slow, gets
+HOURS: Final = 4  # of the trace for the roll-up
+MANY: Final = 0.4  # of the decisions: the share of traces with other numbers of groups
+SHORT: Final = 0.02  # for SQL, which is slow
 UNSEEN, UNSEEN_ROLLUPS = 4, 20
-"""A roll-up is the JVM's work: its time falls for some twenty runs."""
+"""A roll-up runs in the JVM, and its time falls over the first twenty runs."""
 
 LONG: Final = 3
-"""Of the decisions: the trace for one core and two, as many hours. A job's own start, some 40 ms on either, is little of it."""
+"""Multiple of the decisions in the trace for one core and two, with as many hours; the start of a job, some 40 ms, is a small part."""
 
 IN_A_ROW: Final = 3
-"""So often the arms of one core and of two, which are processes of their own, run before the other one does; they are called so."""
+"""How often the arm of one core runs before that of two, and the other way round; each is a process of its own."""
 
 ZIPF, HOTTEST, PLAIN = Arm("file-parallel", "zipf-1.1"), Arm("file-parallel", "zipf-2.0"), Arm("no-spark", "zipf-1.1")
 CORES: Final = (Arm("in-a-row", "long"), Arm("in-a-row", "long", 2))
@@ -39,7 +39,7 @@ RATIOS: Final = (
 
 
 def shapes(events: int) -> dict[str, Shape]:
-    """The traces, by name."""
+    """Return the traces by name."""
     return {
         "zipf-1.1": Shape(events),
         "zipf-2.0": Shape(events, zipf=2.0),
@@ -54,8 +54,8 @@ def measured(folder: Path, make: Callable[[dict[str, Shape]], None], events: int
     """Run all arms.
 
     Args:
-        make: makes those traces in the folder that are not there.
-        runs: turns of each arm that is quick; of those that run in a row twice as many runs are counted.
+        make: makes the missing traces in the folder.
+        runs: turns of each short arm; of arms that run in a row twice as many runs are counted.
     """
     make(shapes(events))
     if not (folder / "hours").exists():
@@ -76,12 +76,12 @@ def _rollups(cores: int) -> tuple[Arm, Arm]:
 
 
 def _share(name: str) -> float:
-    """How much of the decisions asked for a directory holds."""
+    """Return the share of the requested decisions that a directory holds."""
     return {"groups-1000": MANY, "groups-95000": MANY, "short": SHORT, "hours": HOURS, "long": LONG}.get(name, 1.0)
 
 
 def _agree(turns: Turns, events: int) -> None:
-    """A figure of who found something else than the others would be worth nothing."""
+    """Check that all arms have the same results, since otherwise their times mean nothing."""
     for arm in turns.found:
         if not arm.what.startswith("rollup"):
             assert turns.outcome(arm) == [round(events * _share(arm.name)), 0], (arm, turns.outcome(arm))

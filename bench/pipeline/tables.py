@@ -1,4 +1,4 @@
-"""`sluice meter rollup` as it is typed, with its defaults, on a trace: how long it takes, and how much memory its JVM has at most."""
+"""`sluice meter rollup` as a command with its defaults, on a trace: its time, and the largest memory of its JVM."""
 
 import os
 import subprocess
@@ -21,8 +21,8 @@ class RolledUp(NamedTuple):
     """One roll-up.
 
     Attributes:
-        heap: how large the heap of the JVM may grow, as an option of the JVM.
-        jvm_mib_max: the most memory that the JVM had.
+        heap: the maximum heap as an option of the JVM.
+        jvm_mib_max: the largest memory of the JVM.
         missing: decisions of the trace that are not in the table `decisions_hour`.
     """
 
@@ -34,16 +34,16 @@ class RolledUp(NamedTuple):
     missing: int
 
     def line(self) -> str:
-        """What is printed."""
+        """Return the line to print."""
         said = f"{self.events:,} decisions in {self.seconds:.0f} s ({self.cpu_seconds:.0f} s of CPU), {self.missing:,} of them missing"
         return f"roll-up as typed: {said}; heap {self.heap}, the JVM had {self.jvm_mib_max:,} MiB at most"
 
 
 def roll_up(trace: Path, out: Path, events: int) -> RolledUp:
-    """Roll a trace up with the defaults.
+    """Roll up a trace with the defaults.
 
     Raises:
-        RuntimeError: the command failed; the text is what it said.
+        RuntimeError: the command failed; the text is its output.
     """
     command = [sys.executable, "-m", "sluice_cli", "meter", "rollup", "--in", str(trace), "--out", str(out)]
     began, cpu_before, most, cpu = time.monotonic(), cpu_seconds(), 0, 0.0
@@ -62,7 +62,7 @@ def roll_up(trace: Path, out: Path, events: int) -> RolledUp:
 
 
 def _resident_kib(pid: int) -> Iterator[int]:
-    """The most memory that each child of a process had so far."""
+    """Return the largest resident memory so far of each child of a process."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for child in children:

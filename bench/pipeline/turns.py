@@ -1,7 +1,7 @@
-"""Arms of the pipeline's bench by turns: each turn runs every arm once, the next one in the opposite order.
+"""Arms of the pipeline's bench in turns: each turn runs every arm once, the next one in the opposite order.
 
-Who else uses the machine makes it slower, never faster, and from one second to the next by more than arms differ. So there are two ratios
-of two arms: of their best times, for which both have to have found a quiet moment, and the median of the ratios of all turns.
+Other users of the machine make it slower, never faster, and by more than arms differ. So there are two ratios of two arms: of their best
+times, which requires an idle moment for both, and the median of the ratios of all turns.
 """
 
 import json
@@ -19,7 +19,7 @@ from pipeline.memory import ARROW_KEEPS
 
 
 class Arm(NamedTuple):
-    """What is done, with which directory, on how many cores."""
+    """A task, its directory, and its number of cores."""
 
     what: str
     name: str
@@ -27,7 +27,7 @@ class Arm(NamedTuple):
 
 
 class Turns:
-    """Times of arms; every number of cores has a process of its own, which lives as long as this does."""
+    """Times of arms; every number of cores has one process for the whole time."""
 
     def __init__(self, folder: Path, workers: dict[int, "subprocess.Popen[str]"]) -> None:
         self._folder = folder
@@ -35,12 +35,12 @@ class Turns:
         self.found: dict[Arm, list[dict[str, Any]]] = {}
 
     def take(self, arms: Sequence[Arm], turns: int, *, unseen: int, in_a_row: int = 1) -> None:
-        """Run arms by turns.
+        """Run the arms in turns.
 
         Args:
-            unseen: turns before these, which are not counted: until a JVM has compiled what it runs.
-            in_a_row: so often an arm runs in each turn, the first of which is not counted where there are more: a process that has been
-                idle while another one worked finds its caches cold.
+            unseen: earlier turns that are not counted, in which the JVM compiles its code.
+            in_a_row: how often an arm runs in each turn. If more than once, the first run is not counted: the caches of a process that
+                was idle are cold.
         """
         for turn in range(unseen + turns):
             for arm in arms if turn % 2 else reversed(arms):
@@ -63,21 +63,21 @@ class Turns:
         return reported
 
     def outcome(self, arm: Arm) -> Any:
-        """What an arm found, the same each time."""
+        """Return the result of an arm, the same each time."""
         first, *others = (reported["outcome"] for reported in self.found[arm])
         assert all(other == first for other in others), (arm, first, others)
         return first
 
     def times(self, arm: Arm, figure: str = "seconds") -> list[float]:
-        """`seconds` or `cpu_seconds` of each turn."""
+        """Return `seconds` or `cpu_seconds` of each turn."""
         return [reported[figure] for reported in self.found[arm]]
 
     def best_ratio(self, above: Arm, below: Arm) -> float:
-        """How often one arm's best time goes into another's."""
+        """Return one arm's best time over another's."""
         return min(self.times(above)) / min(self.times(below))
 
     def median_ratio(self, above: Arm, below: Arm, figure: str = "seconds") -> float:
-        """The same of each turn, the median of all; what ran once is compared with the median."""
+        """Return the median of the ratios of all turns; an arm that ran once is compared with the median."""
         times, others = self.times(above, figure), self.times(below, figure)
         if len(times) == len(others):
             return median(one / other for one, other in zip(times, others, strict=True))
@@ -96,4 +96,4 @@ def processes(folder: Path, cores: Sequence[int]) -> Iterator[Turns]:
         yield Turns(folder, workers)
     finally:
         for worker in workers.values():
-            worker.communicate()  # the end of its input is its end
+            worker.communicate()  # the process ends at the end of its input

@@ -1,1 +1,1 @@
-"""What it costs to count with other workers, and how exact it is."""
+"""The cost and the exactness of usage that workers share."""

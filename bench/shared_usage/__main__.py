@@ -1,7 +1,7 @@
-"""What it costs to count with other workers, and how exact it is: `python -m bench.shared_usage`; prints one line per figure.
+"""The cost and the exactness of usage that workers share: `python -m bench.shared_usage`; prints one line per figure.
 
-Costs are CPU time, best of several rounds. Exactness is computed on virtual time: connections that always have more to send, spread over
-the workers; each sends again when its throttle is over.
+Costs are CPU time, best of several rounds. Exactness is computed on virtual time, with connections that always have more to send, spread
+over the workers; each sends again when its throttle is over.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from quota.groups.group import QuotaGroup
 
 
 def cycles(group: QuotaGroup, per_cycle: int, usage: SharedUsage | None = None) -> Callable[[], int]:
-    """Return a run of so many records in each 10 ms; the timer of `usage` publishes."""
+    """Return a run of this many records in each 10 ms, after which the timer publishes."""
     now_ms = START_MS
     timers = Timers(() if usage is None else (usage,))
 
@@ -49,7 +49,7 @@ def publishes(row: SegmentRow) -> Callable[[], int]:
 
 
 def pulls(group: SharedGroup, other: SegmentRow | None) -> Callable[[], int]:
-    """Return a run that takes in what others used: nothing, or something of one other worker each time, whose writing it includes."""
+    """Return a run that takes in the usage of others: none, or some of one other worker each time, whose write is included."""
     sharing = group._sharing
     total = 0
 

@@ -1,4 +1,4 @@
-"""What clients get that want far more than their quota, from groups that several workers share: on virtual time."""
+"""The rates of clients far over their quota, from groups that several workers share, on virtual time."""
 
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -18,11 +18,11 @@ REQUEST_BYTES = 20_000
 
 
 class Overload(NamedTuple):
-    """What clients got that want far more than their quota, in multiples of what the bound allows in the time.
+    """The rates of clients far over their quota, in multiples of what the bound allows in the time.
 
     Attributes:
-        long_run: over all the time after the first minute.
-        worst: in the 10 s in which it was the most.
+        long_run: after the first minute.
+        worst: in the 10 s with the highest rate.
     """
 
     long_run: float
@@ -30,7 +30,7 @@ class Overload(NamedTuple):
 
 
 def overload(groups: list[QuotaGroup], timers: Timers) -> Overload:
-    """Let 48 connections send 20 kB each again and again, each to the group of its worker."""
+    """Let 48 connections send 20 kB each repeatedly, each to the group of its worker."""
     per_second = [0.0] * OVERLOAD_S
     waiting = [(connection % 7, connection) for connection in range(CONNECTIONS)]
     while waiting[0][0] < OVERLOAD_S * 1_000:
@@ -45,7 +45,7 @@ def overload(groups: list[QuotaGroup], timers: Timers) -> Overload:
 
 
 def overload_of(workers: int) -> Overload:
-    """Return that of so many workers; of one with a plain group."""
+    """Return the overload of this many workers; of one worker with a plain group."""
     if workers == 1:
         return overload([QuotaGroup(TAGS, OVERLOAD_BOUND)], Timers(()))
     segment = Segment.create(workers, 64, 11, 1_000)

@@ -1,4 +1,4 @@
-"""What a record costs on the short path, of a plain group and of a shared one."""
+"""CPU time of a record on the short path, of a plain group and of a shared one."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FREE = 1e15
 
 
 def shared_group(workers: int, number: int = 0, bound: float = FREE) -> tuple[SharedUsage, SharedGroup]:
-    """Return a group whose 11 samples are all in use, as one worker of so many has it."""
+    """Return a group whose 11 samples are all in use, as in one of this many workers."""
     usage = SharedUsage(Segment.create(workers, 64, 11, 1_000), number)
     group = usage.of_scope("1").maker(ClientQuotaType.PRODUCE)(TAGS, bound)
     assert isinstance(group, SharedGroup)
@@ -39,11 +39,11 @@ def short_path(group: QuotaGroup) -> Callable[[], int]:
 
 
 def short_path_us(workers: int) -> float:
-    """Return what a record costs on the short path; for one worker, of a plain group."""
+    """Return the CPU time of a record; for one worker, that of a plain group."""
     return best_us(short_path(full_ring(FREE, lazy=True) if workers == 1 else shared_group(workers)[1]))
 
 
 def alone_us(workers: int) -> float:
-    """Return the same in a process that has no groups of another class: the interpreter adapts to the class that it meets."""
+    """Return the same in a process without groups of another class: the interpreter specialises on the class that it meets."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(short_path_us, (workers,))

@@ -1,11 +1,13 @@
-"""Sluice under mixed load and faults for an hour: no memory that grows, no descriptor left over, nothing lost, every decision in the files.
+"""Sluice under mixed load and faults for an hour: memory does not grow, no descriptor and no record is lost, every decision is in the
+files.
 
 python -m bench.soak [--minutes 60] [--no-write]
 
-Apache Kafka 4.3.1 behind one Sluice that meters. Two idempotent producers, one over its quota, and a group's reader go on all the time; two
-rows of visitors come ten times a second, well-behaved or not, and up to 200 connections stay silent. Every 15 s there is a fault: quotas
-that change, a quota file that is rubbish, a broker that hangs for 2 s, 50 scrapes in a row, a broker killed and started again. Resident
-memory and descriptors of Sluice are looked at once a second. When all have left, descriptors must be what they were before they came.
+Apache Kafka 4.3.1 is behind one Sluice with metering. Two idempotent producers, one over its quota, and the reader of a group run all the
+time; two threads of short-lived connections make ten a second, well-behaved or not, and up to 200 connections stay idle. Every 15 s there
+is a fault: changed quotas, an invalid quota file, a broker that hangs for 2 s, 50 scrapes in a row, a broker that is killed and restarted.
+Sluice's resident memory and descriptors are sampled once a second. When all clients have closed, the number of descriptors must be that
+before they connected.
 """
 
 import argparse
@@ -34,7 +36,7 @@ from tests.support.processes.kills import PARTITIONS, Traffic
 from tests.support.processes.sluice_process import SluiceProcess
 
 SETTLED_S_MIN, SETTLED_SHARE = 120.0, 0.1
-"""Memory that the first tenth takes is what the load needs; for two minutes silent visitors gather, and every fault is the first one."""
+"""The load allocates its memory in the first tenth: idle connections accumulate for two minutes, and each fault occurs once."""
 SAMPLE_S, SCRAPE_S = 1.0, 10.0
 BURST, PAUSE_S = 2, 0.05
 GONE_S_MAX = 60.0
@@ -45,11 +47,11 @@ HEAD = ["| | figure | measured | passes at | |", "|---|---|--:|--:|---|"]
 
 @dataclass
 class Watched:
-    """What was seen of one process.
+    """Samples of one process.
 
     Attributes:
         memory, descriptors: (second, bytes), (second, number).
-        waits_ns: how long it had been ready and had no CPU, since its start.
+        waits_ns: how long it was ready without a CPU, since its start.
         lag_s: the longest lag of its event loop.
     """
 
@@ -60,23 +62,23 @@ class Watched:
     buffered_bytes: float = 0.0
 
     def growth(self, seconds: float) -> float:
-        """MiB a minute, of the straight line through all that comes after the first part."""
+        """Return MiB per minute, the slope of the straight line through all samples after the first part."""
         settled = max(SETTLED_S_MIN, seconds * SETTLED_SHARE)
         return slope([sample for sample in self.memory if sample[0] >= settled]) * 60 / MIB
 
 
 def descriptors(sluice: SluiceProcess) -> int:
-    """Return how many the process has open."""
+    """Return the number of open descriptors of the process."""
     return len(list(Path(f"/proc/{sluice.pid}/fd").iterdir()))
 
 
 def waited_ns(sluice: SluiceProcess) -> int:
-    """Return for how long its first thread, where the loop is, was ready and another process had the CPU."""
+    """Return how long its first thread, which runs the loop, was ready while another process had the CPU."""
     return int(Path(f"/proc/{sluice.pid}/schedstat").read_text().split()[1])
 
 
 def watch(sluice: SluiceProcess, workers: list[Worker], seconds: float) -> Watched:
-    """Look once a second.
+    """Sample once a second.
 
     Raises:
         RuntimeError: Sluice, or a part of the load, ended.
@@ -108,7 +110,7 @@ class Soaked:
 
 
 def soak(seconds: float, *, name: str = "soak") -> Soaked:
-    """Run the load for the given time, let all clients leave, check the totals."""
+    """Run the load for the given time, let all clients close, check the totals."""
     with ExitStack() as stack:
         directory = stack.enter_context(temporary_directory(name))
         kafka = stack.enter_context(KafkaCluster(KRAFT, name=name))
@@ -150,7 +152,7 @@ def _quiet(sluice: SluiceProcess) -> int:
 
 
 def _leave(traffic: Traffic, reader: Reader, visitors: list[Visitors]) -> int:
-    """Let all clients leave; return how many records have no successful response."""
+    """Let all clients close; return how many records have no successful response."""
     deadline = time.monotonic() + 2 * GONE_S_MAX
     while traffic.in_flight and time.monotonic() < deadline:
         for producer in traffic.producers:
@@ -180,7 +182,7 @@ def _memory_figures(watched: Watched, seconds: float) -> list[Figure]:
 
 
 def longest_wait_ms(watched: Watched) -> float:
-    """Return the most between two looks: a lag that is no longer than this is the machine's."""
+    """Return the largest wait between two samples: a lag that is no longer than this comes from the machine."""
     return max((after - before for before, after in itertools.pairwise(watched.waits_ns)), default=0) / 1e6
 
 
@@ -237,7 +239,7 @@ def _metering_figures(directory: Path) -> list[Figure]:
 
 
 def main() -> int:
-    """Run the soak; 1 when a figure is missed."""
+    """Run the soak; return 1 when a figure misses its limit."""
     options = _options()
     seconds = options.minutes * 60
     done = soak(seconds)

@@ -1,4 +1,4 @@
-"""The load of the soak: records that are accounted for, a reader, visitors of every bad manner, and faults on a schedule."""
+"""The load of the soak: numbered records, a reader, short-lived connections of every kind of misbehaviour, and faults on a schedule."""
 
 import itertools
 import random
@@ -32,7 +32,7 @@ SCRAPES = 50
 
 
 class Worker:
-    """A thread that does one thing again and again until it is stopped; what it could not bear is kept."""
+    """A thread that repeats one step until it is stopped, and keeps the exception that ended it."""
 
     def __init__(self, step: Callable[[], object], pause_s: float = 0.0) -> None:
         self.failure: BaseException | None = None
@@ -50,13 +50,13 @@ class Worker:
                 return
 
     def stop(self) -> None:
-        """Let the step that is under way end."""
+        """Let the present step end."""
         self._over.set()
         self._thread.join(120)
 
 
 class Reader:
-    """A member of a group that reads through Sluice all the time, held to a quota."""
+    """A member of a group that reads through Sluice all the time, with a quota."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         settings = {"bootstrap.servers": bootstrap, "group.id": "soak", "auto.offset.reset": "earliest", "client.id": READER}
@@ -75,11 +75,11 @@ class Reader:
 
 
 class Visitors:
-    """Connections that come, do one thing, well or badly, and go; some stay for a while and are silent.
+    """Connections that do one thing, right or wrong, and close; some stay for a while and are idle.
 
     Args:
-        port: that of a broker at Sluice.
-        topic: where what they produce goes; its records are not checked.
+        port: Sluice's port of a broker.
+        topic: the topic that they produce to; its records are not checked.
     """
 
     def __init__(self, port: int, topic: str, seed: int) -> None:
@@ -101,7 +101,7 @@ class Visitors:
         self.visits = 0
 
     def step(self) -> None:
-        """One visit. A connection that Sluice ends, or cannot give a broker, is none of its faults: the records are the proof."""
+        """Make one connection. A connection that Sluice closes, or cannot connect to a broker, is no error: the records are the proof."""
         self.visits += 1
         try:
             self._dice.choice(self._manners)()
@@ -109,7 +109,7 @@ class Visitors:
             return
 
     def close(self) -> None:
-        """Let those go that stayed."""
+        """Close the idle connections."""
         for client in self._idle:
             client.socket.close()
         self._idle.clear()
@@ -176,7 +176,7 @@ class Visitors:
 
 
 class Faults:
-    """One fault after the other: quotas that change, quotas that are rubbish, a broker that hangs, one that dies, a flood of scrapes."""
+    """One fault after the other: changed quotas, an invalid quota file, a broker that hangs, one that dies, a burst of scrapes."""
 
     def __init__(self, sluice: SluiceProcess, node: KafkaNode, quotas: Path) -> None:
         self._sluice, self._node, self._quotas = sluice, node, quotas
@@ -186,7 +186,7 @@ class Faults:
         write_bounds(quotas, next(self._bounds))
 
     def step(self) -> None:
-        """The next fault."""
+        """Cause the next fault."""
         next(self._turns)()
         self.count += 1
 
@@ -214,7 +214,7 @@ class Faults:
 
 
 def write_bounds(path: Path, held: int) -> None:
-    """Write the quotas, with that of the producer that is over it."""
+    """Write the quotas, including that of the producer that is over it."""
     write_quotas(
         path,
         [

@@ -1,11 +1,11 @@
-"""Storms of connections: does Sluice let in as many as a real broker with the same KIP-612 quotas?
+"""Connection storms: does Sluice admit as many connections as a real broker with the same KIP-612 quotas?
 
 python -m bench.storms [--seconds 20] [--storm NAME]... [--no-write]
 
-Each storm runs against Apache Kafka's own quotas (kafka-configs: brokers, ips), then against Sluice in front of the same broker, which
-has none meanwhile. A storm is a bounded number of loops in this process that connect, ask for ApiVersions, count an answer as a connection
-that was served and an end without one as refused, close, and begin again. Goal: served connections within 5 % of the broker's over all
-seconds, the burst of the first window included; the rate over one window in the middle stands beside it. Needs a JDK and Maven.
+Each storm runs against Apache Kafka's own quotas (kafka-configs: brokers, ips), then against Sluice in front of the same broker, which then
+has none. A storm is a bounded number of loops in this process that connect, ask for ApiVersions and close again; an answer counts as a
+served connection, an end without an answer as a refused one. The goal is a number of served connections within 5 % of the broker's over all
+seconds, with the burst of the first window; the rate over one window in the middle is printed as well. Needs a JDK and Maven.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from tests.support.kafka.settings import NodePorts
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
 from tests.support.ports import free_bootstrap_port, free_port
 
-FROM_S, TO_S = 6.0, 17.0  # one window, begun and ended where no wave is: what comes in waves of a window is seen as its rate
+FROM_S, TO_S = 6.0, 17.0  # one window that begins and ends between two waves, so that waves of one window give their rate
 QUIET_S = 12.0
 PATIENCE_S = 15.0
 AGAIN_S = 0.01
@@ -43,21 +43,21 @@ ASK = api_versions_request(0).whole()
 
 @dataclass(frozen=True)
 class Storm:
-    """Who comes, where, and what is allowed. Rates are connections per second, None or absent where there is none."""
+    """The sources, the listener and the limits. Rates are connections per second, None or absent where there is none."""
 
     name: str
     sources: int
     loops: Mapping[str, int]
-    """By listener: how many loops, spread over the sources."""
+    """The number of loops by listener, spread over the sources."""
     process_rate: int | None = None
     listener_rates: Mapping[str, int] = field(default_factory=dict)
     ip_rate: int | None = None
-    """Of every address by itself."""
+    """The rate of each address."""
     per_ip: int | None = None
-    """How many connections one address may have at once; then connections are kept."""
+    """The limit of open connections per address; with a limit connections are kept open."""
 
     def source(self, number: int) -> str:
-        """An address of this storm's own, so that storms do not meet each other's history."""
+        """Return a source address of this storm alone, so that no storm has another one's history."""
         return f"127.{1 + STORMS.index(self)}.{number // 200}.{1 + number % 200}"
 
 
@@ -72,7 +72,7 @@ STORMS = [
 
 @dataclass
 class Count:
-    """What came of one storm at one listener."""
+    """The result of one storm at one listener."""
 
     served: int = 0
     in_window: int = 0
@@ -96,12 +96,12 @@ class StormCluster(KafkaCluster):
         return super()._make_node(ports, cluster_id, {**extra, **settings})
 
 
-# --- the quotas of both
+# --- the quotas of the broker and of Sluice
 
 
 @contextmanager
 def broker_quotas(tools: JavaTools, cluster: KafkaCluster, storm: Storm) -> Iterator[None]:
-    """The storm's quotas on the broker itself, for the length of a block."""
+    """Set the storm's quotas on the broker itself, for the length of a block."""
     node_id = str(cluster.ports[0].node_id)
     broker = {} if storm.process_rate is None else {"max.connection.creation.rate": storm.process_rate}
     broker |= {f"listener.name.{name}.max.connection.creation.rate": rate for name, rate in storm.listener_rates.items()}
@@ -116,9 +116,9 @@ def broker_quotas(tools: JavaTools, cluster: KafkaCluster, storm: Storm) -> Iter
 
     values = {**broker}
     if entities == [("--entity-default",)]:
-        alter("ips", ("--entity-name", HOST), "--add-config", f"connection_creation_rate={UNLIMITED}")  # the tools themselves
+        alter("ips", ("--entity-name", HOST), "--add-config", f"connection_creation_rate={UNLIMITED}")  # connections of the tools
     if values:
-        # a list of values stands in brackets, since what separates settings separates its elements too
+        # a list of values is in brackets, since a comma separates both settings and values
         alter("brokers", ("--entity-name", node_id), "--add-config", ",".join(f"{key}={value}" for key, value in values.items()))
     for entity in entities:
         alter("ips", entity, "--add-config", f"connection_creation_rate={storm.ip_rate}")
@@ -133,7 +133,7 @@ def broker_quotas(tools: JavaTools, cluster: KafkaCluster, storm: Storm) -> Iter
 
 @contextmanager
 def sluice(folder: Path, upstream: str, storm: Storm) -> Iterator[dict[str, int]]:
-    """Sluice with the same quotas; yields the port of each listener."""
+    """Start Sluice with the same quotas; yield the port of each listener."""
     ports = {"a": free_bootstrap_port(), "b": free_bootstrap_port()}
     lines = ["[upstream]", f'bootstrap = "{upstream}"', "[quotas]", 'path = "storm-quotas.toml"', "[connections]", "max_connections = 5000"]
     lines += [] if storm.process_rate is None else [f"max_connection_creation_rate = {storm.process_rate}"]
@@ -155,7 +155,7 @@ def sluice(folder: Path, upstream: str, storm: Storm) -> Iterator[dict[str, int]
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"Sluice did not start: {log.read_text()[-2_000:]}")
             time.sleep(0.1)
-        time.sleep(QUIET_S)  # what was just asked is out of every window
+        time.sleep(QUIET_S)  # later than the window of the requests just sent
         yield ports
     finally:
         process.terminate()
@@ -172,7 +172,7 @@ def _answers(port: int) -> bool:
 
 
 async def blow(storm: Storm, ports: Mapping[str, int], seconds: float) -> dict[str, Count]:
-    """Let the storm blow for `seconds`."""
+    """Run the storm for `seconds`."""
     counts = {name: Count() for name in storm.loops}
     start = time.monotonic()
     loops = [
@@ -193,7 +193,7 @@ async def _one_loop(storm: Storm, source: str, port: int, count: Count, start: f
             async with asyncio.timeout(min(PATIENCE_S, end - time.monotonic())):
                 await _ask(sock, source, port)
         except TimeoutError:
-            count.refused += time.monotonic() < end  # what the end of the storm cuts off is nothing
+            count.refused += time.monotonic() < end  # attempts that the end of the storm interrupts do not count
         except OSError:
             count.refused += 1
         else:
@@ -207,7 +207,7 @@ async def _one_loop(storm: Storm, source: str, port: int, count: Count, start: f
 
 
 async def _ask(sock: socket.socket, source: str, port: int) -> None:
-    """Connect and be answered.
+    """Connect and read an answer.
 
     Raises:
         OSError: the connection ended first.
@@ -239,11 +239,11 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Against the goal."""
+        """Compare with the goal."""
         return "ok" if abs(self.sluice.served / max(self.broker.served, 1) - 1) <= TOLERANCE else "miss"
 
     def line(self) -> str:
-        """The row of the table."""
+        """Return the row of the table."""
         cells = [self.storm.name, self.listener]
         cells += [f"{count.served:,} ({count.refused:,})" for count in (self.broker, self.sluice)]
         cells.append(f"{self.sluice.served / max(self.broker.served, 1):.3f}")
@@ -262,7 +262,7 @@ HEAD = [
 
 
 def main() -> int:
-    """Run the storms; 1 when a goal was missed."""
+    """Run the storms; return 1 when a goal was missed."""
     options = _options()
     rows: list[Row] = []
     with ExitStack() as stack:

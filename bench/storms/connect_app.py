@@ -1,8 +1,8 @@
-"""Connects, again and again, at a steady pace, and closes each connection three seconds later; nothing is sent.
+"""Connects repeatedly at a constant rate and closes each connection three seconds later; nothing is sent.
 
 python -m bench.storms.connect_app PORT ATTEMPTS_PER_SECOND SOURCES      SOURCES addresses of 127.1.0.0/16, one after the other
 
-Says "ready", runs until its standard input is closed, then prints how many attempts got as far as the network.
+The process prints "ready", runs until its standard input is closed, then prints how many attempts reached the network.
 """
 
 import collections
@@ -19,7 +19,7 @@ TURN_S = 0.005
 
 
 def source(number: int) -> str:
-    """The address of this number."""
+    """Return the address of this number."""
     return f"127.1.{number // 250}.{number % 250 + 1}"
 
 

@@ -20,9 +20,9 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Produces and consumes with whatever version of kafka-clients is on the class path, from 1.0 to 4.x.
+ * Produces and consumes with the version of kafka-clients on the class path, from 1.0 to 4.x.
  *
- * Arguments: BOOTSTRAP TOPIC CLIENT_ID COUNT BYTES PARTITIONS. Record i is CLIENT_ID:i, filled up with x, in partition i mod PARTITIONS.
+ * Arguments: BOOTSTRAP TOPIC CLIENT_ID COUNT BYTES PARTITIONS. Record i is CLIENT_ID:i, padded with x, in partition i mod PARTITIONS.
  * Prints one line: acknowledged, failed, longest throttle of a Produce and of a Fetch in ms, consumed, SHA-256 of each partition's values.
  */
 public final class VersionedClient {
@@ -98,7 +98,7 @@ public final class VersionedClient {
         }
     }
 
-    /** Since 2.0 there is poll(Duration), and since 4.0 nothing else. */
+    /** poll(Duration) exists since 2.0, and it is the only form since 4.0. */
     @SuppressWarnings("unchecked")
     private static ConsumerRecords<byte[], byte[]> poll(KafkaConsumer<byte[], byte[]> consumer) throws Exception {
         for (Method method : KafkaConsumer.class.getMethods()) {

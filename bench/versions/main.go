@@ -1,4 +1,4 @@
-// Produces and consumes with franz-go; arguments and the line that it prints are those of VersionedClient.java.
+// Produces and consumes with franz-go; the arguments and the printed line are those of VersionedClient.java.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// throttles keeps the longest wait that a broker asked for, in milliseconds.
+// throttles keeps the longest throttle time of a broker, in milliseconds.
 type throttles struct{ longest atomic.Int64 }
 
 // OnBrokerThrottle is called by franz-go.

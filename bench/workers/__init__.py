@@ -1,1 +1,1 @@
-"""A Sluice of several processes beside Sluices of one."""
+"""A Sluice of several processes compared with Sluices of one."""

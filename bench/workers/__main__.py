@@ -1,4 +1,4 @@
-"""A Sluice of two processes beside Sluices of one: CPU, spread of connections, memory, and the time to replace a worker.
+"""A Sluice of two processes compared with Sluices of one: CPU, spread of connections, memory, and the time to replace a worker.
 
 python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [--kills 20] [--upgrades 20] [--only cost,...] [--no-write]
 
@@ -12,7 +12,7 @@ python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [-
 * upgrade: a new version takes over `--upgrades` times, while 4 clients connect and leave all the time and 16 produce far over a bound of
   1 MB/s: connections refused, and the most that passed in 10 s, over that before the first upgrade (goal 1.1).
 
-On two cores the stub broker and the load generators have a share of them: at full speed the machine is the limit, and the report says so.
+On two cores the stub broker and the load generators use a share of them: at full speed the machine is the limit, and the report says so.
 """
 
 import argparse
@@ -34,7 +34,7 @@ NEW_CONNECTIONS_A_SECOND = 400
 SPREAD_WORKERS, SPREAD_CONNECTIONS = 8, 32
 GOAL_COST, GOAL_THROUGHPUT, GOAL_SPREAD, GOAL_UPGRADE = 1.02, 0.9, 1.15, 1.1
 FULL = 0.95
-"""A process, or a machine, that is busier than this has nothing left."""
+"""A process or machine above this share is saturated."""
 
 
 def cost(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
@@ -48,7 +48,7 @@ def cost(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
 
 
 def throughput(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
-    """Two workers over one process, as fast as answers come."""
+    """Two workers over one process, as fast as answers arrive."""
     many = Side([WORKERS], small_produce(CONNECTIONS, 0))
     as_each = _compare(engine, options, many, Side([1], small_produce(CONNECTIONS // WORKERS, 0)))
     as_both = _compare(engine, options, many, Side([1], small_produce(CONNECTIONS, 0)))
@@ -76,7 +76,7 @@ def _compare(engine: Engine, options: argparse.Namespace, one: Side, other: Side
 
 
 def _limit(slices: list[Slice]) -> str:
-    """What is full."""
+    """Return what was the limit."""
     busy = [median(values) for values in zip(*(one.busy for one in slices), strict=True)]
     machine = median(one.machine_busy for one in slices)
     fullest = max(busy)
@@ -86,7 +86,7 @@ def _limit(slices: list[Slice]) -> str:
 
 
 def connection(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
-    """A new connection with one request, at a steady rate and as fast as they are served."""
+    """A new connection with one request, at a steady rate and at full speed."""
     report.data["connection"] = {}
     for rate, title in ((NEW_CONNECTIONS_A_SECOND, f"{NEW_CONNECTIONS_A_SECOND}/s"), (0, "at full speed")):
         demand = new_connections(rate)
@@ -122,7 +122,7 @@ def memory_row(engine: Engine, options: argparse.Namespace, report: Report) -> b
 
 
 def replacement(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
-    """From `kill -9` until the next one serves."""
+    """The time from `kill -9` until the next worker serves."""
     times = replacement_ms(engine, WORKERS, options.kills)
     figures = f"median {median(times):.0f} ms, longest {max(times):.0f} ms"
     report.add(f"| `kill -9` until the next worker serves, {len(times)} kills | {figures} | | | | |")
@@ -172,7 +172,7 @@ def _data(pairs: Pairs) -> dict[str, object]:
 
 
 def main() -> int:
-    """Measure the rows; 1 when a goal was missed."""
+    """Measure the rows; return 1 when a goal was missed."""
     options = _options()
     report = Report("workers")
     shape = f"- {options.starts} starts of {options.pairs} pairs of {options.seconds:g} s; medians of ratios with their 95 % interval"
@@ -193,14 +193,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.workers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--starts", type=int, default=4, help="so often all processes are started anew")
+    parser.add_argument("--starts", type=int, default=4, help="how often all processes are restarted")
     parser.add_argument("--pairs", type=int, default=20, help="pairs of slices after each start")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a slice")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a slice")
     parser.add_argument("--rate", type=float, default=4_000, help="requests per second in all, of the row `cost`")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--upgrades", type=int, default=20)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(ROWS), help="rows, by their names and commas")
-    parser.add_argument("--note", default="", help="a line for the result, such as what else the machine did")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(ROWS), help="names of rows, separated by commas")
+    parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "workers")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()

@@ -1,7 +1,7 @@
-"""What a request and a connection cost: CPU time of all processes of one Sluice, beside that of others under the same load.
+"""CPU of a request and of a connection: all processes of one Sluice, compared with others under the same load.
 
 Two sets of processes run in turn, one slice of load each, every second time in the opposite order; a figure is the median of the ratios of
-neighbouring slices. All processes of a start are laid out alike, and the next start lays them out otherwise.
+neighbouring slices. All processes of a start have the same memory layout, and the next start has another one.
 """
 
 import time
@@ -22,11 +22,11 @@ GENERATORS = 2
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is sent through a set of Sluices, all of it through each of them in equal parts.
+    """The load of a set of Sluices, divided equally among them.
 
     Attributes:
-        conns: in all.
-        rate: of requests, or of connections, per second in all; 0: the next one when the answer is there.
+        conns: the number of connections in all.
+        rate: requests, or connections, per second in all; 0: the next one after each answer.
         churn: a new connection for each request.
     """
 
@@ -42,7 +42,7 @@ class Slice:
 
     Attributes:
         us: CPU microseconds of all processes for one request, or one connection.
-        per_second: requests or connections.
+        per_second: requests or connections per second.
         busy: share of one core that each process had; the supervisor is the first of its Sluice.
         machine_busy: share of the machine's cores that all processes used.
     """
@@ -55,14 +55,14 @@ class Slice:
 
 @dataclass
 class Pairs:
-    """Slices of two sets, by turn."""
+    """Slices of two sets, in order."""
 
     one: list[Slice] = field(default_factory=list)
     other: list[Slice] = field(default_factory=list)
 
     @property
     def ratio(self) -> Interval:
-        """CPU of the one over CPU of the other."""
+        """Return the CPU of the one over the CPU of the other."""
         return median_interval([a.us / b.us for a, b in zip(self.one, self.other, strict=True)])
 
 
@@ -72,13 +72,13 @@ def small_produce(conns: int, rate: float) -> Demand:
 
 
 def new_connections(rate: float) -> Demand:
-    """Connect, ask for ApiVersions, close; `rate` 0: the next one when one is done, 32 at a time."""
+    """Connect, ask for ApiVersions, close; `rate` 0: at full speed, 32 at a time."""
     return Demand(api_versions_request(3), CHURN_AT_ONCE_MAX if rate else CHURN_AT_ONCE, rate, churn=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A set of Sluices, each given by the number of its workers, and what is sent through them."""
+    """A set of Sluices, each given by its number of workers, and its load."""
 
     workers: Sequence[int]
     demand: Demand
@@ -93,7 +93,7 @@ def compare(engine: Engine, one: Side, other: Side, *, starts: int, pairs: int, 
             stack.callback(stub.stop)
             sets = [[_started(engine, stack, stub_port, workers, seed) for workers in side.workers] for side in sides]
             for arms, side in zip(sets, sides, strict=True):
-                _slice(engine, arms, side.demand, WARM_S)  # the first slice of a process is slower than those behind
+                _slice(engine, arms, side.demand, WARM_S)  # the first slice of a process is slower than later ones
             for turn in range(pairs):
                 order = (0, 1) if turn % 2 == 0 else (1, 0)
                 slices = {at: _slice(engine, sets[at], sides[at].demand, seconds) for at in order}
@@ -109,7 +109,7 @@ def _started(engine: Engine, stack: ExitStack, stub_port: int, workers: int, see
 
 
 def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float) -> Slice:
-    """Send for a while, by as many load generators for either set."""
+    """Send for a while, with as many load generators for either set."""
     with ExitStack() as stack:
         loads: list[Load] = []
         conns, rate = demand.conns // GENERATORS, demand.rate / GENERATORS
@@ -132,7 +132,7 @@ def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float) 
 
 
 def _machine_ticks() -> tuple[int, int]:
-    """Ticks of all cores, and those of them in which nothing ran."""
+    """Return the ticks of all cores, and the idle ones among them."""
     with open("/proc/stat") as file:
         ticks = [int(one) for one in file.readline().split()[1:9]]
     return sum(ticks), ticks[3] + ticks[4]

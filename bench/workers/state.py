@@ -1,4 +1,4 @@
-"""A Sluice of several processes without load: how evenly connections are spread, its memory, and its time to replace a worker."""
+"""A Sluice of several processes without load: spread of connections, memory, and time to replace a worker."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from bench.memory import SETTLE_SECONDS, memory_mib
 READY_SECONDS_MAX = 30
 LOOK_S = 0.002
 OLD_ENOUGH_S = 1.5
-"""A worker that dies within a second of its start is replaced a second later, on purpose."""
+"""Longer than the second within which an ended worker is replaced with a delay."""
 
 
 def started(engine: Engine, stack: ExitStack, workers: int) -> Arm:
-    """A Sluice with so many workers in front of a stub broker."""
+    """Start a Sluice with this many workers in front of a stub broker."""
     stub, stub_port = engine.stub(1)
     stack.callback(stub.stop)
     arm = start_sluice(stub_port, engine.folder, flags=["--workers", str(workers)])
@@ -30,10 +30,10 @@ def started(engine: Engine, stack: ExitStack, workers: int) -> Arm:
 
 
 def spread(engine: Engine, workers: int, connections: int) -> tuple[float, float]:
-    """Return the connections of the busiest worker over its share: of those that came, and when half of them were replaced."""
+    """Return the connections of the busiest worker over its share: of all connections, and after half of them were replaced."""
     with ExitStack() as stack:
         arm = started(engine, stack, workers)
-        time.sleep(SETTLE_SECONDS)  # that which learnt the port has left
+        time.sleep(SETTLE_SECONDS)  # the connection that learnt the port has closed
         parts = [ExitStack() for _ in range(2)]
         for at in range(connections):
             ask(parts[at % 2], arm.port, api_versions_request(3).whole())
@@ -49,7 +49,7 @@ def spread(engine: Engine, workers: int, connections: int) -> tuple[float, float
 
 
 def _busiest(arm: Arm) -> int:
-    time.sleep(SETTLE_SECONDS)  # a page is shared for a second
+    time.sleep(SETTLE_SECONDS)  # a page is cached for a second
     with urllib.request.urlopen(f"http://{arm.admin}/connections", timeout=5) as answer:
         page = json.load(answer)
     return max(Counter(one["worker"] for one in page["connections"]).values())

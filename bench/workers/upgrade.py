@@ -14,14 +14,14 @@ from bench.harness.engine import HOST, Engine
 from bench.harness.frames import api_versions_request, produce_request
 
 BOUND = 1_000_000
-"""Bytes per second of the group that all connections are in."""
+"""The bound, in bytes per second, of the group of all connections."""
 PRODUCE_BYTES = 20_000
 PRODUCERS = 16
 COMERS = 4
-"""Clients that connect, ask and leave all the time."""
+"""Clients that connect, send one request and close, repeatedly."""
 PAUSE_S = 0.01
 WARM_S = 15.0
-"""The first window of a group lets its burst through."""
+"""The first window of a group, which lets a burst pass."""
 ALONE_S = 30.0
 STRETCH_S = 10.0
 UPGRADE_S_MAX = 120.0
@@ -29,13 +29,13 @@ UPGRADE_S_MAX = 120.0
 
 @dataclass
 class Upgrades:
-    """What was seen.
+    """The result.
 
     Attributes:
-        refused: connections that were not made; `unanswered`: that ended before the answer to their first request.
+        refused: connections that were refused; `unanswered`: those that closed before the answer to their first request.
         served: those that were answered.
         took_ms: from the signal until the new version accepts; longest_ms: the longest that a client waited for connection and answer.
-        alone, worst: the most that passed in 10 s, over the bound: before the first upgrade, and from then on.
+        alone, worst: the largest number of bytes in 10 s, over the bound: before the first upgrade, and after it.
     """
 
     refused: int = 0
@@ -48,7 +48,7 @@ class Upgrades:
 
 
 def upgrades_under_load(engine: Engine, workers: int, count: int) -> Upgrades:
-    """Upgrade so many times."""
+    """Upgrade this many times."""
     with ExitStack() as stack:
         stub, stub_port = engine.stub(1)
         stack.callback(stub.stop)
@@ -77,7 +77,7 @@ async def _run(arm: Arm, count: int) -> Upgrades:
 
 
 async def _upgrade(arm: Arm) -> float:
-    """Signal the newest supervisor; wait until another one accepts and this one has ended. Returns how long the first took, in ms."""
+    """Signal the newest supervisor; wait until the next one accepts and this one has ended. Return how long the former took, in ms."""
     before = supervisors(arm)
     began = time.monotonic()
     os.kill(before[-1], signal.SIGUSR2)
@@ -92,7 +92,7 @@ async def _upgrade(arm: Arm) -> float:
 
 
 def supervisors(arm: Arm) -> list[int]:
-    """Processes that were supervisors, the newest last."""
+    """Return all supervisor processes, the newest last."""
     lines = [json.loads(line) for line in arm.log.read_text().splitlines() if '"took_over"' in line]
     return [arm.process.pid, *(line["pid"] for line in lines)]
 
@@ -115,7 +115,7 @@ def _stop_all(arm: Arm) -> None:
 
 
 async def _produce(port: int, passed: list[tuple[float, int]]) -> None:
-    """Send one request after the other; connect again when the connection ends."""
+    """Send requests in sequence; connect again when the connection closes."""
     frame = produce_request(7, filler=PRODUCE_BYTES).whole()
     while True:
         try:
@@ -154,7 +154,7 @@ async def _answer(reader: asyncio.StreamReader) -> None:
 
 
 def _worst(passed: list[tuple[float, int]]) -> float:
-    """Return the most bytes of 10 s over what the bound lets through in 10 s."""
+    """Return the most bytes of 10 s over what the bound allows in 10 s."""
     most = total = begin = 0
     for time_s, size in passed:
         total += size

@@ -1,4 +1,4 @@
-"""A broker that answers at once, with as many bytes as it is asked for, and counts what reaches it."""
+"""A model of a broker that answers each request at once, with as many bytes as the client asks for, and counts what it receives."""
 
 import struct
 from collections import deque
@@ -15,7 +15,7 @@ READ_BYTES = 1 << 20
 RECORDS_MAX = 4 << 20
 LET_IN_MAX = 3
 API_VERSIONS_SHARE = 0.6
-"""Of what a small request costs: its answer is built after the broker has charged it."""
+"""Share of a small request's service time: the broker charges it before it builds the answer."""
 _LET_IN = frozenset(
     {
         ApiKey.API_VERSIONS,
@@ -32,11 +32,11 @@ class BrokerModel:
     """All connections to one broker.
 
     Attributes:
-        produced: bytes of the Produce requests that came in whole, by client-id; largest_bytes: of one request.
-        timed: requests whose time counts for a quota: not those without an answer, nor the first few of a connection that let its client
-            in or keep a membership, since no throttle of others holds them up.
+        produced: bytes of complete Produce requests, by client-id; largest_bytes: the size of the largest one.
+        timed: requests whose time counts for a quota. Requests without an answer do not count, nor do the first few of a connection that
+            authenticate its client or keep a group membership, since no throttle of others delays them.
         service_us: how long a request takes; requests of one connection wait for each other.
-        accepts_logins: whether it knows SASL; session_ms: how long a session lasts, 0: as long as the connection.
+        accepts_logins: whether it supports SASL; session_ms: how long a session lasts, 0: as long as the connection.
         metadata_bytes: how long Metadata answers are; answer_items: how many settings or coordinators others name.
     """
 
@@ -67,12 +67,12 @@ class BrokerModel:
 
     @property
     def deserted(self) -> int:
-        """How many connections have requests that are worked on although the proxy has left."""
+        """Return how many connections have requests in progress although the proxy has closed them."""
         return sum(end.is_deserted for end in self.connections)
 
 
 class BrokerEnd:
-    """One connection as the broker sees it."""
+    """The broker's end of one connection."""
 
     def __init__(self, broker: BrokerModel, sock: MemorySocket) -> None:
         self._broker = broker
@@ -86,7 +86,7 @@ class BrokerEnd:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether a request is in progress although its client is gone."""
+        """Whether a request is in progress although the proxy has closed the connection."""
         return bool(self._waiting) and self._sock.peer.closed
 
     def _changed(self) -> None:
@@ -116,7 +116,7 @@ class BrokerEnd:
             self._next()
 
     def _next(self) -> None:
-        """Work on the oldest request, then on the next one."""
+        """Process the oldest request, then the next one."""
         service_us = self._broker.service_us
         while self._waiting:
             if service_us and not self._is_busy:
@@ -171,6 +171,6 @@ class BrokerEnd:
 
 
 def correlation_id_of(answer_head: bytes | bytearray) -> int:
-    """Read whose answer it is."""
+    """Return the correlation id of an answer."""
     (correlation_id,) = struct.unpack_from(">i", answer_head, 4)
     return int(correlation_id)

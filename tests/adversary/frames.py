@@ -1,4 +1,4 @@
-"""Requests of a client and answers of a broker by kind and size: written once, then only the correlation id differs."""
+"""Requests of a client and answers of a broker, by kind and size; each is built once, and copies differ in the correlation id only."""
 
 import functools
 import struct
@@ -25,11 +25,11 @@ ASKED = (
     (ApiKey.OFFSET_FETCH, 0),
     (ApiKey.LIST_OFFSETS, 1),
 )
-"""What a client may ask beside data; a request of it costs a broker's threads time."""
+"""APIs other than Produce and Fetch; a request of them takes time of a broker's threads."""
 
 
 class Head(NamedTuple):
-    """The head of a request as a broker reads it."""
+    """The head of a request, as a broker reads it."""
 
     key: int
     version: int
@@ -40,13 +40,13 @@ class Head(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def produce(size: int, version: int, acks: int, client_id: str) -> bytes:
-    """Return a Produce request with so many bytes of records."""
+    """Return a Produce request with this many bytes of records."""
     return kafka_frames.produce(0, size=size, acks=acks, version=version, client_id=client_id)
 
 
 @functools.lru_cache(maxsize=256)
 def fetch(bytes_max: int, version: int, client_id: str) -> bytes:
-    """Return a Fetch request for at most so many bytes."""
+    """Return a Fetch request with this `max_bytes`."""
     return kafka_frames.fetch(0, max_bytes=bytes_max, version=version, client_id=client_id)
 
 
@@ -59,12 +59,12 @@ def ask(key: int, version: int, client_id: str) -> bytes:
         return kafka_frames.api_versions(0, version, client_id)
     if key == ApiKey.METADATA:
         return kafka_frames.metadata(0, version, client_id)
-    return kafka_frames.plain(0, key, version, client_id)  # a JoinGroup reads so: group `g`, a session timeout of 0
+    return kafka_frames.plain(0, key, version, client_id)  # the body of a JoinGroup begins with group `g` and a session timeout of 0
 
 
 @functools.lru_cache(maxsize=16)
 def change_quotas(size: int) -> bytes:
-    """Return so many bytes of an AlterClientQuotas, which is answered by the proxy when it is there in whole."""
+    """Return an AlterClientQuotas request of this many bytes, which the proxy answers itself once the whole request has arrived."""
     return kafka_frames.request(kafka_frames.api_of(ApiKey.ALTER_CLIENT_QUOTAS, 0), bytes(size), 0)
 
 
@@ -102,13 +102,13 @@ _WALKED: tuple[tuple[ApiKey, Callable[[int], bytes]], ...] = (
     (ApiKey.DESCRIBE_CONFIGS, _described),
     (ApiKey.FIND_COORDINATOR, _found),
 )
-"""Requests that are walked, or whose answers are."""
+"""APIs whose requests or answers the proxy walks."""
 WALKED = len(_WALKED)
 
 
 @functools.lru_cache(maxsize=64)
 def walked(kind: int, count: int) -> tuple[int, bytes]:
-    """Return the API of a request that is looked at item by item, and that request with so many items."""
+    """Return an API whose requests the proxy reads item by item, and a request of that API with this many items."""
     key, made = _WALKED[kind % WALKED]
     return key, made(count)
 
@@ -146,12 +146,12 @@ def _answered(key: int, version: int, node: tuple[str, int], metadata_bytes: int
 
 
 def fetch_overhead_bytes(version: int) -> int:
-    """How many bytes of an answer are no records."""
+    """Return how many bytes of a Fetch answer are not records."""
     return len(_fetched(version, 100)) - 100
 
 
 def answer(head: Head, node: tuple[str, int], record_bytes: int = 0, metadata_bytes: int = 0, items: int = 0) -> list[bytes | memoryview]:
-    """Return the answer to a request, in pieces; `items`: how many settings or coordinators there are."""
+    """Return the answer to a request, in pieces; `items` is the number of settings or coordinators in it."""
     if head.key == ApiKey.PRODUCE:
         frame = _produced(head.version)
     elif head.key == ApiKey.FETCH:
@@ -167,8 +167,8 @@ class FrameReader:
     """Follows length-prefixed frames; keeps the first bytes of each, and counts the rest.
 
     Args:
-        keep_bytes: so much of a frame is kept, its length included.
-        on_bytes: called with the kept head of a frame and how many more of its bytes came, each time some do, once the head is whole.
+        keep_bytes: how many bytes of a frame are kept, its length included.
+        on_bytes: called each time bytes of a frame arrive after its head is complete, with the head and the number of bytes.
     """
 
     def __init__(self, keep_bytes: int) -> None:
@@ -179,11 +179,11 @@ class FrameReader:
 
     @property
     def in_frame(self) -> bool:
-        """Whether a frame has begun."""
+        """Whether a frame has begun and is not complete."""
         return self._have > 0
 
     def feed(self, data: bytes | memoryview, on_part: Callable[[bytearray, int], None] | None = None) -> Iterator[tuple[bytes, int]]:
-        """Take in bytes; yield the kept head and the size of each frame that is whole now, without its length field."""
+        """Take in bytes; for each frame that is complete now, yield its kept head and its size without the length field."""
         at, end = 0, len(data)
         while at < end:
             if self._size < 0:
@@ -216,15 +216,15 @@ def read_head(data: bytes, size: int) -> Head:
 
 
 def acks_of(head: Head, data: bytes) -> int:
-    """Read the acks of a Produce request."""
+    """Return the acks of a Produce request."""
     at = 14 + len(head.client_id)
-    at += (1 + 1) if head.version >= 9 else 2  # tags and a null transactional id
+    at += (1 + 1) if head.version >= 9 else 2  # a flexible header has a tag section, and the transactional id is null
     (acks,) = struct.unpack_from(">h", data, at)
     return int(acks)
 
 
 def fetch_bytes_max(head: Head, data: bytes) -> int:
-    """Read what a Fetch request asks for."""
+    """Return the `max_bytes` of a Fetch request."""
     at = 14 + len(head.client_id) + (1 if head.version >= 12 else 0)
     at += (4 if head.version < 15 else 0) + 8
     (bytes_max,) = struct.unpack_from(">i", data, at)

@@ -1,4 +1,4 @@
-"""A client that does what a program says, and counts what it gets."""
+"""A client that executes a program and counts what it receives."""
 
 import asyncio
 from collections import deque
@@ -21,18 +21,18 @@ TOKEN = b"\0u\0p"
 
 
 class ClientEnd:
-    """One connection of the client. It takes answers as they come unless it refuses to."""
+    """The client's end of one connection. It reads answers as they arrive, unless it is told not to read."""
 
     def __init__(self, sock: MemorySocket, took: Callable[[str, int], None]) -> None:
-        """`took` is called with each part of a Fetch answer, of whose client and how many bytes; 0: it is whole."""
+        """`took` is called with each part of a Fetch answer: the client-id and the number of bytes; 0 means that the answer is complete."""
         self.sock = sock
         self.logged_in = False
-        self.in_flight: dict[int, tuple[int, str]] = {}  # by correlation id: API and client-id
+        self.in_flight: dict[int, tuple[int, str]] = {}  # API and client-id by correlation id
         self.reads = True
         self.half_closed = False
         self.gone = False
         self.unfinished: Pieces = deque()
-        self.answered: asyncio.Future[None] | None = None  # who waits until nothing is owed
+        self.answered: asyncio.Future[None] | None = None  # futures that wait until no answer is outstanding
         self._took = took
         self._outbox: Pieces = deque()
         self._reader = FrameReader(8)
@@ -41,16 +41,16 @@ class ClientEnd:
 
     @property
     def owed(self) -> bool:
-        """Whether an answer may come."""
+        """Whether an answer is outstanding."""
         return bool(self.in_flight) and not self.gone and self.reads
 
     def tell(self) -> None:
-        """Who waits need not any more."""
+        """Wake all waiters."""
         if self.answered is not None and not self.answered.done():
             self.answered.set_result(None)
 
     async def until_answered(self, loop: VirtualLoop) -> None:
-        """Wait until nothing is owed, as long as there is patience."""
+        """Wait until no answer is outstanding, at most as long as the patience allows."""
         await loop.quiet()
         if self.owed:
             self.answered = loop.create_future()
@@ -60,13 +60,13 @@ class ClientEnd:
             await loop.quiet()
 
     def request(self, key: int, client_id: str, frame: bytes) -> list[memoryview]:
-        """Return a request of this connection, numbered, as pieces to be sent."""
+        """Return a request of this connection with the next correlation id, as pieces to send."""
         self._number += 1
         self.in_flight[self._number] = (key, client_id)
         return [memoryview(piece) for piece in frames.numbered_request(frame, self._number)]
 
     def send(self, pieces: list[memoryview]) -> None:
-        """Send; what the kernel does not take waits."""
+        """Send bytes; those that the kernel does not accept are queued."""
         self._outbox.extend(pieces)
         self._flush()
 
@@ -108,7 +108,7 @@ class ClientEnd:
             self.tell()
 
     def _part(self, head: bytearray, size: int) -> None:
-        """Bytes of an answer came."""
+        """Handle bytes of an answer that have arrived."""
         if len(head) < 8:
             return
         key, client_id = self.in_flight.get(correlation_id_of(head), (-1, ""))
@@ -116,17 +116,17 @@ class ClientEnd:
             self._took(client_id, size)
 
     def read(self, *, reads: bool) -> None:
-        """Take answers, or leave them."""
+        """Read answers, or stop reading them."""
         self.reads = reads
         self._take()
 
     def half_close(self) -> None:
-        """Send no more; answers are still taken."""
+        """Send a FIN; answers are still read."""
         self.half_closed = True
         self._flush()
 
     def close(self, *, resets: bool) -> None:
-        """Leave."""
+        """Close the connection."""
         self.gone = True
         self._outbox.clear()
         if resets:
@@ -139,12 +139,12 @@ class GreedyClient:
     """All connections of one client.
 
     Attributes:
-        fetched: bytes of Fetch answers that were taken, by client-id.
-        pipelines: whether it ever sent a request behind one that was not answered.
-        fetches: Fetch answers that were taken in whole.
-        asked_bytes_max: the most that a fetch asked for.
-        sessions: SASL sessions that were begun.
-        opened_since_quiet: connections that were opened since the proxy last had nothing to do.
+        fetched: bytes of Fetch answers that were read, by client-id.
+        pipelines: whether it ever sent a request while another one was unanswered.
+        fetches: Fetch answers that were read to their end.
+        asked_bytes_max: the largest `max_bytes` of a fetch.
+        sessions: SASL sessions that began.
+        opened_since_quiet: connections opened since the proxy was last idle.
     """
 
     def __init__(self, loop: VirtualLoop, kernel: Kernel, proxy: Address, *, logs_in: bool) -> None:
@@ -164,7 +164,7 @@ class GreedyClient:
         self.opened_since_quiet = 0
 
     async def take(self, step: Step) -> None:
-        """Do one thing, then wait as it says."""
+        """Execute one step, then wait as the step says."""
         end = await self._end_of(step.slot)
         if end is not None:
             getattr(self, f"_{step.action}")(step, end)
@@ -177,7 +177,7 @@ class GreedyClient:
             await end.until_answered(self._loop)
 
     def leave(self) -> None:
-        """Close everything."""
+        """Close all connections."""
         for end in (*self._slots.values(), *self._left):
             end.close(resets=False)
 
@@ -186,7 +186,7 @@ class GreedyClient:
         if slot >= 0 and end is not None and not end.gone and not end.half_closed:
             return end
         if end is not None and not end.gone:
-            self._left.append(end)  # its answers are still taken
+            self._left.append(end)  # the connection still reads answers
         self._ports += 1
         self.opened_since_quiet += 1
         address = (f"192.0.2.{1 + self._ports % ADDRESSES}", self._ports)
@@ -233,7 +233,7 @@ class GreedyClient:
         self._many(step, end, key, frames.ask(key, version, _name(step)))
 
     def _begin(self, step: Step, end: ClientEnd) -> None:
-        """Send all of a Produce but its last bytes."""
+        """Send a Produce request without its last bytes."""
         end.send(list(end.unfinished))
         frame = b"".join(end.request(ApiKey.PRODUCE, _name(step), frames.produce(step.size, 7, 1, _name(step))))
         at = max(4, len(frame) - 100 * step.count)
@@ -241,26 +241,26 @@ class GreedyClient:
         end.unfinished = deque([memoryview(frame)[at:]])
 
     def _begin_change(self, step: Step, end: ClientEnd) -> None:
-        """Send all of a request that is taken in whole, but its last bytes."""
+        """Send a request that the proxy buffers whole, without its last bytes."""
         end.send(list(end.unfinished))
         frame = b"".join(end.request(ApiKey.ALTER_CLIENT_QUOTAS, "", frames.change_quotas(step.size)))
         end.send([memoryview(frame)[:-1]])
         end.unfinished = deque([memoryview(frame)[-1:]])
 
     def _walk(self, step: Step, end: ClientEnd) -> None:
-        """Send requests with many items in them."""
+        """Send requests with many items."""
         key, frame = frames.walked(step.version + len(frames.PRODUCE_VERSIONS) * step.client_id, step.size)
         self._many(step, end, key, frame)
 
     def _name(self, step: Step, end: ClientEnd) -> None:
-        """Ask with a client-id that no client had before."""
+        """Send a request with a client-id that no client has used before."""
         for _ in range(min(step.count, COUNT_MAX)):
             self._names += 1
             name = f"{self._names:08}" + "n" * min(step.size, NAME_BYTES_MAX)
             end.send(end.request(ApiKey.METADATA, name, kafka_frames.metadata(0, 9, name)))
 
     def _produce_as_new(self, step: Step, end: ClientEnd) -> None:
-        """Produce with client-ids that no client had before."""
+        """Send Produce requests with client-ids that no client has used before."""
         for _ in range(min(step.count, COUNT_MAX)):
             self._names += 1
             self.pipelines |= bool(end.in_flight)

@@ -1,4 +1,4 @@
-"""How many bytes the proxy keeps: what can be reached from it, counted by itself, whatever its account says."""
+"""Counts the bytes that the proxy keeps: everything that can be reached from it, independent of its own accounting."""
 
 import gc
 import types
@@ -9,7 +9,7 @@ from tests.adversary.memory_tcp import Kernel, MemorySocket, MemoryTransport
 from tests.adversary.virtual_loop import VirtualLoop
 
 LARGE_BYTES: Final = 1_024
-"""Smaller ones are not worth a look: heads, names, parts of the code."""
+"""Smaller objects are not counted: heads, names, parts of the code."""
 _ELSEWHERE: Final = (
     type,
     types.ModuleType,
@@ -21,11 +21,11 @@ _ELSEWHERE: Final = (
     MemorySocket,
     MemoryTransport,
 )
-"""What is no part of what sessions and tables keep: code, the loop, the kernel, and transports, which are counted by themselves."""
+"""Objects that do not belong to sessions and tables: code, the loop, the kernel, and transports, which are counted separately."""
 
 
 def kept_bytes(roots: Iterable[object]) -> int:
-    """Return the sum of all large byte strings and texts that can be reached from `roots`, each counted once."""
+    """Return the total size of all large byte strings and texts that can be reached from `roots`; each object counts once."""
     seen: set[int] = set()
     found = 0
     waiting: list[Any] = list(roots)

@@ -1,7 +1,7 @@
-"""TCP in memory: two ends with finite buffers, FIN, RST, half-close, and what a kernel tells of a socket that is not read.
+"""TCP in memory: two ends with finite buffers, FIN, RST, half-close, and the events that a kernel reports for a socket that is not read.
 
-Bytes arrive in the turn after they were sent. A model has no segments, no window scaling and no timers of its own: what matters to a
-proxy is who holds how many bytes, and in which order it hears of bytes, FIN and RST.
+Bytes arrive in the turn after they were sent. The model has no segments, no window scaling and no timers. It models which side holds how
+many bytes, and in which order the proxy learns of bytes, FIN and RST.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Address = tuple[str, int]
 
 
 class Kernel:
-    """All sockets by their descriptors, and who listens where."""
+    """All sockets by descriptor, and all listeners by address."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
@@ -39,7 +39,7 @@ class Kernel:
         self._descriptors = FIRST_DESCRIPTOR
 
     def descriptor(self) -> int:
-        """A number that no other socket has."""
+        """Return a descriptor that no other socket has."""
         self._descriptors += 1
         return self._descriptors
 
@@ -50,10 +50,10 @@ class Kernel:
         return ends
 
     def connect(self, from_address: Address, to_address: Address) -> "MemorySocket":
-        """Connect to who listens there; return the caller's end.
+        """Connect to the listener at this address; return the caller's end.
 
         Raises:
-            ConnectionRefusedError: none does.
+            ConnectionRefusedError: there is no listener.
         """
         listener = self.listeners.get(to_address)
         if listener is None:
@@ -64,14 +64,14 @@ class Kernel:
 
 
 class MemorySocket:
-    """One end of a connection as its kernel keeps it.
+    """One end of a connection, as its kernel keeps it.
 
     Attributes:
-        inbox: what the peer sent and no process here has read; what is beyond `receive_bytes` of it lies in the peer's send buffer.
-        fin_in: the peer sends no more, behind what is in `inbox`; fin_out: this end does not.
-        reset: the connection is broken; what is in `inbox` can still be read.
-        closed: this end's program has closed it.
-        on_change: called, a turn later, when bytes, FIN or RST came, or when there is room again.
+        inbox: unread bytes from the peer; those beyond `receive_bytes` are in the peer's send buffer.
+        fin_in: the peer has sent a FIN, which follows the bytes of `inbox`; fin_out: this end has sent one.
+        reset: the connection is reset; the bytes of `inbox` can still be read.
+        closed: the program of this end has closed the socket.
+        on_change: called a turn after bytes, FIN or RST came, or after there is room again.
     """
 
     def __init__(self, kernel: Kernel, name: Address, peer_name: Address) -> None:
@@ -89,21 +89,21 @@ class MemorySocket:
         self.epoll: MemoryEpoll | None = None
         self._reported = False
 
-    # --- as the program sees it
+    # --- what the program sees
 
     def room(self) -> int:
-        """How many bytes `send` takes."""
+        """How many bytes `send` accepts."""
         return max(0, self.peer.receive_bytes + SEND_BYTES - self.peer.inbox_bytes)
 
     def send(self, data: bytes | bytearray | memoryview) -> int:
-        """Take as many bytes as there is room for.
+        """Accept as many bytes as there is room for.
 
         Raises:
-            ConnectionResetError: the connection is broken, or this end has sent its FIN.
+            ConnectionResetError: the connection is reset, or this end has sent its FIN.
         """
         if self.reset or self.fin_out or self.closed:
             raise ConnectionResetError(errno.ECONNRESET, "reset")
-        if self.peer.closed:  # the peer is gone, and its kernel reports it
+        if self.peer.closed:  # the peer has closed, and its kernel reports it
             self.break_()
             return len(data)
         taken = min(len(data), self.room())
@@ -115,10 +115,10 @@ class MemorySocket:
         return taken
 
     def receive(self, bytes_max: int) -> bytes | None:
-        """Return bytes, nothing at the FIN, None when there is nothing yet.
+        """Return bytes, b"" at the FIN, or None when nothing has arrived yet.
 
         Raises:
-            ConnectionResetError: the connection is broken, and all is read.
+            ConnectionResetError: the connection is reset, and all bytes are read.
         """
         if not self.inbox:
             if self.reset:
@@ -140,14 +140,14 @@ class MemorySocket:
         return b"".join(pieces)
 
     def shut_down(self) -> None:
-        """Send the FIN."""
+        """Send a FIN."""
         if not self.fin_out and not self.reset:
             self.fin_out = True
             self.peer.fin_in = True
             self.peer.tell()
 
     def close(self) -> None:
-        """Close it: a FIN, or a RST when something is unread."""
+        """Close the socket: send a FIN, or an RST when bytes are unread."""
         if self.closed:
             return
         if self.inbox and not self.reset:
@@ -158,7 +158,7 @@ class MemorySocket:
         self._forget()
 
     def abort(self) -> None:
-        """Send a RST, as a program with a linger time of 0 does: what lies in the send buffer is gone."""
+        """Send an RST, as a program with a linger time of 0 does; bytes in the send buffer are dropped."""
         if self.closed:
             return
         self.closed = True
@@ -169,7 +169,7 @@ class MemorySocket:
         self._forget()
 
     def break_(self) -> None:
-        """A RST comes in."""
+        """Handle an RST from the peer."""
         if not self.reset:
             self.reset = True
             self.tell()
@@ -179,7 +179,7 @@ class MemorySocket:
         self.on_change = None
 
     def tell(self) -> None:
-        """Something came, or there is room: who waits hears of it in the next turn."""
+        """Notify the waiter in the next turn that bytes, FIN or RST came, or that there is room."""
         if self.epoll is not None:
             self.epoll.changed(self)
         if self.on_change is not None and not self._reported:
@@ -191,31 +191,31 @@ class MemorySocket:
         if self.on_change is not None:
             self.on_change()
 
-    # --- as `socket.socket`
+    # --- interface of `socket.socket`
 
     def fileno(self) -> int:
-        """Its descriptor, -1 when it is closed."""
+        """Return the descriptor, or -1 when the socket is closed."""
         return -1 if self.closed else self.fd
 
     def getsockname(self) -> Address:
-        """Where it is."""
+        """Return the local address."""
         return self.name
 
     def getpeername(self) -> Address:
-        """Where its peer is."""
+        """Return the peer's address."""
         return self.peer_name
 
     def setblocking(self, _flag: bool) -> None:
-        """It never blocks."""
+        """Do nothing: the socket never blocks."""
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
-        """Obey a size of the receive buffer, let all else be."""
+        """Apply a size of the receive buffer; ignore all other options."""
         if (level, option) == (socket.SOL_SOCKET, socket.SO_RCVBUF):
             self.receive_bytes = value
 
 
 class MemoryEpoll:
-    """`select.epoll` as far as departures need it: one-shot events of FIN and RST."""
+    """`select.epoll` as far as `DisconnectWatcher` uses it: one-shot events of FIN and RST."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
@@ -224,7 +224,7 @@ class MemoryEpoll:
         self._ready: dict[int, int] = {}
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the descriptor."""
         return self._fd
 
     def register(self, fd: int, events: int) -> None:
@@ -237,10 +237,10 @@ class MemoryEpoll:
     modify = register
 
     def unregister(self, fd: int) -> None:
-        """Watch it no more.
+        """Stop watching a socket.
 
         Raises:
-            OSError: it is closed.
+            OSError: the socket is closed.
         """
         self._wanted.pop(fd, None)
         self._ready.pop(fd, None)
@@ -250,7 +250,7 @@ class MemoryEpoll:
         sock.epoll = None
 
     def changed(self, sock: MemorySocket) -> None:
-        """The state of a socket changed: is it one that is waited for?"""
+        """Handle a change of a socket's state: report an event if one is awaited."""
         wanted = self._wanted.get(sock.fd)
         if wanted is None:
             return
@@ -260,12 +260,12 @@ class MemoryEpoll:
         elif sock.fin_in and sock.fin_out:
             events |= select.EPOLLHUP
         if events:
-            del self._wanted[sock.fd]  # one shot
+            del self._wanted[sock.fd]  # one-shot
             self._ready[sock.fd] = events
             self._kernel.loop.wake_reader(self._fd)
 
     def poll(self, _timeout: float, events_max: int) -> list[tuple[int, int]]:
-        """Return what is ready."""
+        """Return the events that are ready."""
         found = list(self._ready.items())[:events_max]
         for fd, _ in found:
             del self._ready[fd]
@@ -274,11 +274,11 @@ class MemoryEpoll:
         return found
 
     def close(self) -> None:
-        """Watch nothing."""
+        """Stop watching all sockets."""
 
 
 class MemoryTransport(asyncio.Transport):
-    """A transport over a socket in memory: reads while it may, keeps what the kernel does not take, tells when that is too much."""
+    """A transport over a socket in memory: it reads unless paused, keeps what the kernel does not accept, and calls `pause_writing`."""
 
     def __init__(self, loop: VirtualLoop, sock: MemorySocket, protocol: asyncio.BaseProtocol) -> None:
         super().__init__({"socket": sock, "peername": sock.peer_name, "sockname": sock.name})
@@ -297,7 +297,7 @@ class MemoryTransport(asyncio.Transport):
         self._read_due = False
 
     def begin(self) -> None:
-        """The protocol may read."""
+        """Start reading."""
         self._sock.on_change = self._changed
         self.resume_reading()
 
@@ -345,22 +345,22 @@ class MemoryTransport(asyncio.Transport):
         self._want_read()
 
     def is_reading(self) -> bool:
-        """Whether it reads."""
+        """Whether the transport reads."""
         return self._reading and not self._closing
 
     def pause_reading(self) -> None:
-        """Leave what comes in the kernel."""
+        """Stop reading; bytes stay in the kernel."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Start reading again."""
         self._reading = True
         self._want_read()
 
     # --- writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send what the kernel takes now, and keep the rest."""
+        """Send what the kernel accepts now, and keep the rest."""
         if self._lost or self._closing:
             return
         assert not self._eof_wanted, "bytes behind a FIN"
@@ -399,18 +399,18 @@ class MemoryTransport(asyncio.Transport):
                 self._end_soon(None)
 
     def write_eof(self) -> None:
-        """Send a FIN behind what is written."""
+        """Send a FIN after the bytes that are written."""
         if not self._eof_wanted:
             self._eof_wanted = True
             if not self._unsent:
                 self._sock.shut_down()
 
     def can_write_eof(self) -> bool:
-        """It can."""
+        """Return True."""
         return True
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Return when the protocol is asked to pause."""
+        """Set the limit above which the protocol is asked to pause."""
         self._high = 64 * 1024 if high is None else high
         self._low = self._high // 4 if low is None else low
         if self._unsent_bytes > self._high and not self._writing_paused:
@@ -418,17 +418,17 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the kernel did not take."""
+        """Return how many bytes the kernel has not accepted."""
         return self._unsent_bytes
 
-    # --- the end
+    # --- closing
 
     def is_closing(self) -> bool:
-        """Whether its end has begun."""
+        """Whether closing has begun."""
         return self._closing
 
     def close(self) -> None:
-        """Close it when all is sent."""
+        """Close the transport after all bytes are sent."""
         if self._closing:
             return
         self._closing = True
@@ -436,7 +436,7 @@ class MemoryTransport(asyncio.Transport):
             self._end_soon(None)
 
     def abort(self) -> None:
-        """Close it now."""
+        """Close the transport now."""
         self._break(None)
 
     def _break(self, error: Exception | None) -> None:
@@ -458,16 +458,16 @@ class MemoryTransport(asyncio.Transport):
             self._unsent_bytes = 0
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Let another one hear."""
+        """Replace the protocol."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who hears."""
+        """Return the protocol."""
         return self._protocol
 
 
 class MemoryAcceptor:
-    """A listening port: `proxy.net.accept.listener.Acceptor` without a kernel's queue of its own."""
+    """A listening port: a `proxy.net.accept.listener.Acceptor` without an accept queue in the kernel."""
 
     def __init__(self, sock: Any, on_accept: Callable[[Any, Address], None], may_accept: Callable[[], bool], _exhausted: Any) -> None:
         self._kernel: Kernel = sock.kernel
@@ -494,21 +494,21 @@ class MemoryAcceptor:
             self._on_accept(sock, sock.peer_name)
 
     def stop(self) -> None:
-        """Accept no connection."""
+        """Stop accepting connections."""
         self._stopped = True
 
     def go_on(self) -> None:
-        """Accept again."""
+        """Accept connections again."""
         self._stopped = False
         self._kernel.loop.call_soon(self._accept)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the listening port."""
         self._kernel.listeners.pop(self._address, None)
 
 
 class KernelLoop(VirtualLoop):
-    """The loop together with the sockets that transports are made of."""
+    """The event loop together with the sockets that its transports use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -522,7 +522,7 @@ class KernelLoop(VirtualLoop):
         return await self._meet(protocol_factory, sock)
 
     async def connect_accepted_socket(self, protocol_factory: Callable[[], Any], sock: Any, **_: Any) -> Any:
-        """Make a transport of an accepted socket."""
+        """Return a transport for an accepted socket."""
         return await self._meet(protocol_factory, sock)
 
     async def _meet(self, protocol_factory: Callable[[], Any], sock: MemorySocket) -> Any:
@@ -534,7 +534,7 @@ class KernelLoop(VirtualLoop):
 
 
 class _OptionsOf:
-    """What `socket.socket(family, kind, protocol, fd)` gives: a view of a socket that is there."""
+    """What `socket.socket(family, kind, protocol, fd)` returns: a view of an existing socket."""
 
     def __init__(self, kernel: Kernel, fd: int) -> None:
         sock = kernel.sockets.get(fd)
@@ -546,7 +546,7 @@ class _OptionsOf:
         self._sock.setsockopt(level, option, value)
 
     def getsockopt(self, _level: int, _option: int, size: int) -> bytes:
-        return bytes(size)  # a round trip of nothing, acknowledged just now
+        return bytes(size)  # TCP_INFO: a round trip of 0, acknowledged just now
 
     def detach(self) -> None:
         pass
@@ -554,7 +554,7 @@ class _OptionsOf:
 
 @contextmanager
 def kernel_in_memory(kernel: Kernel) -> Iterator[None]:
-    """From here on the proxy's edge asks this kernel instead of the machine's."""
+    """Replace the functions with which the proxy calls the kernel by those of this one, for the length of a block."""
 
     def ioctl(fd: int, request: int, _argument: bytes) -> bytes:
         sock = kernel.sockets.get(fd)
@@ -578,4 +578,4 @@ def kernel_in_memory(kernel: Kernel) -> Iterator[None]:
         yield
 
 
-assert fcntl.ioctl  # the name that is replaced
+assert fcntl.ioctl  # the name that is patched

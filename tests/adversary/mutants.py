@@ -1,4 +1,4 @@
-"""Causes of holes that were closed, each put back by a small change of the code that closed it: a search has to find every one."""
+"""Causes of quota bypasses that were fixed; each is reintroduced by a small change of the code, and a search has to find every one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -27,12 +27,12 @@ from quota.manager import QuotaGroups
 
 
 class Mutant(NamedTuple):
-    """One cause.
+    """One cause of a bypass.
 
     Attributes:
-        goal: what a client gets more of.
-        says: what was wrong.
-        put_back: puts it back while its block lasts.
+        goal: the resource that a client gets more of.
+        says: a description of the fault.
+        put_back: a context manager that reintroduces the cause.
     """
 
     goal: str
@@ -41,7 +41,7 @@ class Mutant(NamedTuple):
 
 
 def _instead(*changes: tuple[Any, str, Any]) -> Callable[[], AbstractContextManager[object]]:
-    """Return what replaces attributes of classes or modules."""
+    """Return a context manager that replaces attributes of classes or modules."""
 
     @contextmanager
     def put_back() -> Iterator[None]:
@@ -65,13 +65,13 @@ def _never(*_arguments: object, **_named: object) -> bool:
     return False
 
 
-# --- a client that leaves
+# --- a client that disconnects
 
 _depart = Connection._depart
 
 
 def _forgiven(self: Connection, now: int) -> None:
-    """As it was: what is left of the throttle is dropped, and complete frames go on whatever they cost."""
+    """The rest of the throttle is dropped, and complete frames are forwarded whatever they cost."""
     self.session.requests.ungated = True
     self.session.throttle.cancel()
     _depart(self, now)
@@ -81,7 +81,7 @@ _pass_fetches = RequestSide._pass_fetches
 
 
 def _freed(self: RequestSide, head: Any, data: Any, at: int, most: int, *times: int) -> Any:
-    """As it was: no fetch of a client that has closed its side is judged."""
+    """No fetch of a client that has closed its side is recorded."""
     if self.ungated:
         self._fetch_admission.forwarded(None)
         return data, self._pass_run(head, data, at, 1, *times)
@@ -98,7 +98,7 @@ _joined: Final = "JoinGroup was among the requests of these heads"
 
 
 def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
-    """As it was: a session timeout of 0 makes the longest wait of the connection 0 ms, which counts as within quota."""
+    """A session timeout of 0 makes the longest wait of the connection 0 ms, which counts as within quota."""
     met = self._classifier
     if head.key == ApiKey.JOIN_GROUP:
         met.client_ids = (*met.client_ids, _joined)
@@ -106,72 +106,74 @@ def _silenced_for_no_time(self: AnswerVerdicts, head: RequestContext) -> int:
 
 
 def _free_of_charge(self: AnswerVerdicts, head: RequestContext, data: bytes, at: int, frame_bytes: int) -> bool:
-    """As it was: the time of messages of a login counts for no client, also where the broker refuses them."""
+    """The time of SASL messages counts for no client, also where the broker refuses them."""
     return head.kind == LOGIN or _is_free(self, head, data, at, frame_bytes)
 
 
-# --- what is kept
+# --- what the proxy keeps in memory
 
 
 def _in_full(name: str) -> str:
-    """As it was: a name is kept however long it is."""
+    """A name is kept whole, however long it is."""
     return name
 
 
-# --- what others are left with
+# --- what other clients get
 
 
 def _one_for_all(_self: Any, sharing: Maker, _place: Maker) -> bool:
-    """As it was: who there is no room for shares a group with every other client."""
+    """A client without room for a group of its own shares one with every other client."""
     return not any(sharing)
 
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "half-close-frees-fetches": Mutant(
-        "fetch", "a half-close ungates fetches and forgives", _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed))
+        "fetch",
+        "a half-close ends the admission of fetches and drops the throttle",
+        _instead(_FORGIVEN, (RequestSide, "_pass_fetches", _freed)),
     ),
-    "half-close-forgives": Mutant("produce", "a half-close forgives the throttle, and all that was sent goes on", _instead(_FORGIVEN)),
+    "half-close-forgives": Mutant("produce", "a half-close drops the throttle, and all sent requests are forwarded", _instead(_FORGIVEN)),
     "throttle-ends-with-connection": Mutant(
-        "produce", "a verdict goes with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
+        "produce", "a verdict ends with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
     ),
     "closed-unrecorded": Mutant(
         "produce",
-        "requests whose answers are not followed are not recorded",
+        "requests whose answers are not read are not recorded",
         _instead((UnansweredRequests, "record", _nothing), (UnansweredRequests, "scan", _nothing)),
     ),
-    "nobody-inherits": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
+    "throttle-not-inherited": Mutant("produce", "new connections inherit no throttle", _instead((ThrottleChecks, "inherits", _never))),
     "time-ends-with-connection": Mutant(
-        "request", "a verdict on time goes with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
+        "request", "a verdict on request time ends with its connection", _instead((HoldsThrottles, "leave_throttle", _nothing))
     ),
     "session-timeout-zero": Mutant(
         "request",
-        "a JoinGroup's session timeout ends the waits of its connection",
+        "a JoinGroup with a session timeout of 0 ends the waits of its connection",
         _instead((AnswerVerdicts, "_wait_max_ms", _silenced_for_no_time)),
     ),
     "refused-logins-free": Mutant(
-        "request", "the time of refused handshakes is not charged", _instead((AnswerVerdicts, "is_free", _free_of_charge))
+        "request", "the time of refused handshakes is not recorded", _instead((AnswerVerdicts, "is_free", _free_of_charge))
     ),
     "fetches-guessed-small": Mutant(
-        "fetch", "fetches behind each other are all guessed by the last answer", _instead((FetchAdmission, "may_follow", _always))
+        "fetch", "the size of all pipelined fetches is estimated by the last answer", _instead((FetchAdmission, "may_follow", _always))
     ),
     "throttled-all-go-on": Mutant(
         "produce",
-        "a throttled connection has as many requests in flight as ever",
+        "a throttle does not limit the requests in flight",
         _instead((ThrottleState, "in_flight_max", lambda *_: 64)),
     ),
-    "nothing-reserved": Mutant("memory", "what sessions keep is in no account", _instead((Session, "reserve", _always))),
-    "nobody-evicted": Mutant("memory", "at the limit no connection ends", _instead((BufferAccount, "_evict", lambda *_: False))),
+    "nothing-reserved": Mutant("memory", "bytes that sessions keep are not in the buffer budget", _instead((Session, "reserve", _always))),
+    "no-eviction": Mutant("memory", "at the memory limit no connection is closed", _instead((BufferAccount, "_evict", lambda *_: False))),
     "walked-at-once": Mutant(
-        "items", "requests are looked at to their end, however long they are", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
+        "items", "a request of any length is read to its end in one call", _instead((whole_requests, "AT_ONCE_BYTES", 1 << 40))
     ),
     "answers-walked-at-once": Mutant(
         "items",
-        "answers are looked at to their end, however long they are",
+        "an answer of any length is read to its end in one call",
         _instead((response_side, "AT_ONCE_BYTES", 1 << 40), (answer_bytes, "AT_ONCE_BYTES", 1 << 40)),
     ),
     "one-overflow-for-all": Mutant(
         "newcomer",
-        "one client may fill the table of groups, and all newcomers share one",
+        "one client can fill the table of groups, and all new clients share one",
         _instead((QuotaGroups, "_has_share_left", _always), (QuotaGroups, "_may_overflow", _one_for_all)),
     ),
     "names-in-full": Mutant(

@@ -1,4 +1,4 @@
-"""An honest client that comes from an address of its own while another one has done what it could."""
+"""A client that keeps to its quota and connects from another address while the greedy client runs."""
 
 from protocol.api_keys import ApiKey
 from tests.adversary import frames
@@ -12,7 +12,7 @@ REQUESTS = 2
 
 
 async def newcomers_wait_ms(loop: KernelLoop, proxy: Address) -> float:
-    """Connect, produce a little twice, and leave; return how long the answers took, as far as there is patience."""
+    """Connect, send two small Produce requests, and close; return how long the answers took, at most the patience."""
     end = ClientEnd(loop.kernel.connect(ADDRESS, proxy), lambda _client_id, _size: None)
     began_ms = loop.now_ms
     for _ in range(REQUESTS):

@@ -1,4 +1,4 @@
-"""What a greedy client does: a few steps, again and again, in circumstances that it may choose too."""
+"""A program of a greedy client: a few steps that repeat, and the circumstances under which they run."""
 
 import json
 from pathlib import Path
@@ -30,16 +30,16 @@ WAITS_MS = (1, 40, 400, 1_100, 5_100, 26_000)
 
 
 class Step(NamedTuple):
-    """One thing that a client does on one of its connections, which it opens first where there is none.
+    """One action of a client on one of its connections; the connection is opened first if it does not exist.
 
     Attributes:
-        action: of `ACTIONS`.
-        slot: which connection; -1: a new one each time.
-        size: bytes of records, or the most that a fetch may bring; for `ask` which API; for `walk` how many items.
-        count: how many requests, one behind the other.
-        version: chooses among the versions that are tried.
-        client_id: chooses a name.
-        pause: what it waits for afterwards, of `PAUSES`; `wait_ms` for the last one.
+        action: one of `ACTIONS`.
+        slot: the number of the connection; -1: a new connection each time.
+        size: bytes of records, or `max_bytes` of a fetch; for `ask` the number of the API, for `walk` the number of items.
+        count: how many requests are sent without waiting for answers.
+        version: selects one of the versions under test.
+        client_id: selects a client-id.
+        pause: what the client waits for afterwards, of `PAUSES`; `wait_ms` belongs to the last one.
     """
 
     action: str
@@ -53,17 +53,17 @@ class Step(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """How the proxy is set up, and what the client wants to get.
+    """How the proxy is configured, and which resource the client tries to get.
 
     Attributes:
-        mode: of enforcement.
-        goal: what is bounded: produced or fetched bytes, the time of requests, the bytes that the proxy keeps, the items that it looks
-            at in one call of its event loop, or how long a client waits that comes from another address afterwards.
+        mode: enforcement mode.
+        goal: the bounded resource: produced or fetched bytes, request time, bytes that the proxy keeps, items that it reads in one
+            call of its event loop, or how long a client from another address waits afterwards.
         bound: bytes per second; percent of a thread for time; bytes that all connections may keep; items.
         each_client_id: each client-id has the quota; otherwise the user has it.
         logs_in: the listener requires a login.
-        session_ms: how long a SASL session lasts, 0: for ever.
-        service_us: what a request costs the broker.
+        session_ms: how long a SASL session lasts, 0: without end.
+        service_us: how long the broker works on a request.
         metadata_bytes: how long the broker's Metadata answers are.
         answer_items: how many settings or coordinators its other answers name.
     """
@@ -80,12 +80,12 @@ class Circumstances(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is run.
+    """What a client executes.
 
     Attributes:
-        before: steps taken once.
-        steps: repeated until the time or the number of steps is used up.
-        seconds: of the proxy's time, from the first step.
+        before: steps that run once, first.
+        steps: steps that repeat until the time or the number of steps is used up.
+        seconds: duration from the first step, in the proxy's time.
     """
 
     circumstances: Circumstances
@@ -96,7 +96,7 @@ class Program(NamedTuple):
 
 
 def dump(program: Program) -> dict[str, Any]:
-    """Return a program as JSON holds it; what is as usual is left out."""
+    """Return a program as a JSON value; fields with default values are left out."""
     return {
         "circumstances": _reported(program.circumstances),
         "before": [_reported(step) for step in program.before],

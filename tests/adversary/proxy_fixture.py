@@ -1,4 +1,4 @@
-"""A whole proxy on virtual time, in front of a broker that answers at once, and what a client got out of it."""
+"""A complete proxy on virtual time, in front of a broker model, and what a client got through it."""
 
 import math
 from collections.abc import Callable
@@ -31,41 +31,41 @@ BROKER = ("192.0.2.200", 9_092)
 PROXY = ("192.0.2.100", 9_092)
 WINDOW_S = 11.0
 SESSION_BYTES = 8 << 20
-"""What passes at the end of a SASL session whatever is owed, so that its renewal is not in its way."""
+"""Bytes that pass at the end of a SASL session despite a throttle, so that the session can be renewed."""
 AHEAD_S = 10.0
-"""What the connections of a group together may send ahead of the verdict: what a window holds."""
+"""Bytes that all connections of a group may send before the verdict: the capacity of a window."""
 UNSENT_BYTES = 768 * 1024
-"""What one connection may keep for others to take until the budget looks: less than 512 KiB, and a read."""
+"""Bytes that one connection may buffer until the budget is checked: less than 512 KiB, and a read."""
 TABLES_BYTES = 2 << 20
-"""What tables of names, heads and groups may keep."""
+"""Bytes that the tables of names, heads and groups may keep."""
 CLEAN_MS = 75_000
-"""So long after its clients left nothing of them is here any more."""
+"""The time after the last client has closed at which no state of it remains."""
 UNIT_S = 0.000_250
-"""What a small request is charged when it takes `service_us` as below: nothing that was measured says otherwise."""
+"""The charge of a small request that takes `service_us` as below: no measurement contradicts it."""
 UNIT_SERVICE_US = 400
 ESTIMATE = 1.25
-"""The time of a request is an estimate: other kinds of requests, and other moments, make it a little less than that."""
+"""Request time is an estimate: for other kinds of requests, and at other times, it is slightly lower."""
 
 FEW_GROUPS = {"groups_max": 24, "groups_per_user_max": 4}
-"""Tables are this small where a client fills them up for others: a program has few steps."""
+"""The size of tables that a client can fill up: small, since a program has few steps."""
 NEWCOMER_MS = 20.0
-"""What two small requests of a client that is far below the bound may wait, with what the broker takes for them."""
+"""The longest wait of two small requests of a client far below its bound, the broker's time included."""
 MUTATION_RATE = 1e9
-"""Requests for topics are looked at where there is a quota on them; this one is never reached."""
+"""A quota that is never reached: the proxy reads topic requests only where a mutation quota exists."""
 
 Spoil = Callable[[], AbstractContextManager[object]]
 
 
 class Outcome(NamedTuple):
-    """What a program led to.
+    """The result of a program.
 
     Attributes:
-        passed: units that passed, of the group that got most in proportion; allowed: how many may have by then.
+        passed: units that passed, of the group with the highest ratio; allowed: how many its quota allows by then.
         ratio: the highest of `passed / allowed` at any time.
         unrecorded: units that passed and were never recorded.
-        connections: the most that could pass something at once.
-        faults: what must never happen: errors of our own, connections that stay.
-        trace: what happened, a line for each step.
+        connections: the largest number of connections that could pass something at once.
+        faults: errors of the proxy itself, and connections that are never closed.
+        trace: one line per step.
     """
 
     passed: float
@@ -115,7 +115,7 @@ class ProxyFixture:
         self._began_ms = loop.now_ms
 
     async def run(self) -> Outcome:
-        """Run the program; look at what passed all along."""
+        """Run the program; check during the run what has passed."""
         loop, program = self.loop, self.program
         self.app.client_listeners.open()
         self.app.gateway.start()
@@ -142,10 +142,10 @@ class ProxyFixture:
         self.app.scopes.close()
         return outcome
 
-    # --- what passed, and what may pass
+    # --- what has passed, and what is allowed to pass
 
     def _passed(self) -> dict[str, float]:
-        """What passed, by group."""
+        """Return the units that have passed, by group."""
         goal = self.circumstances.goal
         if goal == "memory":
             return {"": float(kept_bytes([self.app]) + max(0, self._unsent() - UNSENT_BYTES * self.connections_max))}
@@ -161,7 +161,7 @@ class ProxyFixture:
         return {"": float(sum(counted.values()))}
 
     def _allowed(self) -> float:
-        """What may have passed by now for one group, see docs/explanation/adversary.md."""
+        """Return the units that one group is allowed by now, see docs/explanation/adversary.md."""
         said = self.circumstances
         if said.goal == "memory":
             return said.bound + TABLES_BYTES
@@ -190,7 +190,7 @@ class ProxyFixture:
         return self.client.sessions if self.circumstances.session_ms else 0
 
     def _open(self) -> int:
-        """How many connections can still pass something: their client is there, or left something that did not pass yet."""
+        """Return how many connections can still pass something: their client is connected, or some of its bytes have not passed yet."""
         found = self.client.opened_since_quiet
         for connection in self.app.gateway.connections:
             sock: Any = connection.client_sock
@@ -206,7 +206,7 @@ class ProxyFixture:
             self.peak = (passed, allowed, passed / allowed)
 
     def _unsent(self) -> int:
-        """What was written for clients and brokers and has not been taken."""
+        """Return how many bytes are written for clients and brokers and not yet accepted."""
         gateway = self.app.gateway
         channels = (channel for one in (*gateway.connections, *gateway._closing) for channel in (one.client, one.broker))
         return sum(0 if one.transport is None or one.lost else one.transport.get_write_buffer_size() for one in channels)
@@ -225,10 +225,10 @@ class ProxyFixture:
         ]
 
     def _unrecorded(self) -> float:
-        """What passed and was not recorded; time is not looked at, since some of it counts for no client."""
+        """Return the units that passed and were not recorded. Time is left out, since some of it counts for no client."""
         if self.circumstances.goal in ("request", "memory", "items", "newcomer"):
             return 0.0
-        slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of its header that Kafka does not count
+        slack = self.client.fetches if self.circumstances.goal == "fetch" else 0  # a byte of the header that Kafka does not count
         return max(0.0, sum(self._passed().values()) - slack - sum(group.recorded_total for group in self._groups()))
 
     def _faults(self) -> list[str]:
@@ -276,7 +276,7 @@ def _table(program: Program) -> Any:
 
 
 def run(program: Program, spoil: Spoil | None = None) -> Outcome:
-    """Run a program from the beginning; `spoil` puts a fault into the proxy meanwhile."""
+    """Run a program from the beginning; `spoil` introduces a fault into the proxy for the run."""
     loop = KernelLoop()
     try:
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Hypothesis looks for the program that gets the most; what gets more than it may is made small and returned."""
+"""Hypothesis searches for the program that gets the most; a program that gets more than allowed is minimised and returned."""
 
 import contextlib
 import time
@@ -31,24 +31,24 @@ WANTED = {
 GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer")
 ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
 CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2
-"""One call may end a walk and look at short frames behind it at once, in which an item takes two bytes at least."""
+"""One call may end a walk and then read the short frames after it, in which an item takes at least two bytes."""
 SPARE_GOALS = ("produce", "fetch", "request", "newcomer")
-"""What small requests are enough for, so that more steps are taken."""
+"""Goals that small requests suffice for, so that more steps fit into a run."""
 TOLD = {
     "newcomer": ("goal", "bound", "each_client_id"),
     **dict.fromkeys(("request", "memory", "items"), ("goal", "bound", "service_us")),
 }
-"""What stays as it is when a program is made smaller."""
+"""Fields that do not change when a program is minimised."""
 SHRINKS_MAX = 150
 SECONDS = 30
 STEPS_MAX = 160
 
 
 class Hole(NamedTuple):
-    """A program that got more than it may.
+    """A program that gets more than allowed.
 
     Attributes:
-        why: what was wrong.
+        why: what is wrong with the outcome.
     """
 
     program: Program
@@ -65,7 +65,7 @@ class _TimeUpError(Exception):
 
 
 def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
-    """Return a strategy for how the proxy is set up."""
+    """Return a strategy for configurations of the proxy."""
     if goal == "memory":
         return st.builds(
             Circumstances,
@@ -131,7 +131,7 @@ def steps(goal: str, actions: tuple[str, ...]) -> st.SearchStrategy[Step]:
 
 
 def programs(goal: str) -> st.SearchStrategy[Program]:
-    """Return a strategy for programs of a client that wants to get the most of one thing."""
+    """Return a strategy for programs of a client that tries to get the most of one resource."""
     any_step = steps(goal, (*WANTED[goal], *WANTED[goal], *ACTIONS))
     visit = st.tuples(steps(goal, WANTED[goal]), steps(goal, LEAVING)).map(lambda both: (both[0], both[1]._replace(slot=both[0].slot)))
     either = st.one_of(any_step.map(lambda step: (step,)), visit)
@@ -146,25 +146,25 @@ def programs(goal: str) -> st.SearchStrategy[Program]:
 
 
 def wrong_with(outcome: Outcome) -> str | None:
-    """Return what must not be; None: all is well."""
+    """Return what is wrong with an outcome, or None when nothing is."""
     if outcome.faults:
         return "; ".join(outcome.faults)
     if outcome.ratio > 1.0:
-        return f"{outcome.passed:.0f} passed where {outcome.allowed:.0f} may, {outcome.ratio:.2f} times as much"
+        return f"{outcome.passed:.0f} passed and {outcome.allowed:.0f} were allowed, {outcome.ratio:.2f} times as many"
     if outcome.unrecorded > 0:
         return f"{outcome.unrecorded:.0f} passed and were never recorded"
     return None
 
 
 def search(goal: str, *, examples: int, number: int | None = None, seconds: float | None = None, spoil: Spoil | None = None) -> Hole | None:
-    """Look for a hole; return the smallest program that was found, or None.
+    """Search for a program that gets more than allowed; return the smallest one found, or None.
 
     Args:
-        goal: of `GOALS`.
-        examples: so many programs at most, those that make a found one smaller left out.
-        number: of the search: another one looks elsewhere. None: always the same.
-        seconds: no new program after that.
-        spoil: puts a fault into the proxy.
+        goal: one of `GOALS`.
+        examples: how many programs are tried at most; those that minimise a found one do not count.
+        number: seed of the search; None: the fixed default.
+        seconds: no new program starts after this time.
+        spoil: introduces a fault into the proxy.
     """
     found: list[Hole] = []
     end_s = None if seconds is None else time.monotonic() + seconds
@@ -198,7 +198,7 @@ def search(goal: str, *, examples: int, number: int | None = None, seconds: floa
 
 
 def look_at(program: Program, spoil: Spoil | None, *, guides: bool = True) -> Hole | None:
-    """Run a program; return the hole that it goes through."""
+    """Run a program; return the hole that it finds, or None."""
     outcome = run(program, spoil)
     if guides:
         target(outcome.ratio, label="what passed, by what may")
@@ -207,7 +207,7 @@ def look_at(program: Program, spoil: Spoil | None, *, guides: bool = True) -> Ho
 
 
 def smallest(hole: Hole, spoil: Spoil | None) -> Hole:
-    """Leave out steps and what is unusual about them as long as something is wrong."""
+    """Remove steps and set fields to their defaults as long as the outcome stays wrong."""
     runs = 0
     goes_on = True
     while goes_on:

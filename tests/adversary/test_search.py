@@ -1,4 +1,4 @@
-"""A short search for what the seeds do not know; `python -m bench.adversary` looks for longer, and elsewhere each time."""
+"""A short search for bypasses that the seeds do not cover; `python -m bench.adversary` searches longer, with another seed each time."""
 
 import pytest
 
@@ -9,6 +9,6 @@ EXAMPLES = 80
 
 @pytest.mark.parametrize("goal", GOALS)
 def test_a_client_that_tries_what_it_can_gets_no_more_than_it_may(goal: str) -> None:
-    """No program among those that a search tries passes, or keeps unrecorded, more than the bound allows; the search is always the same."""
+    """A search with a fixed seed finds no program that passes, or keeps unrecorded, more than the bound allows."""
     hole = search(goal, examples=EXAMPLES)
     assert hole is None, f"{hole.why}\n{hole.program}\n" + "\n".join(hole.outcome.trace)

@@ -1,4 +1,4 @@
-"""An asyncio event loop whose time is a number: it stands while anything can run, and then jumps to the next timer."""
+"""An asyncio event loop on virtual time: the time stands still while a callback is ready, and then jumps to the next timer."""
 
 import asyncio
 import contextlib
@@ -14,24 +14,24 @@ T = TypeVar("T")
 NS_PER_S = 1_000_000_000
 START_NS = 1_000 * NS_PER_S
 TURNS_MAX = 20_000
-"""So many turns without a pause mean that something waits by spinning."""
+"""This many turns without a pause mean that a task polls without waiting."""
 
 
 class SpinningError(AssertionError):
-    """The loop never comes to rest."""
+    """The loop never becomes idle."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Runs real tasks, timers and protocols; what is ready runs at the present time, however long that takes by a real clock.
+    """Runs real tasks, timers and protocols; all ready callbacks run at the same virtual time, however long they take in real time.
 
     Attributes:
-        now_ns: the time; only a timer moves it.
+        now_ns: the time; it changes only when the loop jumps to a timer.
         faults: what the exception handler received.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._selector = self  # `select` is where an event loop waits, and here it does not
+        self._selector = self  # an event loop waits in `select`; this one does not
         self.now_ns = START_NS
         self.faults: list[dict[str, Any]] = []
         self.readers: dict[int, Callable[[], object]] = {}
@@ -41,15 +41,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def now_ms(self) -> int:
-        """The time in milliseconds."""
+        """Return the time in milliseconds."""
         return self.now_ns // 1_000_000
 
     def time(self) -> float:
-        """The time in seconds, as timers know it."""
+        """Return the time in seconds, in the unit of timers."""
         return self.now_ns / NS_PER_S
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Nothing is ready (unless `timeout` is 0): tell who waits for that; when none does, jump to the next timer."""
+        """Return no events. Wake those that wait for an idle loop, unless `timeout` is 0; when none waits, jump to the next timer."""
         if timeout == 0:
             self._turns += 1
             if self._turns > TURNS_MAX:
@@ -67,39 +67,39 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return []
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are none: sockets call back by themselves."""
+        """Do nothing: sockets schedule their callbacks themselves."""
 
     def _write_to_self(self) -> None:
-        """It does not sleep in `select`."""
+        """Do nothing: the loop does not sleep in `select`."""
 
     async def quiet(self) -> None:
-        """Wait until nothing can run at the present time."""
+        """Wait until no callback is ready at the present time."""
         waiter = self.create_future()
         self._quiet.append(waiter)
         await waiter
 
     async def until_ms(self, at_ms: int) -> None:
-        """Wait until that time, and until nothing can run then."""
+        """Wait until that time, and then until no callback is ready."""
         if at_ms > self.now_ms:
             await asyncio.sleep((at_ms * 1_000_000 - self.now_ns) / NS_PER_S)
         await self.quiet()
 
     def add_reader(self, fd: int, callback: Callable[..., object], *arguments: Any) -> None:
-        """Remember whom a descriptor calls; who owns it calls `wake_reader`."""
+        """Remember the callback of a descriptor; the owner of the descriptor calls `wake_reader`."""
         self.readers[fd] = lambda: callback(*arguments)
 
     def remove_reader(self, fd: int) -> bool:
-        """Forget it."""
+        """Forget the callback of a descriptor."""
         return self.readers.pop(fd, None) is not None
 
     def wake_reader(self, fd: int) -> None:
-        """The descriptor is readable."""
+        """Schedule the callback of a descriptor that became readable."""
         reader = self.readers.get(fd)
         if reader is not None:
             self.call_soon(reader)
 
     def drop_timers(self) -> None:
-        """Forget what was to come: the run is over."""
+        """Cancel all timers at the end of the run."""
         self._scheduled.clear()
         heapq.heapify(self._scheduled)
         self._ready.clear()
@@ -107,12 +107,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 @contextlib.contextmanager
 def clock_of(loop: VirtualLoop) -> Iterator[None]:
-    """From here on the proxy's one clock shows the time of `loop`, wherever it was imported to."""
+    """Let the proxy's clock show the time of `loop`, in every module that imported it."""
     real, virtual = proxy.base.clock.now_ns, lambda: loop.now_ns
     modules = [
         module
         for name, module in list(sys.modules.items())
-        if name.startswith("proxy.") and getattr(module, "now_ns", None) is real  # each `from proxy.base.clock import now_ns`
+        if name.startswith("proxy.") and getattr(module, "now_ns", None) is real  # every `from proxy.base.clock import now_ns`
     ]
     with contextlib.ExitStack() as stack:
         for module in modules:

@@ -1,6 +1,6 @@
-"""`python -m tests.frames DIR`: judge the wire format by every golden frame file in DIR.
+"""`python -m tests.frames DIR`: check the wire format against every golden frame file in DIR.
 
-Prints one line per file and, last, `N passed, M failed`. Exit code 1 when a case failed, 2 when no file was known.
+Prints one line per file and, last, `N passed, M failed`. The exit code is 1 when a case failed, and 2 when no file has a known format.
 """
 
 import json
@@ -14,7 +14,7 @@ FAILURES_SHOWN = 20
 
 
 def main(arguments: list[str]) -> int:
-    """Run every known file in the directory that is named."""
+    """Check every known file in the given directory."""
     if len(arguments) != 1 or not Path(arguments[0]).is_dir():
         print("usage: python -m tests.frames DIR  (a directory with golden frame files)", file=sys.stderr)
         return 2
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run_file(path: Path) -> tuple[int, int] | None:
-    """Run the cases of one file and say how it went; return (passed, failed), or None for a format that is not known."""
+    """Run the cases of one file and print the result; return (passed, failed), or None for an unknown format."""
     content = read(path)
     found = content.get("format") if isinstance(content, dict) else None
     check = CHECKS.get(found) if isinstance(found, str) else None
@@ -44,7 +44,7 @@ def run_file(path: Path) -> tuple[int, int] | None:
 
 
 def read(path: Path) -> Any:
-    """Return the JSON value in a file, or None when it holds none."""
+    """Return the JSON value of a file, or None when the file is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -52,7 +52,7 @@ def read(path: Path) -> Any:
 
 
 def run_case(check: Any, case: dict[str, Any]) -> str | None:
-    """Return what is wrong with one case, or None."""
+    """Return the error of one case, or None."""
     try:
         check(case)
     except Exception as problem:  # noqa: BLE001 - whatever a case does to the parsers is a failed case

@@ -1,4 +1,4 @@
-"""What a golden frame file claims, by its `format`: one check per kind of case. A check raises AssertionError with the difference."""
+"""The checks of golden frame files: one per kind of case, chosen by `format`. A check raises AssertionError with the difference."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ BELOW_BUSY_MS = 4000
 
 
 def api_of(case: Case) -> ApiVersion:
-    """Return the API and version that a case is about."""
+    """Return the API and the version of a case."""
     return API_VERSIONS[case["key"] << 16 | case["version"]]
 
 
@@ -29,7 +29,7 @@ def same(what: str, found: object, expected: object) -> None:
 
 
 def check_addresses(case: Case) -> None:
-    """Host and port of every mapped node id are replaced, and nothing else."""
+    """The host and port of every mapped node id are replaced, and nothing else changes."""
     frame = bytes.fromhex(case["frame"])
     addresses = {int(node_id): (host, port) for node_id, (host, port) in case["map"].items()}
     report = splice_report(api_of(case), frame, lambda node_id, _host, _port: addresses.get(node_id))
@@ -41,7 +41,7 @@ def check_addresses(case: Case) -> None:
 
 
 def _check_walks(case: Case, frame: bytes) -> None:
-    """What Produce and Fetch answers are asked without splicing them agrees with it."""
+    """The walkers that read Produce and Fetch answers without splicing them give the same result as the splice."""
     api = api_of(case)
     if case["key"] == 0 and case["version"] >= FLEXIBLE_SINCE:
         at, _ = walk_produce(api, frame, 0, len(frame))
@@ -54,7 +54,7 @@ def _check_walks(case: Case, frame: bytes) -> None:
 
 
 def check_throttle(case: Case) -> None:
-    """throttle_time_ms is found and raised in place; where there is none nothing is found."""
+    """throttle_time_ms is found and raised in place; an answer without the field has no place."""
     frame = bytes.fromhex(case["frame"])
     at = throttle_at(api_of(case), frame)
     same("at", at, case["at"])
@@ -70,7 +70,7 @@ def check_throttle(case: Case) -> None:
 
 
 def check_request(case: Case) -> None:
-    """Header and, of Produce and Fetch, the first fields are read, with their offsets."""
+    """The header and, for Produce and Fetch, the first body fields are read with their offsets."""
     frame = bytes.fromhex(case["frame"])
     head = read_request_head(frame, 0, len(frame) - 4)
     assert head is not None, "the head of a whole frame is not there"
@@ -88,7 +88,7 @@ def check_request(case: Case) -> None:
 
 
 def check_api_versions(case: Case) -> None:
-    """Answers of real brokers are read, cut and, for unknown versions, written as Kafka would."""
+    """Answers of real brokers are read, reduced and, for unknown versions, written as Kafka writes them."""
     frame = bytes.fromhex(case["response"])
     version = case["version"]
     if "expected" in case:
@@ -110,7 +110,7 @@ def check_api_versions(case: Case) -> None:
 
 
 def check_client_quotas(case: Case) -> None:
-    """Requests and answers of 48 and 49, which pass to the broker, read by the table as Kafka reads them, and are let through."""
+    """Requests and answers of APIs 48 and 49 are read from the field tables as Kafka reads them, and the proxy forwards them."""
     frame = bytes.fromhex(case["frame"])
     api = api_of(case)
     same("treatment", api.treatment, Treatment.PASS)

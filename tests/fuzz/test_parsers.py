@@ -1,4 +1,4 @@
-"""On any bytes a parser accepts or raises ProtocolError, nothing else, and what it allocates follows the bytes, not the numbers in them."""
+"""On any bytes a parser returns or raises ProtocolError, and what it allocates is proportional to the bytes, not to numbers in them."""
 
 import contextlib
 import itertools
@@ -27,15 +27,15 @@ from protocol.request_head import read_request_head
 from tests.support.scripted.proxy_headers import SIGNATURE, tlv, v1_header, v2_header, v2_local
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "frames"
-ALLOCATION_LIMIT = 64 * 1024  # for inputs of at most a few kilobytes; a count from the wire may be 2^31
-BYTES_PER_BYTE = 200  # an array element of one byte may become an object
+ALLOCATION_LIMIT = 64 * 1024  # for inputs of at most a few kilobytes; a count on the wire may be 2^31
+BYTES_PER_BYTE = 200  # an array element of one byte may become a Python object
 
 EDGES = [-(2**31), -2, -1, 0, 1, 0x7FFF, 0x10000, 2**31 - 1]
 VARINT_EDGES = [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x01", b"\x80\x00", b"\xff\x7f"]
 
 
 class Target(NamedTuple):
-    """A parser, and the frames that it is meant for."""
+    """A parser, and the frames that it reads."""
 
     parse: Callable[[ApiVersion, bytes], object]
     apis: list[ApiVersion]
@@ -60,7 +60,7 @@ def flexible_apis_of(*keys: int) -> list[ApiVersion]:
 
 
 def resolve(node_id: int, host: str, port: int) -> tuple[str, int] | None:
-    """Know every second node."""
+    """Return an address for every second node id."""
     return ("sluice.example", 9093) if node_id % 2 else None
 
 
@@ -111,7 +111,7 @@ for more in (golden("addresses.json"), golden("apiversions.json", member="respon
 
 @st.composite
 def hostile(draw: st.DrawFn, api: ApiVersion, *, is_request: bool) -> bytes:
-    """Return noise behind a proper head, or a real frame with numbers overwritten by edges, cut or lengthened."""
+    """Return random bytes after a valid head, or a real frame with numbers overwritten by extreme values, truncated or extended."""
     seeds = (REQUESTS if is_request else RESPONSES).get((api.key, api.version), [])
     head = struct.pack(">hh", api.key, api.version) if is_request else b""
     noise = st.binary(max_size=200).map(lambda tail: bytes(4) + head + bytes(4) + tail)
@@ -126,14 +126,14 @@ def hostile(draw: st.DrawFn, api: ApiVersion, *, is_request: bool) -> bytes:
 
 
 def parse(target: Target, api: ApiVersion, frame: bytes) -> None:
-    """Call a parser; only ProtocolError may come out."""
+    """Call a parser; let only ProtocolError pass."""
     with contextlib.suppress(ProtocolError):
         target.parse(api, frame)
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_any_bytes_are_accepted_or_raise_a_protocol_error(name: str) -> None:
-    """Nothing but ProtocolError leaves a parser, and its peak of memory stays small whatever the numbers in the frame say."""
+    """On any bytes a parser returns or raises ProtocolError, and its peak memory stays small whatever the numbers in the frame are."""
     target = TARGETS[name]
     peaks: list[int] = []
 
@@ -142,7 +142,7 @@ def test_any_bytes_are_accepted_or_raise_a_protocol_error(name: str) -> None:
     def check(data: st.DataObject) -> None:
         api = data.draw(st.sampled_from(target.apis))
         frame = data.draw(hostile(api, is_request=target.is_request))
-        parse(target, api, frame)  # once before it is measured: what is made once does not count
+        parse(target, api, frame)  # run once before the measurement, so that one-time allocations do not count
         tracemalloc.start()
         try:
             parse(target, api, frame)
@@ -156,7 +156,7 @@ def test_any_bytes_are_accepted_or_raise_a_protocol_error(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_every_cut_of_real_frames_is_accepted_or_raises_a_protocol_error(name: str) -> None:
-    """A frame that ends anywhere, with its length saying so, costs an error at most."""
+    """A real frame that is truncated anywhere, with its length adjusted, is accepted or raises ProtocolError."""
     target = TARGETS[name]
     seeds = REQUESTS if target.is_request else RESPONSES
     for api in target.apis:
@@ -167,7 +167,7 @@ def test_every_cut_of_real_frames_is_accepted_or_raises_a_protocol_error(name: s
 
 @pytest.mark.parametrize("name", ["request head", "throttle time", "response header"])
 def test_every_prefix_of_real_frames_waits_for_more(name: str) -> None:
-    """What has not arrived yet is no error: the same frame cut by TCP reads the same or asks for more."""
+    """A prefix of a real frame is never an error: a parser returns the same result as for the whole frame, or asks for more bytes."""
     target = TARGETS[name]
     for api in target.apis:
         for frame in itertools.islice((REQUESTS if target.is_request else RESPONSES).get((api.key, api.version), []), 2):
@@ -187,7 +187,7 @@ def test_every_prefix_of_real_frames_waits_for_more(name: str) -> None:
     "count", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x08"], ids=["int32", "varint", "long-varint"]
 )
 def test_a_huge_count_ends_with_the_bytes(name: str, count: bytes) -> None:
-    """Two billion elements announced at any place of a frame of zeros are not waited for."""
+    """A parser does not wait for two billion announced elements when the frame has no bytes for them."""
     target = TARGETS[name]
     for api in target.apis:
         for at in range(8, 40):
@@ -204,13 +204,13 @@ PROXY_SEEDS = [
     v2_header(("2001:db8::7", 56324), ("::1", 9092)),
     v2_local(),
 ]
-"""Headers of the PROXY protocol, which stand in front of all frames."""
+"""Headers of the PROXY protocol, which precede all frames."""
 
 
 @settings(max_examples=1_000, deadline=None)
 @given(st.data())
 def test_any_bytes_in_front_are_a_proxy_header_or_raise_a_protocol_error(data: st.DataObject) -> None:
-    """Changed, cut, lengthened or mere noise behind a right beginning: ProxyHeaderError or nothing, and never more taken than was given."""
+    """On any bytes the PROXY header reader returns or raises ProxyHeaderError, and never consumes more than it was given."""
     header = bytearray(data.draw(st.sampled_from(PROXY_SEEDS) | st.binary(max_size=60).map(lambda tail: SIGNATURE + tail)))
     for _ in range(data.draw(st.integers(0, 3))):
         at = data.draw(st.integers(0, len(header)))

@@ -1,4 +1,4 @@
-"""On any tokens an observer does nothing but watch: nothing is raised, little is allocated, no user is named in vain."""
+"""On any tokens a SASL observer raises nothing, allocates little and reports no wrong user."""
 
 import random
 import time
@@ -40,14 +40,14 @@ LONG = {
 
 @pytest.mark.parametrize("mechanism", CORPUS)
 def test_any_tokens_are_only_watched(mechanism: str) -> None:
-    """Changed tokens, cut tokens and noise raise nothing, and no more is allocated than in proportion to them."""
+    """An observer raises nothing on changed, truncated or random tokens, and its memory is proportional to their size."""
 
     @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
     @given(seed=st.integers(0, 2**32), noise=st.none() | st.binary(max_size=300), answer=st.binary(max_size=40))
     def check(seed: int, noise: bytes | None, answer: bytes) -> None:
         dice = random.Random(seed)
         token = tokens.mutated(dice.choice(CORPUS[mechanism]), dice) if noise is None else noise
-        observer_of(mechanism).sent(token)  # once before it is measured
+        observer_of(mechanism).sent(token)  # run once before the measurement
         tracemalloc.start()
         try:
             observer = observer_of(mechanism)
@@ -65,7 +65,7 @@ def test_any_tokens_are_only_watched(mechanism: str) -> None:
 
 @pytest.mark.parametrize(("mechanism", "token"), [(mechanism, token) for mechanism, found in LONG.items() for token in found])
 def test_long_tokens_cost_little(mechanism: str, token: bytes) -> None:
-    """What an observer does with 16 KiB takes no more than 50 ms of this thread, whatever they are."""
+    """An observer uses at most 50 ms of its thread's CPU time on any token of 16 KiB."""
     started = time.thread_time()
     observer_of(mechanism).sent(token)
     assert time.thread_time() - started < 0.05

@@ -1,4 +1,4 @@
-"""Sluice in front of the shared brokers, without any quota unless a test starts its own."""
+"""Sluice in front of the shared brokers, without a quota unless a test starts its own Sluice."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ from tests.support.processes.sluice_process import SluiceProcess
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The same cluster seen twice: through Sluice and directly."""
+    """One cluster with two addresses: through Sluice, and direct."""
 
     sluice: SluiceProcess
     kafka: KafkaCluster
 
     @property
     def bootstrap(self) -> str:
-        """Return where clients under test connect."""
+        """Return the address through Sluice, which the clients under test use."""
         return self.sluice.bootstrap
 
     @property
     def direct(self) -> str:
-        """Return the brokers' own addresses: what is true is read from there."""
+        """Return the addresses of the brokers themselves, from which tests read the expected state."""
         return self.kafka.bootstrap
 
     def new_topic(self, name: str, partitions: int = 1) -> str:
-        """Create a topic at the broker; returns its full name."""
+        """Create a topic at the broker; return its full name."""
         return new_topic(self.direct, name, partitions=partitions)
 
 
@@ -44,13 +44,13 @@ def _route(kafka: KafkaCluster) -> Iterator[Route]:
 
 @pytest.fixture(autouse=True)
 def watches_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stores learn from ZooKeeper they learn by its watches, not by the look that comes every few seconds anyway."""
+    """Disable the periodic read of ZooKeeper, so that stores learn of changes from their watches only."""
     monkeypatch.setattr(zookeeper_worker, "POLL_INTERVAL_S", 3_600.0)
 
 
 @pytest.fixture(autouse=True)
 def commands_end(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No command of Kafka's tools outlives its test: its client would look for its server at a port that is another test's by then."""
+    """Assert that every command of Kafka's tools has ended: later its client would connect to a port of another test."""
     yield
     for value in request.node.funcargs.values():
         assert not isinstance(value, JavaTools) or not value.running
@@ -58,13 +58,13 @@ def commands_end(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def broker_bounds() -> BrokerBounds:
-    """Whom `sasl_kafka` counts together, and against which bound."""
+    """Return the quota groups of `sasl_kafka` with their bounds."""
     return BrokerBounds()
 
 
 @pytest.fixture(scope="session")
 def sasl_kafka(tools: JavaTools, broker_bounds: BrokerBounds) -> Iterator[KafkaCluster]:
-    """A Kafka 4.3.1 where clients log in by every mechanism; alice and a user with an odd name have SCRAM credentials."""
+    """A Kafka 4.3.1 with every SASL mechanism; alice and a user with special characters in its name have SCRAM credentials."""
     with sasl_cluster.new_cluster(settings=broker_bounds.settings) as running:
         sasl_cluster.add_scram_users(tools, running.bootstrap, sasl_cluster.SCRAM_USER, "alice")
         yield running
@@ -90,7 +90,7 @@ def route(request: pytest.FixtureRequest) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster to lose nothing in front of: a real one or the mock."""
+    """A cluster for tests of lost records: a real one or the mock."""
 
     bootstrap: str
     brokers: int
@@ -108,7 +108,7 @@ TARGETS = [pytest.param("mock", marks=pytest.mark.mock), KRAFT_TARGET, ZOOKEEPER
 
 @pytest.fixture(params=TARGETS)
 def target(request: pytest.FixtureRequest) -> Target:
-    """The mock, which keeps only 5 MiB per partition, and both real brokers."""
+    """The mock cluster, which keeps only 5 MiB per partition, and both real brokers."""
     if request.param != "mock":
         return _real_target(request)
     cluster: MockCluster = request.getfixturevalue("mock_cluster")
@@ -117,7 +117,7 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture(params=[KRAFT_TARGET, ZOOKEEPER_TARGET])
 def real_target(request: pytest.FixtureRequest) -> Target:
-    """Both real brokers, where the mock does what no broker does: it answers Produce requests with acks=0."""
+    """Both real brokers, for tests in which the mock differs from a broker: it answers Produce requests with acks=0."""
     return _real_target(request)
 
 

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline."""
+"""The Spark session that all tests of the pipeline share."""
 
 import os
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS
 from tests.support.tools import in_ci, missing_to_run
 
 ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")
-"""PySpark asks for them with each column that is written down, and each time the JVM looks for them in all jars of some packages."""
+"""Classes that PySpark looks up for each column expression; each time the JVM searches all jars of some packages."""
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local session on two cores; skipped where no Java is."""
+    """A local session on two cores; tests that need it are skipped without Java."""
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
@@ -35,7 +35,7 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def mock_topic() -> Iterator[str]:
-    """The URL of an empty topic of librdkafka's mock cluster."""
+    """Return the URL of an empty topic of librdkafka's mock cluster."""
     from proxy.demo.mock_cluster import MockCluster
 
     with MockCluster(1) as cluster:

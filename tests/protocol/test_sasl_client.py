@@ -1,4 +1,4 @@
-"""Sluice's own logins: tokens as the standards and Kafka write them, and no broker believed that cannot prove itself."""
+"""Sluice's own logins: tokens as the standards and Kafka write them; a broker must prove that it knows the password."""
 
 import base64
 
@@ -21,7 +21,7 @@ def scram() -> ScramClient:
 
 
 def test_scram_as_the_standard_has_it() -> None:
-    """The exchange of RFC 7677, token by token."""
+    """The SCRAM exchange gives the tokens of RFC 7677."""
     client = scram()
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert client.answer(CHALLENGE) == FINAL
@@ -39,15 +39,15 @@ def test_scram_as_the_standard_has_it() -> None:
         pytest.param(CHALLENGE.replace(b"W22ZaJ0SNY7soEsUEjb6gQ==", b"W=="), "cannot be read", id="salt"),
     ],
 )
-def test_challenges_that_are_none(token: bytes, problem: str) -> None:
-    """A challenge that is not for us, or asks for too little or too much work, ends the login."""
+def test_invalid_challenges_end_the_login(token: bytes, problem: str) -> None:
+    """A challenge that is malformed, has a foreign nonce, or asks for too few or too many iterations ends the login."""
     with pytest.raises(TokenRefusedError, match=problem):
         scram().answer(token)
 
 
 @pytest.mark.parametrize("token", [b"", b"v=", b"e=invalid-proof", PROOF[:-2] + b"8=", b"v=AAAA", PROOF[2:], b"v=A"])
 def test_a_broker_that_does_not_know_the_password(token: bytes) -> None:
-    """Without the right signature the login has failed, whatever the error code beside it says."""
+    """Without the right server signature the login fails, whatever error code comes with it."""
     client = scram()
     client.answer(CHALLENGE)
     with pytest.raises(TokenRefusedError):
@@ -55,8 +55,8 @@ def test_a_broker_that_does_not_know_the_password(token: bytes) -> None:
 
 
 @pytest.mark.parametrize("client", [PlainClient("user", "pencil"), BearerClient("a.b.c")])
-def test_one_token_is_answered_by_nothing(client: PlainClient | BearerClient) -> None:
-    """An empty answer is the end; JSON in it is a refusal."""
+def test_an_empty_answer_to_a_single_token_is_success(client: PlainClient | BearerClient) -> None:
+    """For mechanisms with one token an empty answer is success, and JSON in it is a refusal."""
     assert client.answer(b"") is None
     with pytest.raises(TokenRefusedError):
         client.answer(b'{"status":"invalid_token"}')
@@ -64,7 +64,7 @@ def test_one_token_is_answered_by_nothing(client: PlainClient | BearerClient) ->
 
 @given(username=names, password=names)
 def test_what_is_sent_names_the_user(username: str, password: str) -> None:
-    """By the broker's own grammar, which the observers follow, every first token names exactly the user; SCRAM's knows ASCII only."""
+    """The first token of every mechanism names exactly the user by the broker's own grammar; SCRAM supports ASCII only."""
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") if username.isascii() else ("PLAIN",):
         observer = observer_of(mechanism)
         observer.sent(client_of(mechanism, username, password, NONCE).first())

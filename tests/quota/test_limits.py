@@ -1,4 +1,4 @@
-"""All quotas of one type: a chain of changes says what its last link would say alone, and links share nothing that could be spoilt."""
+"""All quotas of one type as an immutable value: it equals one that is built at once, and changes share no mutable state."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ CHAIN = st.lists(st.dictionaries(st.sampled_from(ENTITIES), st.one_of(st.none(),
 
 @given(CHAIN)
 def test_a_chain_is_what_its_last_link_is_alone(chain: list[Changes]) -> None:
-    """Bounds, rules and levels do not tell how they came about, and no link changes when another is made of it."""
+    """Limits after a chain of changes equal limits that are built at once, and no earlier limits change."""
     links, bounds = [QuotaLimits()], dict[ClientQuotaEntity, float]()
     expected = [dict(bounds)]
     for changes in chain:
@@ -33,7 +33,7 @@ def test_a_chain_is_what_its_last_link_is_alone(chain: list[Changes]) -> None:
 
 @given(CHAIN, CHAIN)
 def test_what_is_different_since(chain: list[Changes], other: list[Changes]) -> None:
-    """The same entities, whether one was made of the other or not."""
+    """`since` returns exactly the entities whose bound differs, whether or not one value was derived from the other."""
     before, after = QuotaLimits(), QuotaLimits()
     for changes in chain:
         before, after = after, after.changed(changes)
@@ -50,7 +50,7 @@ def _made(chain: list[Changes]) -> QuotaLimits:
 
 
 def test_nothing_different_is_the_same_object() -> None:
-    """So managers see at a glance that nothing is new."""
+    """A change without an effect returns the same object."""
     limits = QuotaLimits.of({ALICE: 1.0})
     assert limits.changed({ALICE: 1.0, ETL: None}) is limits
     assert QuotaLimits.of(limits) is limits
@@ -58,7 +58,7 @@ def test_nothing_different_is_the_same_object() -> None:
 
 
 def test_an_entity_without_a_name() -> None:
-    """The entity is refused, and nothing is changed."""
+    """An entity without a user and a client-id is refused, and nothing changes."""
     limits = QuotaLimits.of({ALICE: 1.0})
     with pytest.raises(QuotaError):
         limits.changed({ClientQuotaEntity(): 1.0})
@@ -66,7 +66,7 @@ def test_an_entity_without_a_name() -> None:
 
 
 def test_who_changes_shared_rules_changes_its_own() -> None:
-    """A callback that receives a quota after those of all copies them first."""
+    """A callback that changes a quota of shared limits does not change those of another callback."""
     limits = QuotaLimits.of({ETL: 1.0})
     one, other = DefaultQuotaCallback(), DefaultQuotaCallback()
     for callback in (one, other):
@@ -80,7 +80,7 @@ def test_who_changes_shared_rules_changes_its_own() -> None:
 
 @given(CHAIN)
 def test_managers_that_share_limits_are_as_those_that_do_not(chain: list[Changes]) -> None:
-    """Every group has the bound that it would have, however few of them were asked."""
+    """Managers that share limits give every group the same bound as managers with their own."""
     shared, own = (ClientQuotaManager(ClientQuotaType.PRODUCE, QuotaGroup) for _ in range(2))
     limits = QuotaLimits()
     for changes in chain:

@@ -1,4 +1,4 @@
-"""What one connection to a broker takes for an answer."""
+"""Which bytes a connection to a broker accepts as an answer."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def asked(answer: bytes) -> bytes:
 
 
 async def test_an_answer_comes_with_its_length() -> None:
-    """The frame is returned whole; what stands behind it is not in it."""
+    """The frame is returned whole, without the bytes after it."""
     answer = bytes.fromhex("00000006 00000007 0000")
     assert await asked(answer + b"more") == answer
 
@@ -43,19 +43,19 @@ async def test_an_answer_comes_with_its_length() -> None:
     ],
 )
 async def test_what_is_no_answer_is_refused(answer: bytes, problem: str) -> None:
-    """Another correlation id, and a length that no answer has: nothing of it is read further."""
+    """A wrong correlation id or an invalid length is refused, and no further bytes are read."""
     with pytest.raises(BadResponseError, match=f"^{problem}$"):
         await asked(answer)
 
 
 async def test_a_broker_that_closes_gave_no_answer() -> None:
-    """A part of a frame is none."""
+    """A partial frame before the close is no answer."""
     with pytest.raises(asyncio.IncompleteReadError):
         await asked(bytes.fromhex("00000006 0000"))
 
 
 def test_the_first_common_version_is_taken() -> None:
-    """In the order in which the caller wants them; an API that the broker lacks has none."""
+    """The first version in the caller's order that the broker supports is used, and an API that the broker lacks has none."""
     assert version_of({ApiKey.METADATA: (1, 8)}, ApiKey.METADATA, (9, 4, 1)) == 4
     assert version_of({ApiKey.METADATA: (10, 12)}, ApiKey.METADATA, (9, 4, 1)) is None
     assert version_of({}, ApiKey.METADATA, (9, 4, 1)) is None

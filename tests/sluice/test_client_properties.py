@@ -1,6 +1,6 @@
-"""Kafka's client.properties: how to reach brokers, and as whom."""
+"""Kafka's client.properties: the connection to brokers and the login."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the messages to operators are written in one line
 
 import base64
 import json
@@ -30,19 +30,19 @@ def sasl(mechanism: str, jaas: str, more: str = "") -> str:
 
 
 def test_an_empty_file_says_plain_connections(tmp_path: Path) -> None:
-    """As Kafka's defaults."""
+    """An empty file gives plaintext connections, Kafka's default."""
     assert read(tmp_path, "") == (None, None, None, None, ())
 
 
 def test_what_means_nothing_here_is_reported(tmp_path: Path) -> None:
-    """Files are shared with consumers and producers."""
+    """Settings that only consumers or producers use are reported as unused."""
     settings = read(tmp_path, "bootstrap.servers=a:1,b:2\ngroup.id=x\nacks=all\ndefault.api.timeout.ms=5000\n")
     assert (settings.bootstrap_servers, settings.timeout_ms, settings.unused) == ("a:1,b:2", 5_000, ("group.id", "acks"))
 
 
 @pytest.mark.parametrize(("mechanism", "jaas"), [("PLAIN", PLAIN), ("SCRAM-SHA-256", SCRAM), ("SCRAM-SHA-512", SCRAM)])
 def test_a_password_is_read_and_never_shown(tmp_path: Path, mechanism: str, jaas: str) -> None:
-    """It goes out in the login and nowhere else."""
+    """A password is sent in the login and is not in the printed settings."""
     settings = read(tmp_path, sasl(mechanism, jaas))
     assert settings.login is not None
     assert (settings.login.mechanism, settings.login.username, settings.ssl_context) == (mechanism, "admin", None)
@@ -52,7 +52,7 @@ def test_a_password_is_read_and_never_shown(tmp_path: Path, mechanism: str, jaas
 
 
 def test_an_unsecured_token_names_its_subject(tmp_path: Path) -> None:
-    """As Kafka's own client makes one for brokers that are set up for tests."""
+    """An unsecured token names its subject, as the token of Kafka's own client for test brokers does."""
     login = read(tmp_path, sasl("OAUTHBEARER", f'{BEARER} unsecuredLoginStringClaim_sub="alice";')).login
     assert login is not None
     steps = login.steps("test")
@@ -66,7 +66,7 @@ def test_an_unsecured_token_names_its_subject(tmp_path: Path) -> None:
 
 
 def test_a_token_may_stand_in_a_file(tmp_path: Path) -> None:
-    """Named as Kafka's clients name it."""
+    """A bearer token is read from a file under the name of the setting in Kafka's clients."""
     (tmp_path / "to ken").write_text("e30.e30.sig\n")
     url = f"sasl.oauthbearer.token.endpoint.url=file://{tmp_path}/to%20ken\n"
     login = read(tmp_path, sasl("OAUTHBEARER", f"{BEARER};", url)).login
@@ -75,7 +75,7 @@ def test_a_token_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 def test_tls_with_authorities_and_a_certificate_of_ones_own(tmp_path: Path) -> None:
-    """In files and inline."""
+    """Authorities, certificate and key are read from files and from inline values."""
     authority = Authority(tmp_path)
     own = authority.issue("client")
     store = tmp_path / "store.pem"
@@ -120,7 +120,7 @@ def test_tls_with_authorities_and_a_certificate_of_ones_own(tmp_path: Path) -> N
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line_without_a_secret(tmp_path: Path, text: str, line: str) -> None:
-    """With file, key and remedy."""
+    """A setting that cannot be used gives one line with file, key and remedy, and without a secret."""
     (tmp_path / "jks").write_bytes(b"\xfe\xed\xfe\xed")
     with pytest.raises(ClientPropertiesError) as caught:
         read(tmp_path, text.replace("{folder}", str(tmp_path)))
@@ -129,7 +129,7 @@ def test_what_cannot_be_used_is_one_line_without_a_secret(tmp_path: Path, text: 
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """It is named."""
+    """A missing file is named."""
     with pytest.raises(
         ClientPropertiesError, match="none: cannot be read: No such file or directory; name a file of Kafka's client properties"
     ):

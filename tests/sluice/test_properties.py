@@ -32,13 +32,13 @@ from sluice.properties import JaasEntry, PropertiesError, read_jaas, read_proper
     ],
 )
 def test_properties_are_javas(text: str, found: dict[str, str]) -> None:
-    """Comments, the three separators, lines that go on, and escapes, as `Properties.load` reads them."""
+    """Comments, the three separators, continuation lines and escapes are read as by `Properties.load`."""
     assert read_properties(text) == found
 
 
 @given(st.text())
 def test_no_text_is_too_odd(text: str) -> None:
-    """Each reads, or is refused for its one reason."""
+    """Any text is read, or refused for the one reason that the format has."""
     try:
         read_properties(text)
     except PropertiesError as error:
@@ -49,7 +49,7 @@ def test_no_text_is_too_odd(text: str) -> None:
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 def test_what_java_writes_is_read(properties: dict[str, str]) -> None:
-    """Every sign that means something is escaped there."""
+    """Keys and values with escaped special characters, as Java writes them, are read back unchanged."""
 
     def escaped(text: str) -> str:
         units = text.encode("utf-16-be", "surrogatepass")
@@ -60,7 +60,7 @@ def test_what_java_writes_is_read(properties: dict[str, str]) -> None:
 
 
 def test_a_jaas_entry_is_module_and_options() -> None:
-    """Values in quotation marks of either kind or bare, over several lines."""
+    """A JAAS entry is a module and options over any number of lines, with bare or quoted values."""
     text = 'a.b.Module required username="al\\"ice" \n password=\'p w\' tokenauth=true;'
     assert read_jaas(text) == JaasEntry("a.b.Module", {"username": 'al"ice', "password": "p w", "tokenauth": "true"})
     assert read_jaas("M sufficient;") == JaasEntry("M", {})
@@ -70,6 +70,6 @@ def test_a_jaas_entry_is_module_and_options() -> None:
     "text", ["", "M", "M required", "M maybe;", 'M required a="b"', "M required a;", "M required a=;", 'M required a="b;', "; required;"]
 )
 def test_what_is_no_jaas_entry(text: str) -> None:
-    """It is refused, and nothing of it shown."""
+    """A malformed JAAS entry is refused, and the message shows nothing of it."""
     with pytest.raises(PropertiesError):
         read_jaas(text)

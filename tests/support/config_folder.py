@@ -1,4 +1,4 @@
-"""A configuration file in a folder, and the lines with its problems."""
+"""A configuration file in a folder, and the messages about its problems."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from proxy.config.problem import ConfigProblems
 
 
 def load(folder: Path, text: str) -> Config:
-    """Write the file and read it as Sluice does."""
+    """Write the file and read it with Sluice's reader."""
     path = folder / "sluice.toml"
     path.write_text(text, encoding="utf-8")
     return ConfigSource(path).load()
 
 
 def complaints(folder: Path, text: str) -> list[str]:
-    """Return the lines about it, without the paths of the file and of its folder."""
+    """Return the messages about it, without the paths of the file and its folder."""
     with pytest.raises(ConfigProblems) as caught:
         load(folder, text)
     return [line.replace(f"{folder / 'sluice.toml'}: ", "").replace(f"{folder}/", "") for line in caught.value.lines()]

@@ -1,4 +1,4 @@
-"""Runs the command blocks of a document as a reader would type them, and compares what they print."""
+"""Runs the command blocks of a document as a reader would type them, and compares the output."""
 
 import doctest
 import os
@@ -12,11 +12,11 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 READMES = [ROOT / folder / "README.md" for folder in ("bench", "bench/results", "tests/vectors")]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *READMES])
-"""What users and developers read."""
+"""Documents for users and developers."""
 BLOCK = re.compile(r"<!-- (?:(?P<run>run)|file: (?P<file>[\w./-]+)) -->\n```\w*\n(?P<text>.*?)\n```", re.DOTALL)
 END = "===== end of command"
 TIMEOUT_S = 120
-"""A hang guard."""
+"""A time limit against hangs."""
 
 
 class Command(NamedTuple):
@@ -27,7 +27,7 @@ class Command(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A command that printed something else than its document says."""
+    """A command whose output differs from its document."""
 
     command: str
     expected: str
@@ -49,7 +49,7 @@ def read(document: str) -> tuple[dict[str, str], list[Command]]:
 
 
 def run(document: str, folder: Path, environment: Mapping[str, str]) -> list[Difference]:
-    """Run the commands of a document in `folder`, one after the other in one shell, and return what differs.
+    """Run the commands of a document in `folder` in sequence in one shell, and return the differences.
 
     Processes that the commands leave in the background are ended afterwards.
     """
@@ -78,7 +78,7 @@ def run(document: str, folder: Path, environment: Mapping[str, str]) -> list[Dif
 
 
 def differences(commands: list[Command], printed: str) -> list[Difference]:
-    """Compare what was printed, command by command, with what the document shows."""
+    """Compare the printed output, command by command, with the document."""
     outputs = printed.split(END + "\n")
     found = []
     for number, command in enumerate(commands):

@@ -1,4 +1,4 @@
-"""A quota callback that misbehaves to order."""
+"""A quota callback whose faults a test configures."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ class FaultyCallback(ClientQuotaCallback):
     """Groups by the first letter of the client-id, all with limit 100, until configured otherwise.
 
     Attributes:
-        acts: by method, what to do instead: raise an exception, or return any value.
+        acts: replacements by method, which raise an exception or return any value.
         calls: methods in the order in which they were called.
         entities: quotas after the calls of `update_quota` and `remove_quota`.
     """
@@ -27,35 +27,35 @@ class FaultyCallback(ClientQuotaCallback):
         self.clusters: list[Cluster] = []
 
     def configure(self, configs: Mapping[str, Any]) -> None:
-        """Do as configured."""
+        """Perform the configured act."""
         self._act("configure", lambda: None)
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Mapping[str, str]:
-        """Do as configured, or return the first letter."""
+        """Perform the configured act, or return the first letter."""
         return self._act("quota_metric_tags", lambda: {"letter": client_id[:1]})  # type: ignore[no-any-return]
 
     def quota_limit(self, quota_type: ClientQuotaType, metric_tags: Mapping[str, str]) -> float | None:
-        """Do as configured, or return the limit."""
+        """Perform the configured act, or return the limit."""
         return self._act("quota_limit", lambda: self.limit)  # type: ignore[no-any-return]
 
     def update_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity, new_value: float) -> None:
-        """Do as configured, or keep it."""
+        """Perform the configured act, or store the quota."""
         self._act("update_quota", lambda: self.entities.update({entity: new_value}))
 
     def remove_quota(self, quota_type: ClientQuotaType, entity: ClientQuotaEntity) -> None:
-        """Do as configured, or forget it."""
+        """Perform the configured act, or remove the quota."""
         self._act("remove_quota", lambda: self.entities.pop(entity, None) and None)
 
     def quota_reset_required(self, quota_type: ClientQuotaType) -> bool:
-        """Do as configured, or return False."""
+        """Perform the configured act, or return False."""
         return self._act("quota_reset_required", lambda: False)  # type: ignore[no-any-return]
 
     def update_cluster_metadata(self, cluster: Cluster) -> bool:
-        """Do as configured, or keep it."""
+        """Perform the configured act, or store the cluster."""
         return self._act("update_cluster_metadata", lambda: not self.clusters.append(cluster))  # type: ignore[no-any-return,func-returns-value]
 
     def close(self) -> None:
-        """Do as configured."""
+        """Perform the configured act."""
         self._act("close", lambda: None)
 
     def _act(self, method: str, otherwise: Act) -> Any:

@@ -1,4 +1,4 @@
-"""Checks a report: it is one complete HTML file without references to a server."""
+"""Checks that a report is one complete HTML file without references to a server."""
 
 import re
 from html.parser import HTMLParser
@@ -31,7 +31,7 @@ class _Balance(HTMLParser):
 
 
 def check_page(page: str, *, has_drawing: bool = True) -> None:
-    """Hold a page to it: tags are balanced, nothing is loaded, nothing runs, no number is not one."""
+    """Assert that tags are balanced, that the page has no external references and no scripts, and that no number is NaN or infinite."""
     balance = _Balance()
     balance.feed(page)
     balance.close()

@@ -1,17 +1,17 @@
-"""Waits for something that another process does."""
+"""Waits for a condition that another process fulfils."""
 
 import time
 from collections.abc import Callable
 
 SECONDS = 20.0
-"""A hang guard; what is waited for takes far less."""
+"""A time limit against hangs; conditions hold far earlier."""
 
 
 def until_true(condition: Callable[[], object], what: str = "it") -> None:
     """Wait until a condition holds.
 
     Raises:
-        AssertionError: it did not within 20 s.
+        AssertionError: the condition did not hold within 20 s.
     """
     deadline = time.monotonic() + SECONDS
     while not condition():

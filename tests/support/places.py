@@ -1,4 +1,4 @@
-"""Paths of files that tests make: all of them are under build/ in the checkout."""
+"""Paths of files that tests make, all under build/ in the checkout."""
 
 import atexit
 import contextlib
@@ -17,7 +17,7 @@ RUN = BUILD / "run"
 
 
 def log_file(name: str) -> Path:
-    """Return an empty file for a child's output; it stays after the run and the next run overwrites it."""
+    """Return an empty file for a child's output; it stays after the run, and the next run overwrites it."""
     LOGS.mkdir(parents=True, exist_ok=True)
     number, count = worker()
     path = LOGS / (f"{name}.log" if count == 1 else f"{name}-{number}.log")
@@ -26,7 +26,7 @@ def log_file(name: str) -> Path:
 
 
 def make_directory(name: str) -> Path:
-    """Make a directory that is removed at the latest when this process ends."""
+    """Make a directory that is removed when this process ends, at the latest."""
     RUN.mkdir(parents=True, exist_ok=True)
     _sweep()
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-{os.getpid()}-", dir=RUN))
@@ -45,7 +45,7 @@ def temporary_directory(name: str) -> Iterator[Path]:
 
 
 def _sweep() -> None:
-    """Remove what runs that were killed left: their process id is part of the name."""
+    """Remove directories of killed runs: their process id is part of the name."""
     for directory in RUN.iterdir():
         owner = directory.name.split("-")[-2] if directory.name.count("-") >= 2 else ""
         if owner.isdigit() and not Path("/proc", owner).exists():

@@ -1,8 +1,7 @@
 """Free TCP ports for children that get their ports before they start.
 
-Ports come from below the range the kernel hands to outgoing connections, so nothing takes one between the choice and the bind but another
-test run; the random start makes that unlikely. A port that was given lately is not given again: the caller may not have bound
-it yet.
+The ports are below the kernel's range of outgoing connections, so between the choice and the bind only another test run can take one; the
+random start makes that unlikely. A port that was given lately is not given again: its receiver may not have bound it yet.
 """
 
 from collections import deque
@@ -11,19 +10,19 @@ from proxy.demo.ports import FIRST_PORT, LAST_PORT, TRIES, free_ports
 from tests.support.side_by_side import worker
 
 BROKER_PORTS = 12
-"""Room behind a bootstrap port P for the ports P + 1 + node_id."""
+"""The number of broker ports P + 1 + node_id after a bootstrap port P."""
 
 _given: deque[range] = deque(maxlen=64)
-"""What was given lately. All that was ever given would use up the range: a run of the suite asks for more ports than there are."""
+"""Ports given lately. Remembering all of them would exhaust the range: a run of the suite asks for more ports than exist."""
 
 
 def free_port() -> int:
-    """Return one port without a listener at 127.0.0.1."""
+    """Return a port without a listener at 127.0.0.1."""
     return free_port_range(1)
 
 
 def free_bootstrap_port() -> int:
-    """Return a port P with P + 1 ... P + 12 free as well: a gateway's bootstrap port and its brokers' ports."""
+    """Return a port P such that P + 1 ... P + 12 are free as well: a gateway's bootstrap port and its brokers' ports."""
     return free_port_range(1 + BROKER_PORTS)
 
 
@@ -31,7 +30,7 @@ def free_port_range(count: int) -> int:
     """Return the first of `count` neighbouring free ports.
 
     Raises:
-        OSError, RuntimeError: no such range was found.
+        OSError, RuntimeError: there is no such range.
     """
     for _ in range(TRIES):
         first = free_ports(count)
@@ -43,7 +42,9 @@ def free_port_range(count: int) -> int:
 
 
 def _is_of_this_process(ports: range) -> bool:
-    """Tests that run side by side have ports of their own: what one process chose may not be bound yet when another one looks."""
+    """Whether a port belongs to this test process: test processes that run side by side have disjoint ports, since a chosen port may
+    not be bound yet.
+    """
     number, count = worker()
     share = (LAST_PORT - FIRST_PORT) // count
     first = FIRST_PORT + number * share
@@ -51,6 +52,6 @@ def _is_of_this_process(ports: range) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of the first address in a bootstrap string."""
+    """Return host and port of the first address of a bootstrap string."""
     host, _, port = address.split(",")[0].rpartition(":")
     return host, int(port)

@@ -16,7 +16,7 @@ def record(manager: Manager, principal: KafkaPrincipal, client_id: str, value: f
 
 
 def record_unchecked(manager: Manager, principal: KafkaPrincipal, client_id: str, value: float, now_ms: int) -> None:
-    """Count `value` without a look at the bound; a negative one takes back."""
+    """Count `value` without a check of the bound; a negative one un-records."""
     if manager.enabled:
         manager.group(principal, client_id, now_ms).record_unchecked(value, now_ms)
 
@@ -27,13 +27,13 @@ def record_time(manager: Manager, principal: KafkaPrincipal, client_id: str, han
 
 
 def record_throttle(manager: Manager, principal: KafkaPrincipal, client_id: str, throttle_ms: int, now_ms: int) -> None:
-    """Count a delay that took effect in the throttle-time average of a client's group."""
+    """Record an applied delay in the mean throttle time of a client's group."""
     if manager.enabled and throttle_ms > 0:
         manager.group(principal, client_id, now_ms).record_throttle(throttle_ms, now_ms)
 
 
 def window_max(manager: Manager, principal: KafkaPrincipal, client_id: str, now_ms: int) -> float:
-    """Return the most that a window of a client's group can hold by what the callback says now."""
+    """Return the capacity of a window of a client's group, by the callback's present limit."""
     if not manager.enabled:
         return max_value_in_window(None, manager.num_samples, manager.window_ms)
     tags = manager.group(principal, client_id, now_ms).tags
@@ -41,7 +41,7 @@ def window_max(manager: Manager, principal: KafkaPrincipal, client_id: str, now_
 
 
 def update_rate(ips: IpConnections, address: str | None, bound: int | None) -> None:
-    """Set the connection rate of one address, None: of all others, and leave those of the rest; a bound of None removes it."""
+    """Set the connection rate of one address, or with None of all others; other addresses keep theirs; a bound of None removes it."""
     default, overrides = ips._default_rate, dict(ips._rate_overrides)
     if address is None:
         ips.replace_rates(bound, overrides)

@@ -1,8 +1,8 @@
 """Divides a run of all tests among processes that run side by side.
 
 Most tests wait: for sockets, for brokers, for a quota. So there is one process more than there are processors. Tests of one file stay
-together and in order, since they share fixtures; those that share the Spark session stay together, since each session is a JVM. A
-broker is started by each process whose tests ask for it.
+together and in order, since they share fixtures; those of the Spark session stay together, since each session is a JVM. Each process starts
+the brokers that its tests use.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from tests.support.time_shares import rank
 
 WORKERS_MAX: Final = 6
-"""Each may run two brokers and their tools: 2 GB."""
+"""The memory of a test process, which may run two brokers and their tools: 2 GB."""
 SPARK: Final = "spark"
 
 
@@ -24,18 +24,18 @@ def options() -> list[str]:
 
 
 def worker() -> tuple[int, int]:
-    """Return which process of how many this is; (0, 1) for a run in one process."""
+    """Return (number of this process, number of processes); (0, 1) for a run in one process."""
     name = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
     return int(name.removeprefix("gw")), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Say whether this process runs tests beside others."""
+    """Whether this process is one of several."""
     return hasattr(config, "workerinput")
 
 
 def divide(items: list[pytest.Item]) -> None:
-    """Name the group of each test, and put groups that take long first: so no process is left with one of them at the end."""
+    """Assign each test to a group, long groups first, so that no process runs one alone at the end."""
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_place)

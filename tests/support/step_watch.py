@@ -1,4 +1,4 @@
-"""Counts the items that walks read in each turn of the event loop."""
+"""Counts the items that walks read in each callback of the event loop."""
 
 from types import TracebackType
 from typing import Self
@@ -12,11 +12,11 @@ from proxy.session.responses.response_side import ResponseSide
 
 
 class StepWatch:
-    """Counts, while it is open, the items of each callback of the event loop: of reads and of turns of long work.
+    """Counts, while it is open, the items of each event-loop callback: of reads and of turns of long work.
 
     Attributes:
-        calls: items of each call that looked at any.
-        turns: calls of long work.
+        calls: the items of each call that read any.
+        turns: the calls of long work.
     """
 
     def __init__(self) -> None:
@@ -27,12 +27,12 @@ class StepWatch:
 
     @property
     def most(self) -> int:
-        """Items of the call that looked at most."""
+        """The largest number of items in one call."""
         return max(self.calls, default=0)
 
     @property
     def items(self) -> int:
-        """Items of all calls."""
+        """The number of items in all calls."""
         return sum(self.calls)
 
     def __enter__(self) -> Self:

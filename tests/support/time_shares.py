@@ -6,21 +6,21 @@ from typing import Final
 import pytest
 
 LAYERS = ("protocol", "quota", "proxy", "contract", "support", "fuzz", "adversary", "scenario", "integration")
-"""Cheap ones first: what is broken below is seen before a broker starts."""
+"""Short layers first, so that their failures show before a broker starts."""
 ON_SPARK: Final = "  of them on Spark"
-"""Those that share a session, whatever their layer."""
+"""The row of tests that share the Spark session, in any layer."""
 SPARK_GROUP: Final = "@spark"
-"""How the names of these tests end where they ran in another process, see `side_by_side`."""
+"""The suffix of these tests' ids when they ran in another process, see `side_by_side`."""
 
 
 def layer_of(nodeid: str) -> str:
-    """Return the folder under tests/ that a test lives in."""
+    """Return the folder under tests/ of a test."""
     parts = nodeid.split("/")
     return parts[1] if len(parts) > 2 else "tests"
 
 
 def rank(nodeid: str) -> int:
-    """Return a layer's place in the order of a run; unknown ones come before those that need processes."""
+    """Return a layer's position in the order of a run; unknown ones come before those that need processes."""
     layer = layer_of(nodeid)
     return LAYERS.index(layer) if layer in LAYERS else LAYERS.index("scenario")
 
@@ -29,7 +29,7 @@ class TimeShares:
     """A pytest plugin that adds up seconds, fixtures included.
 
     Args:
-        before: name -> seconds of what ran before pytest.
+        before: name -> seconds of steps before pytest.
     """
 
     def __init__(self, before: dict[str, float] | None = None) -> None:
@@ -41,7 +41,7 @@ class TimeShares:
         self._started = time.monotonic()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Remember which tests share the Spark session, whose start the first of them pays for."""
+        """Record which tests share the Spark session, whose start counts for the first of them."""
         self._on_spark = {item.nodeid for item in items if "spark" in getattr(item, "fixturenames", ())}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -53,11 +53,11 @@ class TimeShares:
             self._counts[name] = self._counts.get(name, 0) + (report.when == "call" or report.skipped)
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Learn in how many processes the tests run."""
+        """Record in how many processes the tests run."""
         self._processes = session.config.getoption("numprocesses", default=None) or 1
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table; shares are of the time that all processes have together."""
+        """Print the table; shares are of the total time of all processes."""
         total = (time.monotonic() - self._started) * self._processes
         rest = total - sum(seconds for name, seconds in self._seconds.items() if name != ON_SPARK)
         rows = [(name, seconds, "") for name, seconds in self._before.items()]

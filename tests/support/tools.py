@@ -10,13 +10,13 @@ JAVA_VERSION_MIN = 17
 
 
 def in_ci() -> bool:
-    """Say whether this is a CI run, where a missing broker is a failure and not a skip."""
+    """Whether this is a CI run, where a missing broker is a failure instead of a skip."""
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
 @functools.cache
 def missing_to_run() -> tuple[str, ...]:
-    """Name what is missing to run and compile Java; empty when all is there."""
+    """Name what is missing to run and compile Java; "" when nothing is."""
     missing = []
     if not shutil.which("java"):
         missing.append(f"java (a JDK, {JAVA_VERSION_MIN} or newer)")
@@ -29,12 +29,12 @@ def missing_to_run() -> tuple[str, ...]:
 
 @functools.cache
 def missing_to_fetch() -> tuple[str, ...]:
-    """Name what is missing besides that to fetch a broker that is not in build/ yet."""
+    """Name what else is missing to fetch a broker that is not in build/ yet."""
     return () if shutil.which("mvn") else ("mvn (Apache Maven)",)
 
 
 def java_version() -> int:
-    """Return the major version of the `java` on the path, 0 when it does not say."""
+    """Return the major version of the `java` on the path, 0 when unknown."""
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', said)
     return int(found[1]) if found else 0

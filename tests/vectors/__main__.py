@@ -1,7 +1,7 @@
-"""`python -m tests.vectors [--exact] DIR`: replay every vector file in DIR, or in its folder `traces` where DIR itself has none.
+"""`python -m tests.vectors [--exact] DIR`: replay every vector file in DIR, or in its folder `traces` when DIR has none itself.
 
-Exit codes: 0 all cases passed, 1 a case failed, 2 no file in DIR has a known format. `--exact` measures on every record, without the
-lazy shortcut; the numbers are the same.
+The exit code is 0 when all cases passed, 1 when a case failed, and 2 when no file in DIR has a known format. `--exact` measures at every
+record, without the short path; the numbers are the same.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def vector_files(directory: Path) -> list[Path]:
-    """Return the JSON files of a directory by name; those of its folder `traces` when it has none itself."""
+    """Return the JSON files of a directory by name, or those of its folder `traces` when it has none itself."""
     return sorted(directory.glob("*.json")) or sorted((directory / "traces").glob("*.json"))
 
 

@@ -1,4 +1,4 @@
-"""Replays describe and alter requests of both profiles."""
+"""Replays describe and alter requests in both profiles."""
 
 import ipaddress
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from tests.vectors.compare import Case, differences
 
 
 def resolves(host: str) -> bool:
-    """Only literals do, as where the vectors were made."""
+    """Whether a host is a literal address; names were not resolved when the vectors were made either."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -23,7 +23,7 @@ def resolves(host: str) -> bool:
 
 
 def run_admin_kraft(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Every request against what a controller would keep."""
+    """Replay every request against the quotas of a controller."""
     stored: dict[EntityKey, dict[str, float]] = {}
     for index, step in enumerate(case["steps"]):
         request = step["request"]
@@ -39,7 +39,7 @@ def run_admin_kraft(case: Case, columns: list[str], lazy: bool) -> Iterator[str]
 
 
 def run_admin_zookeeper(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Every request against a tree of nodes."""
+    """Replay every request against a tree of nodes."""
     tree = ZnodeTree()
     for index, step in enumerate(case["steps"]):
         request = step["request"]
@@ -98,6 +98,6 @@ def _sorted(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _as_sets(step: dict[str, Any]) -> dict[str, Any]:
-    """Their order means nothing."""
+    """Return the values as sets, since their order is not specified."""
     lists = ("results", "state_after", "entries")
     return step | {name: _sorted(step[name]) for name in lists if isinstance(step.get(name), list)}

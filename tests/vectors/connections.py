@@ -1,4 +1,4 @@
-"""Replays connections: accepted, waiting, refused; limits that change; what the metrics say."""
+"""Replays connections: accepted, waiting or refused ones, changes of limits, and metrics."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ MAX, RATE = "max.connections", "max.connection.creation.rate"
 
 
 class Broker:
-    """A broker that only accepts: its waits are simulated by a clock that is set forward."""
+    """A broker that only accepts connections; a manual clock simulates its waits."""
 
     def __init__(self, case: Case) -> None:
         self.settings = {MAX: case["max_connections"], RATE: case["max_connection_creation_rate"]}
@@ -25,12 +25,12 @@ class Broker:
         self.quotas.ips.max_overrides = case["max_connections_per_ip_overrides"]
 
     def configure(self, listener: str, config: dict[str, int]) -> None:
-        """Give a listener its settings; the broker's stand for those that are missing."""
+        """Set a listener's settings; missing ones come from the broker."""
         effective = self.settings | config
         self.quotas.update_listener(listener, effective[MAX], effective[RATE])
 
     def play(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what the broker does."""
+        """Play an event; return what the broker does."""
         operation, quotas = event["op"], self.quotas
         if operation == "inc":
             return self._accept(event)
@@ -86,7 +86,7 @@ class Broker:
 
 
 def run_connection_quotas(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Accept, close, change limits; after each what a broker would do, and its metrics bit by bit."""
+    """Replay accepts, closes and changes of limits; compare the outcome and the metrics after each, bit by bit."""
     broker = Broker(case)
     for index, event in enumerate(case["events"]):
         got = broker.play(event)

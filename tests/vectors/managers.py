@@ -18,7 +18,7 @@ INT32_MAX = 2**31 - 1
 
 
 def entity_of(parts: dict[str, str | None]) -> ClientQuotaEntity:
-    """Return the entity that a vector names: null is the default, every name is meant literally."""
+    """Return the entity that a vector names: null is the default, every name is literal."""
 
     def name(key: str) -> str | None:
         return (DEFAULT if parts[key] is None else parts[key]) if key in parts else None
@@ -32,7 +32,7 @@ def principal_of(event: Mapping[str, Any]) -> KafkaPrincipal:
 
 
 def new_manager(kind: str, num_samples: int, window_s: int, lazy: bool, callback: ClientQuotaCallback | None = None) -> Manager:
-    """Return a fresh manager of the kind that a vector names."""
+    """Return a new manager of the kind that a vector names."""
     window_ms = window_s * 1000
     if kind == "controller-mutation":
         return ControllerMutationQuotaManager(enforced_bucket, num_samples=num_samples, window_ms=window_ms, callback=callback)
@@ -43,7 +43,7 @@ def new_manager(kind: str, num_samples: int, window_s: int, lazy: bool, callback
 
 
 def run_client_quota_manager(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Tags, limits, the mask, bounds after each update, and throttle times."""
+    """Compare tags, limits, enabled quota types, bounds after each update, and throttle times."""
     manager = new_manager(case["manager"], case["samples"], case["window_s"], lazy)
     for index, event in enumerate(case["events"]):
         yield from differences(f"event {index}", event, _manager_event(manager, event))
@@ -71,7 +71,7 @@ def _manager_event(manager: Manager, event: dict[str, Any]) -> dict[str, Any]:
 
 
 class RecordingCallback(ClientQuotaCallback):
-    """The callback of the callback-calls trace: groups by what a user's name has before the first `_`; notes every call."""
+    """The callback of the callback-calls trace: it groups users by the part of their name before the first `_`, and notes every call."""
 
     def __init__(self) -> None:
         self.calls: list[list[Any]] = []
@@ -106,7 +106,7 @@ class RecordingCallback(ClientQuotaCallback):
         return reset
 
     def close(self) -> None:
-        """Note it: a manager never closes what it shares."""
+        """Note the call: a manager never closes a shared callback."""
         self.calls.append(["close"])
 
 
@@ -115,7 +115,7 @@ def _parts(entity: ClientQuotaEntity) -> list[list[str]]:
 
 
 def run_callback_calls(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Which methods of a custom callback are called, in what order, and what comes of it."""
+    """Compare which methods of a custom callback are called, in what order, and the results."""
     callback = RecordingCallback()
     manager = new_manager(case["manager"], case["samples"], case["window_s"], lazy, callback)
     for index, step in enumerate(case["steps"]):
@@ -157,7 +157,7 @@ def _with_runs_sorted(calls: list[list[Any]]) -> list[list[Any]]:
 
 
 class RequestFlow:
-    """Three managers, called as the broker calls them for each request."""
+    """Three managers that are called for each request as the broker calls them."""
 
     def __init__(self, case: Case, lazy: bool) -> None:
         numbers = (case["samples"], case["window_s"], lazy)
@@ -170,7 +170,7 @@ class RequestFlow:
                 getattr(self, name).update_quota(ClientQuotaEntity(client_id=DEFAULT), value)
 
     def handle(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Return what the broker would answer."""
+        """Return the broker's answer to a request."""
         handlers = {"produce": self._produce, "fetch": self._fetch}
         bandwidth_ms, request_ms, got = handlers.get(event["api"], self._other)(event)
         got["request_ms"] = request_ms
@@ -208,7 +208,7 @@ class RequestFlow:
 
 
 def run_request_flow(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Bandwidth and request time together: who wins, what is taken back, what a fetch may bring."""
+    """Compare bandwidth and request time together: the longer throttle, un-recorded values, and the size limit of a fetch."""
     flow = RequestFlow(case, lazy)
     for index, event in enumerate(case["events"]):
         yield from differences(f"event {index}", event, flow.handle(event))

@@ -11,7 +11,7 @@ from tests.vectors.compare import Case, differences, rows
 
 
 def run_rate(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Record, un-record, change the bound, measure; after each the rate and the window, and the verdict."""
+    """Replay records, un-records, bound changes and measurements; compare rate, window and verdict after each."""
     bound = case["bound"]
     group = QuotaGroup({}, num_samples=case["samples"], window_ms=case["window_ms"], lazy=lazy)
     if bound is not None:
@@ -57,7 +57,7 @@ def _checked_record(group: QuotaGroup, value: float, now_ms: int, bound: float) 
 
 
 def run_avg(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Record and measure a mean."""
+    """Replay records and measurements of a mean."""
     average = Avg(case["samples"], case["window_ms"])
     for index, event in rows(case, columns, "events"):
         if event["op"] == "r":
@@ -69,7 +69,7 @@ def run_avg(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
 
 
 def run_throttle_time(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """From O, T and the window of a rate that never recorded to a delay: 64 bits, 32 bits, capped."""
+    """Compare the delay of O, T and the window of a rate without records: in 64 bits, in 32 bits, and capped."""
     for index, row in rows(case, columns, "rows"):
         window_ms = Rate(row["samples"], row["window_ms"]).window_size_ms(0)
         throttle_ms = throttle_time_ms(row["value"], row["bound"], window_ms)
@@ -82,7 +82,7 @@ def run_throttle_time(case: Case, columns: list[str], lazy: bool) -> Iterator[st
 
 
 def run_token_bucket(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Take permits, strictly or permissively."""
+    """Replay strict and permissive requests for tokens."""
     group = MutationGroup({}, case["bound"], num_samples=case["samples"], window_ms=case["window_ms"])
     strict = case["mode"] == "strict"
     for index, event in rows(case, columns, "events"):

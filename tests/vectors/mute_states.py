@@ -1,6 +1,6 @@
 """Replays Kafka's mute states of a channel on a live connection. Source: Kafka 3.8 `KafkaChannel.ChannelMuteState`.
 
-The state is not stored anywhere: it is what the connection does. The client is muted while its channel is paused, throttled until the
+No variable stores the state; it follows from the connection. The client is muted while its channel is paused, throttled until the
 throttle time is over, and a response is pending while a request is in flight or its answer is held. Events go into the session as bytes
 and as time, and `Connection.settle` carries out what follows from them.
 
@@ -25,13 +25,13 @@ DELAY_MAX_MS = 500
 
 
 class MutedChannel:
-    """A connection whose group exceeds its bound with every request. It is in the state that `prepare` names."""
+    """A connection whose group exceeds its bound with every request, in the state that `prepare` names."""
 
     def __init__(self, proxy: ProxyFixture) -> None:
         self._proxy = proxy
         self._connection = proxy.connect().connection
         self._session = self._connection.session
-        self._sent = 0  # requests, which are their correlation ids
+        self._sent = 0  # number of sent requests; request n has correlation id n
         self._answered = 0
         self._events: Final[dict[str, Callable[[], object]]] = {
             "REQUEST_RECEIVED": self._receive_request,
@@ -43,7 +43,7 @@ class MutedChannel:
         }
 
     def prepare(self, state: str) -> None:
-        """Lead a new connection to a state."""
+        """Bring a new connection into a state."""
         if state == "NOT_MUTED":
             return
         self._receive_request()
@@ -61,7 +61,7 @@ class MutedChannel:
             self._start_throttle()
 
     def play(self, event: str) -> dict[str, Any]:
-        """Let an event happen; return what the columns of the table say about it."""
+        """Play an event; return its result in the columns of the table."""
         before = self.state
         try:
             self._events[event]()
@@ -76,7 +76,7 @@ class MutedChannel:
 
     @property
     def state(self) -> str:
-        """The state by Kafka's name."""
+        """Return the state by Kafka's name."""
         if self._is_read:
             return "NOT_MUTED"
         session = self._session
@@ -94,7 +94,7 @@ class MutedChannel:
         self._session.requests.scan(produce_for(THROTTLE_MS, self._sent), now_ms, now_ms * NS_PER_MS)
 
     def _send_response(self) -> None:
-        """The answer that is held leaves when its time has come; another one is within the quota and leaves at once."""
+        """Let the held answer leave at its time; an answer within the quota leaves at once."""
         held_until_ms = self._session.responses.hold_until_ms
         if held_until_ms:
             self._proxy.loop.now_ms = held_until_ms
@@ -104,7 +104,7 @@ class MutedChannel:
         self._answer()
 
     def _start_throttle(self) -> None:
-        """The next answer comes: the verdict falls on it, and it is held."""
+        """Let the next answer arrive: it exceeds the quota and is held."""
         self._proxy.set_quota(produce=BOUND)
         self._answer()
 
@@ -114,17 +114,17 @@ class MutedChannel:
         self._session.responses.scan(produced(self._answered, version=PRODUCE_VERSION), now_ms, now_ms * NS_PER_MS)
 
     def _end_throttle(self) -> None:
-        """The clock moves on, and nothing has read it yet."""
+        """Advance the clock; no code has read it yet."""
         self._proxy.loop.now_ms = max(self._session.throttle.read_off_until_ms, self._proxy.now_ms + THROTTLE_MS)
 
     def _maybe_unmute(self) -> None:
-        """What the broker was sent is gone, and the connection looks whether something else mutes it."""
+        """Forget what the broker was sent, and settle the connection."""
         self._connection.broker.resume_writing()
         self._connection.settle(self._proxy.now_ms)
 
 
 def run_mute_state(case: Case, columns: list[str], lazy: bool) -> Iterator[str]:
-    """Every state with every event, each on a connection of its own."""
+    """Replay every event in every state, each on a connection of its own."""
     for index, row in rows(case, columns, "rows"):
         with ProxyFixture(produce=BOUND, delay_max_ms=DELAY_MAX_MS) as proxy:
             channel = MutedChannel(proxy)

@@ -1,4 +1,4 @@
-"""Replays the table of the sanitizer."""
+"""Replays the table of the name sanitizer."""
 
 from collections.abc import Iterator
 

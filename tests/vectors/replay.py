@@ -1,4 +1,4 @@
-"""From a vector file to passed and failed cases."""
+"""Runs the cases of a vector file and counts passed and failed ones."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ RUNNERS: Final[dict[str, Runner]] = {
 
 
 class FileResult(NamedTuple):
-    """How a known file went."""
+    """The result of a file of a known format."""
 
     passed: int
     failed: int
@@ -45,13 +45,13 @@ def load(path: Path) -> Any:
 
 
 def format_of(content: Any) -> str:
-    """Return the format that a file says it has."""
+    """Return the format that a file names."""
     found = content.get("format") if isinstance(content, dict) else None
     return found if isinstance(found, str) else "no format"
 
 
 def replay(content: dict[str, Any], *, lazy: bool) -> FileResult:
-    """Run every case of a file of a known format on fresh objects."""
+    """Run every case of a file of a known format on new objects."""
     runner = RUNNERS[format_of(content)]
     columns = content.get("columns", [])
     failures = {case["name"]: found for case in content["cases"] if (found := _first(runner, case, columns, lazy)) is not None}

@@ -1,4 +1,4 @@
-"""Nothing in the product is there for tests alone: each definition has a caller in the product, or a reason here."""
+"""No code of the product exists only for tests: each definition has a caller in the product, or a reason in `EXCEPTIONS`."""
 
 import ast
 from collections import Counter
@@ -9,7 +9,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("protocol", "quota", "proxy", "pipeline", "metering_format", "sluice_cli")
 USERS = (*PRODUCT, "sluice", "examples")
-"""`sluice` is what users import, `examples` what they start from: what these use has a caller."""
+"""Users import `sluice` and start from `examples`, so a use in these counts as a caller."""
 
 EXCEPTIONS = {
     "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
@@ -23,8 +23,8 @@ class Definition(NamedTuple):
     """A function, method or class.
 
     Attributes:
-        bases: of its class, as they are written.
-        own_uses: how often its own body uses its name.
+        bases: the base classes as written.
+        own_uses: how often its own body contains its name.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Definition(NamedTuple):
 
 
 def names_used(tree: ast.AST) -> Iterator[str]:
-    """Yield every name that code uses: variables, attributes, keywords, and strings that are names; imports alone are no use."""
+    """Yield every name that code uses: variables, attributes, keywords, and strings that are names. An import alone is not a use."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
@@ -61,27 +61,27 @@ def definitions(tree: ast.AST, file: str) -> Iterator[Definition]:
 
 
 def without_caller(found: Iterable[Definition], used: Counter[str]) -> list[Definition]:
-    """Return definitions whose name nothing uses but their own body."""
+    """Return definitions whose name is used nowhere but in their own body."""
     classes = {one.name for one in found}
     return [one for one in found if used[one.name] <= one.own_uses and not _is_called_from_outside(one, classes)]
 
 
 def _is_called_from_outside(one: Definition, classes: set[str]) -> bool:
-    """Python, click, or the library that the base class comes from calls it."""
+    """Whether Python, click, or the library that defines the base class calls it."""
     if one.name.startswith("__") or any(".command(" in decorator for decorator in one.decorators):
         return True
     return any(base.partition("[")[0].rpartition(".")[2] not in classes | {"Generic", "Protocol", "NamedTuple"} for base in one.bases)
 
 
 def trees(packages: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
-    """Yield each file of these packages, by its path from the root."""
+    """Yield the path from the root and the syntax tree of each file of these packages."""
     for package in packages:
         for path in sorted((ROOT / package).rglob("*.py")):
             yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 
 def test_every_definition_has_a_caller() -> None:
-    """A definition of the product is used by the product, by `sluice` or by an example; exceptions have a reason above."""
+    """The product, `sluice` or an example uses every definition of the product that is not in `EXCEPTIONS`."""
     used = Counter(name for _, tree in trees(USERS) for name in names_used(tree))
     found = [one for file, tree in trees(PRODUCT) for one in definitions(tree, file)]
     expected = set().union(*EXCEPTIONS.values())
@@ -90,13 +90,13 @@ def test_every_definition_has_a_caller() -> None:
 
 
 def test_exceptions_are_definitions() -> None:
-    """No exception outlives what it is for."""
+    """Every name in `EXCEPTIONS` is a definition of the product."""
     defined = {one.name for file, tree in trees(PRODUCT) for one in definitions(tree, file)}
     assert set().union(*EXCEPTIONS.values()) <= defined
 
 
 def test_a_definition_without_caller_is_found() -> None:
-    """Also one that only calls itself; a class method that is used as an attribute is not."""
+    """`without_caller` returns a definition that only calls itself, and does not return a class method that is used as an attribute."""
     source = """
 class Used:
     def called(self): return 1

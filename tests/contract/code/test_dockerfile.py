@@ -1,4 +1,4 @@
-"""The image, as far as it can be judged without a daemon."""
+"""The image, as far as tests can check it without a Docker daemon."""
 
 import http.server
 import json
@@ -20,26 +20,26 @@ BUILD_SECONDS_MAX = 120
 
 
 class Instruction(NamedTuple):
-    """One line of the Dockerfile, continuations joined."""
+    """One line of the Dockerfile, with its continuation lines joined."""
 
     word: str
     rest: str
 
 
 class Stage(NamedTuple):
-    """What stands between two FROM."""
+    """The instructions between two FROM instructions."""
 
     base: str
     name: str
     instructions: list[Instruction]
 
     def all(self, word: str) -> list[str]:
-        """What stands behind each such instruction."""
+        """Return the arguments of every instruction with this keyword."""
         return [instruction.rest for instruction in self.instructions if instruction.word == word]
 
 
 def read_stages() -> list[Stage]:
-    """Return the stages of the Dockerfile, their bases as the default of each ARG says."""
+    """Return the stages of the Dockerfile; the default of each ARG is inserted into their bases."""
     text = re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     stages: list[Stage] = []
     defaults: dict[str, str] = {}
@@ -61,19 +61,19 @@ BUILD, FINAL = read_stages()
 
 
 def copied_files() -> list[str]:
-    """Return what the build stage takes from the repository."""
+    """Return the files that the build stage copies from the repository."""
     return [source for rest in BUILD.all("COPY") for source in rest.split()[:-1]]
 
 
 def test_two_stages_of_one_python() -> None:
-    """The environment that is copied finds the interpreter that it was made with."""
+    """Both stages have the same base image, and the final stage copies only the environment of the build stage."""
     assert BUILD.base == FINAL.base
     assert BUILD.name == "build"
     assert FINAL.all("COPY") == ["--from=build /opt/sluice /opt/sluice"]
 
 
 def test_the_base_is_pinned_by_digest() -> None:
-    """A tag can be moved to another image after it was reviewed; a digest cannot. Nothing else is fetched but packages with hashes."""
+    """The base image is pinned by a digest that the operations page names, and nothing but Python packages is downloaded."""
     found = re.fullmatch(r"python:3\.11\.\d+-slim-[a-z]+@sha256:(?P<digest>[0-9a-f]{64})", BUILD.base)
     assert found is not None
     assert found["digest"] in (ROOT / "docs/how-to/operations.md").read_text()
@@ -83,7 +83,7 @@ def test_the_base_is_pinned_by_digest() -> None:
 
 
 def test_what_is_copied_exists_and_is_not_ignored() -> None:
-    """Each source is there, and .dockerignore lets it and nothing else through."""
+    """Every copied file exists, and .dockerignore admits exactly the copied files."""
     assert [source for source in copied_files() if not (ROOT / source).exists()] == []
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
@@ -91,7 +91,7 @@ def test_what_is_copied_exists_and_is_not_ignored() -> None:
 
 
 def test_every_package_from_an_index_has_its_hash() -> None:
-    """pip either demands hashes or knows no index."""
+    """Every pip command either requires hashes or uses no index."""
     installs = [call for rest in BUILD.all("RUN") for call in rest.split("&&") if "pip install" in call]
     assert len(installs) == 3
     assert all("--require-hashes" in call or "--no-index --no-deps" in call for call in installs)
@@ -100,7 +100,7 @@ def test_every_package_from_an_index_has_its_hash() -> None:
 
 
 def test_it_runs_as_an_unprivileged_user_and_ends_by_sigterm() -> None:
-    """The user is a number other than 0, so that an orchestrator can check it; the signal is the one that drains."""
+    """The image runs as a numeric user other than 0, and its stop signal is SIGTERM."""
     (user,) = FINAL.all("USER")
     assert all(part.isdecimal() and int(part) > 0 for part in user.split(":"))
     assert FINAL.all("STOPSIGNAL") == ["SIGTERM"]
@@ -109,25 +109,25 @@ def test_it_runs_as_an_unprivileged_user_and_ends_by_sigterm() -> None:
 
 
 def test_it_starts_the_proxy() -> None:
-    """Both forms are lists: no shell stands between the signal and the process."""
+    """The entry point and the command are lists, so that no shell runs between the signal and the proxy."""
     assert json.loads(FINAL.all("ENTRYPOINT")[0]) == ["sluice"]
     assert json.loads(FINAL.all("CMD")[0]) == ["run", "--config", "/etc/sluice/sluice.toml"]
 
 
 class Health(http.server.BaseHTTPRequestHandler):
-    """Answers with the status that its server was given."""
+    """Answers with the status code that its server was given."""
 
     def do_GET(self) -> None:
         self.send_response(self.server.status if self.path == "/healthz" else 404)  # type: ignore[attr-defined]
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.mark.parametrize(("status", "exit_code"), [(200, 0), (503, 1), (None, 1)], ids=["healthy", "unhealthy", "gone"])
 def test_the_health_check_tells_health(status: int | None, exit_code: int) -> None:
-    """The command of HEALTHCHECK, run as it stands, fails when Sluice says 503 or nothing, whatever proxy is configured."""
+    """The command of HEALTHCHECK fails when Sluice answers 503 or not at all, and ignores the variable http_proxy."""
     command = json.loads(FINAL.all("HEALTHCHECK")[0].split("CMD ", 1)[1])
     assert command[0] == "python"
     with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
@@ -151,7 +151,7 @@ def test_the_health_check_tells_health(status: int | None, exit_code: int) -> No
 
 
 def test_the_wheel_builds_from_what_is_copied(tmp_path: Path) -> None:
-    """The files of the build stage suffice for the wheel; it holds the packages with their data, the command, and no test."""
+    """The wheel builds from the files of the build stage; it has all packages with their data and the command, and no tests."""
     source = tmp_path / "src"
     for name in copied_files():
         target = source / name

@@ -1,10 +1,10 @@
-"""Ports that tests ask for."""
+"""The ports that `free_port` gives to tests."""
 
 from tests.support.ports import BROKER_PORTS, free_bootstrap_port
 
 
 def test_a_long_run_of_the_suite_does_not_use_up_the_ports() -> None:
-    """However many ports were asked for, the next are there; none that was given lately is given again."""
+    """A port is free after any number of requests, and a port that was given lately is not given again."""
     lately: list[range] = []
     for _ in range(2_000):
         first = free_bootstrap_port()

@@ -1,4 +1,4 @@
-"""The metering files are a contract: files of earlier releases are read by their schema version."""
+"""The metering files are a contract: the pipeline reads files of earlier releases by their schema version."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from metering_format.tables import SHARED_COLUMNS, TABLES
 
 
 def columns(version: int) -> Iterator[str]:
-    """Yield each column of a version with its type, and whether it can be null."""
+    """Yield each column of a schema version, its type and its nullability."""
     for name, schema in TABLES.items():
         for field in schema:
             if version == SCHEMA_VERSION and field.name in SHARED_COLUMNS.get(name, ()):
@@ -22,7 +22,7 @@ def columns(version: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("version", SCHEMA_VERSIONS)
 def test_columns_are_those_of_the_schema_version(version: int) -> None:
-    """Every table has the columns, types and nullability that are on record for its version; another type is another version."""
+    """Every table has exactly the columns, types and nullability that are recorded for its schema version."""
     declared = Path(__file__).with_name(f"metering_schema_{version}.txt")
     assert list(columns(version)) == declared.read_text().splitlines()
 
@@ -31,6 +31,6 @@ def test_columns_are_those_of_the_schema_version(version: int) -> None:
     "module", ["metering_format.event_kinds", "metering_format.places", "metering_format.manifest", "proxy.session.session"]
 )
 def test_a_proxy_that_does_not_meter_loads_no_arrow(module: str) -> None:
-    """Kinds, names and manifests of metering files take no Arrow, nor does what decides for a connection."""
+    """Neither the names, kinds and manifests of metering files nor the session code imports Arrow."""
     code = f"import sys, {module}; print('pyarrow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

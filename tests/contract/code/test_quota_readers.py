@@ -1,4 +1,4 @@
-"""The proxy and the pipeline read quota files on their own: every file gives both the same bounds."""
+"""The proxy and the pipeline each have a reader of quota files, and both read the same bounds from every file."""
 
 from pathlib import Path
 
@@ -46,18 +46,18 @@ def both_agree(text: str) -> None:
 
 @given(files())
 def test_generated_files_give_the_same_bounds(text: str) -> None:
-    """Entities, sizes and numbers of any mixture are read alike."""
+    """Both readers return the same bounds for any mixture of entities, sizes and numbers."""
     both_agree(text)
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/quotas*.toml")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_examples_give_the_same_bounds(path: Path) -> None:
-    """Every quota file of the repository is read alike."""
+    """Both readers return the same bounds for every quota file in examples/."""
     both_agree(path.read_text())
 
 
 def test_an_address_has_its_rate_or_the_default() -> None:
-    """Connections per second: the address's own, else the default's, else none."""
+    """The connection rate of an address is its own, otherwise that of the default address, otherwise unlimited."""
     text = '[[quota]]\nip = "10.0.0.1"\nconnection_creation_rate = 5\n[[quota]]\nip = "<default>"\nconnection_creation_rate = 20\n'
     ours = quota_file_of(text, "quotas.toml")
     assert (ours.connection_bound("10.0.0.1"), ours.connection_bound("10.0.0.2")) == (5.0, 20.0)

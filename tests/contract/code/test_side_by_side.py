@@ -1,4 +1,4 @@
-"""A run of all tests is divided among processes as tests/support/side_by_side.py says, whatever the versions of pytest and pytest-xdist."""
+"""A run of all tests is divided among processes as tests/support/side_by_side.py says, with the installed pytest and pytest-xdist."""
 
 import os
 import re
@@ -16,7 +16,7 @@ PASSED = re.compile(r"^\[(gw\d+)\] .*PASSED test_\w\.py::(test_\w+)@(\S+)", re.M
 
 
 def test_files_and_the_tests_of_spark_stay_together(tmp_path: Path) -> None:
-    """Tests of a file run in one process, those that use Spark in one process whatever their file."""
+    """All tests of a file run in one process, and all tests that use Spark run in one process."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n  long: takes long\n")
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in "abcd":

@@ -1,4 +1,4 @@
-"""What the parts of the code know of each other, read from their imports: at the top, inside functions, and under TYPE_CHECKING."""
+"""The import graph of the code: imports at the top of files, inside functions, and under TYPE_CHECKING."""
 
 import ast
 import subprocess
@@ -14,7 +14,7 @@ Graph = Mapping[str, set[str]]
 
 
 def _modules(package: str) -> dict[str, Path]:
-    """Return the files of a package by their dotted name; a folder's `__init__` is the folder's own."""
+    """Return the files of a package by dotted name; the `__init__` of a folder has the name of the folder."""
     found = {}
     for path in sorted((ROOT / package).rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -33,13 +33,13 @@ def _imported(path: Path, modules: Mapping[str, Path]) -> Iterable[str]:
 
 
 def imports(package: str) -> dict[str, set[str]]:
-    """Return which files of a package know which other ones of it."""
+    """Return the imports between the files of a package."""
     modules = _modules(package)
     return {name: {one for one in _imported(path, modules) if one in modules} - {name} for name, path in modules.items()}
 
 
 def folders(package: str) -> dict[str, set[str]]:
-    """Return which folders of a package know which other ones; a folder and those inside it are not distinguished."""
+    """Return the imports between the folders of a package; a folder and its sub-folders count as one."""
     modules = _modules(package)
     known: dict[str, set[str]] = {}
     for name, others in imports(package).items():
@@ -52,7 +52,7 @@ def folders(package: str) -> dict[str, set[str]]:
 
 
 def circle(graph: Graph) -> list[str]:
-    """Return a way that ends where it began; [] when there is none."""
+    """Return an import cycle as a list that ends with its first element; [] when there is none."""
     done: set[str] = set()
 
     def walk(node: str, way: list[str]) -> list[str]:
@@ -72,34 +72,34 @@ def circle(graph: Graph) -> list[str]:
 
 @pytest.mark.parametrize("package", ["protocol", "quota", "proxy", "pipeline", "metering_format", "sluice_cli"])
 def test_no_files_know_each_other_in_a_circle(package: str) -> None:
-    """Every file of a package can be read before those that import it."""
+    """The files of a package do not import each other in a cycle."""
     assert circle(imports(package)) == []
 
 
 @pytest.mark.parametrize("package", ["protocol", "quota", "proxy", "pipeline", "metering_format", "sluice_cli"])
 def test_no_folders_know_each_other_in_a_circle(package: str) -> None:
-    """Every folder of a package can be read before those that import from it."""
+    """The folders of a package do not import each other in a cycle."""
     assert circle(folders(package)) == []
 
 
 def test_a_circle_is_found() -> None:
-    """The search that these tests rely on names every step of a circle, and nothing that only leads to one."""
+    """`circle` returns every step of a cycle, and no file that only leads to one."""
     assert circle({"start": {"a"}, "a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
 def crowded(files: Iterable[str]) -> dict[str, int]:
-    """Return the folders, but for the root, that hold more than `FILES_MAX` of these files themselves, with their number."""
+    """Return the folders below the root that hold more than `FILES_MAX` of these files directly, with the number of files."""
     counts = Counter(str(Path(file).parent) for file in files)
     return {folder: count for folder, count in counts.items() if count > FILES_MAX and folder != "."}
 
 
 def test_no_folder_is_crowded() -> None:
-    """A folder with more than 15 files has sub-folders; the root of the checkout may have more."""
+    """No folder below the root of the checkout holds more than 15 files directly."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert crowded(listed) == {}
 
 
 def test_a_crowded_folder_is_found() -> None:
-    """Files of sub-folders do not count."""
+    """`crowded` returns a folder with too many files, and does not count the files of its sub-folders."""
     assert crowded([f"a/{number}.py" for number in range(16)] + ["a/b/c.py", "root.md"]) == {"a": 16}

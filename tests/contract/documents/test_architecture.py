@@ -1,4 +1,4 @@
-"""The architecture says where each usual change of the code begins."""
+"""The architecture page says where each usual change of the code begins."""
 
 import re
 
@@ -20,6 +20,6 @@ CHANGES = (
 
 
 def test_the_table_of_changes_says_where_each_begins() -> None:
-    """Each of the ten usual changes has a row, and the row names a file or a folder."""
+    """The table has a row for each of the ten usual changes, and the row names a file or a folder."""
     rows = dict(re.findall(r"^\| ([^|]+?) \| ([^|]+) \|$", TEXT, re.MULTILINE))
     assert [change for change in CHANGES if not re.search(r"`[\w./-]+(?:\.py|/)`", rows.get(change, ""))] == []

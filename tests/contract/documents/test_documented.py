@@ -1,4 +1,4 @@
-"""What operators see is written down, and what is written down is there."""
+"""The reference pages name every setting, flag, metric and size form, and nothing that does not exist."""
 
 import re
 import tomllib
@@ -67,14 +67,14 @@ NOT_ROWS = {
     "log",
     "profile",
 }
-"""Keys of the top level that have sections of their own, and the one that is only a flag."""
+"""Top-level keys that are sections, and the one that is only a flag."""
 
 EMPTY_TABLES = {"exempt", "settings", "overrides", "principal_overrides", "principal_builder_settings"}
-"""Their default is to have nothing in them."""
+"""Settings that are empty by default."""
 
 
 def rows(document: str, heading: str) -> dict[str, list[str]]:
-    """Return the table rows under `heading`: what stands in backquotes in the first column, and the other columns."""
+    """Return the table rows under `heading`: the code spans of the first column, and the other columns."""
     section = document.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     found: dict[str, list[str]] = {}
     for line in section.splitlines():
@@ -86,7 +86,7 @@ def rows(document: str, heading: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_every_setting_is_documented_with_its_default(heading: str) -> None:
-    """Each key has a row, each row a key, and the default in it is the one in force."""
+    """Each configuration key has one row, each row names a key, and the row states the default that applies."""
     fields = {
         field.encode_name: field
         for field in msgspec.structs.fields(SECTIONS[heading])
@@ -104,14 +104,14 @@ def test_every_setting_is_documented_with_its_default(heading: str) -> None:
 
 
 def test_every_flag_is_documented() -> None:
-    """The flags of `run` that work, and no others."""
+    """The documented flags of `run` are exactly those that the command has."""
     flags = {option for parameter in run.params if not getattr(parameter, "hidden", False) for option in parameter.opts}
     assert rows(CONFIGURATION, "Command line").keys() == flags
     assert {"run", "check-config", "demo", "meter", "quotas", "upgrade"} == set(cli.commands)
 
 
 def shown_families() -> Iterator[tuple[str, str, set[str]]]:
-    """Yield name, type and labels of each family that a busy proxy shows."""
+    """Yield name, type and labels of each metric family that a busy proxy exports."""
     state = busy_state()
     state.mutation.update_quota(ClientQuotaEntity(None, "etl"), 5.0)
     state.mutation.group(ANONYMOUS, "etl", state.time_ms).record(30, state.time_ms)
@@ -122,7 +122,7 @@ def shown_families() -> Iterator[tuple[str, str, set[str]]]:
 
 
 def test_every_metric_is_documented_with_type_and_labels() -> None:
-    """Each family has a row, each row a family."""
+    """Each metric family has a row with its type and labels, and each row names a metric family."""
     documented = rows(METRICS, "Quotas") | rows(METRICS, "The process")
     shown = {name: (kind, labels) for name, kind, labels in shown_families()}
     assert documented.keys() == shown.keys()
@@ -131,7 +131,7 @@ def test_every_metric_is_documented_with_type_and_labels() -> None:
 
 
 async def test_every_metric_of_workers_is_documented() -> None:
-    """The same for families that only workers have."""
+    """Each metric family that only workers export has a row, and each such row names a family."""
     text = MetricsPage(LoopLag()).render(await FakeWorkers([busy_state()]).pages.snapshot()).decode()
     shown = {
         f"{family.name}_total" if family.type == "counter" else family.name: (family.type, {"worker"})
@@ -143,13 +143,13 @@ async def test_every_metric_of_workers_is_documented() -> None:
 
 
 def test_documented_alerts_name_metrics_that_exist() -> None:
-    """An alert on a metric that is not there never fires."""
+    """Every metric in a documented alert exists."""
     alerts = METRICS.split("## Alerts worth having")[1]
     assert set(re.findall(r"kafka_\w+", alerts)) <= {name for name, *_ in shown_families()}
 
 
 def test_documented_sizes_are_sizes() -> None:
-    """The ways of writing a size that the document shows all work."""
+    """Sluice reads every form of a size that the configuration page shows."""
     (line,) = [line for line in CONFIGURATION.splitlines() if line.startswith("* **Sizes**")]
     written = re.findall(r"`([^`]+)`", line.split(". `kB`")[0])
     assert [read_size(tomllib.loads(f"x = {text}")["x"]) for text in written] == [1_048_576, 1_048_576, 1_048_576, 10_000_000, 1_536]

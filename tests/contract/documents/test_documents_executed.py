@@ -1,4 +1,4 @@
-"""Documents are executed: what a block that is marked as run shows is what its commands print."""
+"""The commands of the documents are executed: a block that is marked as run shows exactly what its commands print."""
 
 import os
 import re
@@ -22,7 +22,7 @@ EXECUTED = [path for path in DOCUMENTS if "<!-- run -->" in path.read_text() and
 @pytest.mark.mock
 @pytest.mark.parametrize("path", EXECUTED, ids=lambda path: path.stem)
 def test_commands_print_what_the_document_shows(path: Path, tmp_path: Path) -> None:
-    """Each command of a block that is marked as run prints what stands below it; `...` stands for what varies."""
+    """Each command of a marked block prints the output below it; `...` stands for output that varies."""
     environment = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -34,12 +34,12 @@ def test_commands_print_what_the_document_shows(path: Path, tmp_path: Path) -> N
 
 
 def test_some_documents_are_executed() -> None:
-    """The README, the tutorial and the walk through the metering are among them."""
+    """The README, the tutorial and the metering walk-through have blocks that are marked as run."""
     assert {path.name for path in EXECUTED} >= {"README.md", "first-quota.md", "metering.md", "administration.md"}
 
 
 def test_a_document_that_contradicts_is_found(tmp_path: Path) -> None:
-    """The runner names the command, what the document shows and what was printed."""
+    """The runner reports the command, the output in the document and the output that was printed."""
     document = (
         "<!-- file: a.txt -->\n```\none\n```\n<!-- run -->\n```console\n$ cat a.txt\none\n$ cat a.txt\ntwo\n$ echo 1 2 3\n1 ... 3\n```\n"
     )
@@ -49,13 +49,13 @@ def test_a_document_that_contradicts_is_found(tmp_path: Path) -> None:
 
 
 def test_a_command_that_does_not_end_is_found() -> None:
-    """Its output, and that of the commands behind it, is not there."""
+    """`differences` returns a command that does not end."""
     found = differences([Command("true", ""), Command("sleep infinity", "")], "===== end of command\n")
     assert [one.command for one in found] == ["sleep infinity"]
 
 
 def command_lines(text: str) -> list[list[str]]:
-    """Return the words of each `sluice` command in the code blocks of a document, continued lines joined."""
+    """Return the words of each `sluice` command in the code blocks of a document; continuation lines are joined."""
     found = []
     for block in re.findall(r"^```(?:console|bash|sh)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
         for line in re.sub(r"\\\n\s*", " ", block).splitlines():
@@ -66,7 +66,7 @@ def command_lines(text: str) -> list[list[str]]:
 
 
 def unknown(words: list[str]) -> list[str]:
-    """Return the options of a command line that its command does not have, or the command itself when there is none."""
+    """Return the options that the command does not have, or the command itself if it does not exist."""
     command: click.Command = cli
     groups = {"meter": with_writers(repair, forget_command), "quotas": quotas}
     rest = list(words)
@@ -85,12 +85,12 @@ def unknown(words: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_commands_of_documents_exist(path: Path) -> None:
-    """Every `sluice` command line in a code block has a command and options that the program has."""
+    """Every `sluice` command and option in a code block of a document exists."""
     assert [(words, wrong) for words in command_lines(path.read_text()) if (wrong := unknown(words))] == []
 
 
 def test_an_option_that_is_not_there_is_found() -> None:
-    """The search names it."""
+    """`unknown` returns an option that does not exist."""
     assert unknown(["quotas", "set", "--client-id", "etl", "--no-such-option", "x"]) == ["--no-such-option"]
     assert unknown(["no-such-command"]) == ["no-such-command"]
 

@@ -1,4 +1,4 @@
-"""The examples start."""
+"""The example configurations are valid."""
 
 import sys
 from pathlib import Path
@@ -22,12 +22,12 @@ def test_check_config_finds_nothing(
         main(["check-config", str(path)])
     said = capsys.readouterr()
     assert said.err == ""
-    assert "protocol" not in said.out  # each says whether clients log in
+    assert "protocol" not in said.out  # the examples state whether clients log in
     assert caught.value.code == 0
 
 
 def test_there_are_examples() -> None:
-    """The glob above finds what the documentation names."""
+    """examples/ contains the files that the documentation names."""
     named = {name for name in (ROOT / "docs/reference/configuration.md").read_text().split("`") if name.startswith("examples/")}
     assert {str(path.relative_to(ROOT)) for path in EXAMPLES} >= named
     assert named

@@ -1,4 +1,4 @@
-"""What documents name is there: the targets of their links, files and folders of the checkout, classes and their members."""
+"""Everything that documents refer to exists: link targets, files and folders of the checkout, classes and their members."""
 
 import ast
 import re
@@ -21,7 +21,7 @@ FOREIGN = {*(key.name.replace("_", "").lower() for key in ApiKey), "hypothesis",
 
 
 def broken_links(document: Path) -> list[str]:
-    """Return the relative links of a document whose file is not there."""
+    """Return the relative links of a document whose file does not exist."""
     links = [link.split("#")[0] for link in LINK.findall(document.read_text()) if "://" not in link and not link.startswith("#")]
     return [link for link in links if not (document.parent / link).exists()]
 
@@ -34,18 +34,18 @@ def anchors(document: Path) -> set[str]:
 
 
 def broken_anchors(document: Path) -> list[str]:
-    """Return the links of a document to headings that are not there."""
+    """Return the links of a document to headings that do not exist."""
     targets = [(link, *link.split("#")) for link in LINK.findall(document.read_text()) if "#" in link and "://" not in link]
     return [link for link, path, anchor in targets if anchor not in anchors(document.parent / path if path else document)]
 
 
 def missing_paths(text: str) -> list[str]:
-    """Return the paths from the root of the checkout that a text names and that are not there."""
+    """Return the paths from the root of the checkout that a text names and that do not exist."""
     return [name for name in PATH.findall(text) if not (ROOT / name).exists()]
 
 
 def missing_in_rows(text: str) -> list[str]:
-    """Return the paths in table rows of a folder that are neither in that folder nor at the root."""
+    """Return the paths in the table rows of a folder that exist neither in that folder nor at the root."""
     return [
         f"{row['folder']}{name}"
         for row in ROW.finditer(text)
@@ -64,7 +64,7 @@ def names_of_class(node: ast.ClassDef) -> set[str]:
 
 @pytest.fixture(scope="module")
 def classes() -> dict[str, set[str]]:
-    """The names in each class of the checkout; classes of one name together."""
+    """Return the member names of each class of the checkout; classes of the same name share one set."""
     found: dict[str, set[str]] = {}
     for folder in FOLDERS.split("|"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -76,7 +76,7 @@ def classes() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_and_paths_are_there(document: Path) -> None:
-    """Every relative link has its target and its heading, and every file or folder that is named is in the checkout."""
+    """Every relative link has its file and its heading, and every file or folder that a document names exists."""
     text = document.read_text()
     assert broken_links(document) + missing_paths(text) + missing_in_rows(text) == []
     assert broken_anchors(document) == []
@@ -84,12 +84,12 @@ def test_links_and_paths_are_there(document: Path) -> None:
 
 @pytest.mark.parametrize("document", ARCHITECTURE, ids=lambda path: path.stem)
 def test_classes_that_explanations_name_are_there(document: Path, classes: dict[str, set[str]]) -> None:
-    """`Name` is a class of the checkout or an API of Kafka; `Name.member` is in that class."""
+    """Every `Name` in an explanation is a class of the checkout or an API of Kafka, and every `Name.member` is a member of that class."""
     named = [(name, member) for name, member in CLASS.findall(document.read_text()) if name.lower() not in FOREIGN]
     assert [f"{name}.{member}" for name, member in named if name not in classes or (member and member not in classes[name])] == []
 
 
 def test_a_path_that_is_not_there_is_found() -> None:
-    """Paths are whole: from the root, or in the row of a folder from that folder."""
+    """A path is checked whole: from the root, or from the folder whose row names it."""
     assert missing_paths("`proxy/app/app.py` and `proxy/app/store.py`") == ["proxy/app/store.py"]
     assert missing_in_rows("| `proxy/app/` | `app.py`, `store.py` |") == ["proxy/app/store.py"]

@@ -1,4 +1,4 @@
-"""docs/reference/metering-files.md names every column of every table that the pipeline reads or makes."""
+"""docs/reference/metering-files.md names every column of every table that the pipeline reads or writes."""
 
 import re
 from pathlib import Path
@@ -18,12 +18,12 @@ def documented(table: str) -> set[str]:
 
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_what_is_read_is_documented(table: str) -> None:
-    """A metering table's row names its columns, those of version 2 among them, no more and no fewer."""
+    """The row of a metering table names exactly its columns, including those of schema version 2."""
     assert documented(table) == set(TABLES[table].names)
 
 
 def test_what_is_made_is_documented() -> None:
-    """So does the row of every table that a roll-up publishes."""
+    """The row of a table that a roll-up publishes names exactly its columns."""
     schemas = pytest.importorskip("pipeline.spark.schemas", reason="PySpark is not installed")
     made = {
         "usage_day": schemas.USAGE,

@@ -1,4 +1,4 @@
-"""What docs/explanation/security.md promises is held by tests that exist, as what SECURITY.md does."""
+"""Every promise in docs/explanation/security.md names tests that exist."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ DEFINED = re.compile(r"^(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 
 def test_every_test_that_the_page_names_is_there() -> None:
-    """A test that is renamed or removed takes its name out of the promise, or the promise with it."""
+    """Every test that docs/explanation/security.md names exists."""
     named = set(NAMED.findall((ROOT / "docs/explanation/security.md").read_text()))
     defined = {name for path in (ROOT / "tests").rglob("test_*.py") for name in DEFINED.findall(path.read_text())}
     assert named

@@ -1,4 +1,4 @@
-"""SECURITY.md promises nothing that no test holds: each promise names tests, and each of these exists."""
+"""Every promise in SECURITY.md names the tests that verify it, and each of these tests exists."""
 
 import ast
 import re
@@ -15,13 +15,13 @@ TEST_LIST = re.compile(r"\((?:`(?:tests/[\w/]+\.py::)?test_\w+(?:\[[^\]`]+\])?`(
 
 
 def promises() -> list[str]:
-    """Return each promise, on one line."""
+    """Return each promise as one line."""
     section = SECURITY.split(f"{PROMISES}\n", 1)[1].split("\n## ", 1)[0]
     return [" ".join(part.split()) for part in section.split("\n* ")[1:]]
 
 
 def defined() -> dict[str, set[str]]:
-    """Return the name of every test -> the files, relative to the project, that define it."""
+    """Return a mapping from the name of every test to the files, relative to the project, that define it."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in (ROOT / "tests").rglob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -32,12 +32,12 @@ def defined() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise[:50])
 def test_every_promise_names_the_tests_that_hold_it(promise: str) -> None:
-    """A promise has (`test_a`, `test_b`) behind what it says; `tests/FOLDER/test_file.py::test_a` where a name alone is not enough."""
+    """Every promise ends with its tests: (`test_a`, `test_b`), or `tests/FOLDER/test_file.py::test_a` where a name is not unique."""
     assert TEST_LIST.search(promise), "write the tests that hold this behind it: (`test_a`, `test_b`)"
 
 
 def test_every_test_that_is_named_exists() -> None:
-    """What a promise calls a test is one, in the file that it names if it names one."""
+    """Every test that a promise names exists, in the file that the promise names if it names one."""
     tests = defined()
     named = TEST_NAMED.findall(SECURITY)
     assert named
@@ -46,5 +46,5 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_there_are_promises() -> None:
-    """The section is found, so that the tests above look at something."""
+    """SECURITY.md has a section of promises that the other tests of this file read."""
     assert len(promises()) >= 6

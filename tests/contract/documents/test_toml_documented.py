@@ -1,4 +1,4 @@
-"""Every TOML block of the documents loads as what it is: a configuration, quotas, switches or prices."""
+"""Every TOML block of the documents loads as a configuration, quotas, switches or prices."""
 
 import re
 import tomllib
@@ -19,7 +19,7 @@ LISTENER = '[[listener]]\naddress = "127.0.0.1:19092"\n'
 
 
 class Block(NamedTuple):
-    """A TOML block and where it begins."""
+    """A TOML block and its place in the document."""
 
     place: str
     text: str
@@ -35,10 +35,10 @@ def blocks() -> list[Block]:
 
 
 def load(text: str, folder: Path) -> None:
-    """Read a block as the program would.
+    """Read a block with the reader that the program uses for it.
 
     Raises:
-        ConfigProblems, BadInputError, tomllib.TOMLDecodeError: it cannot be read.
+        ConfigProblems, BadInputError, tomllib.TOMLDecodeError: the block is not valid.
     """
     tables = tomllib.loads(text)
     file = folder / "block.toml"
@@ -56,7 +56,7 @@ def load(text: str, folder: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files that the blocks name."""
+    """Return a folder with the files that the blocks name."""
     authority = Authority(tmp_path, "ca")
     for name in ("server", "sluice"):
         issued = authority.issue(name, hosts=("kafka.example.org", "*.kafka.example.org"))
@@ -71,12 +71,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.place)
 def test_each_block_loads(block: Block, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a document shows can be typed; a part of a configuration loads beside the least that any has."""
+    """Every TOML block loads; a part of a configuration loads together with a minimal configuration."""
     monkeypatch.syspath_prepend(str(ROOT))
     load(block.text.replace("/run/secrets/sluice-password", str(folder / "password")), folder)
 
 
 def test_a_wrong_key_is_found(folder: Path) -> None:
-    """A key that the program does not know fails."""
+    """A block with an unknown key does not load."""
     with pytest.raises(ConfigProblems, match="no_such_key"):
         load("[quotas]\nno_such_key = 1\n", folder)

@@ -1,4 +1,4 @@
-"""Consumer groups through Sluice: members share the partitions, take over from each other, and go on where the group has committed."""
+"""Consumer groups through Sluice: members share the partitions, take over from each other, and continue at the committed offsets."""
 
 import itertools
 import time
@@ -23,14 +23,14 @@ PLACES = [
 
 @pytest.fixture(params=PLACES)
 def place(request: pytest.FixtureRequest) -> tuple[Route, str]:
-    """Each broker with each group protocol it has; "consumer" is the one of KIP-848."""
+    """Return each broker with each group protocol that it supports; "consumer" is the protocol of KIP-848."""
     name, protocol = request.param
     return request.getfixturevalue(name), protocol
 
 
 def _member(route: Route, topic: str, protocol: str) -> Consumer:
     settings = {"bootstrap.servers": route.bootstrap, "group.id": f"group-of-{topic}", "group.protocol": protocol}
-    heartbeat = {"heartbeat.interval.ms": 300} if protocol == "classic" else {}  # KIP-848: the broker says
+    heartbeat = {"heartbeat.interval.ms": 300} if protocol == "classic" else {}  # KIP-848: the broker sets it
     member = Consumer({**settings, **heartbeat, "auto.offset.reset": "earliest", "enable.auto.commit": False, **confluent.QUIET})
     member.subscribe([topic])
     return member
@@ -59,7 +59,7 @@ def _read_and_commit(member: Consumer, count: int) -> list[bytes]:
 
 
 def test_members_share_and_take_over(place: tuple[Route, str]) -> None:
-    """Two members share six partitions; when one leaves, the other gets all of them."""
+    """Two members share six partitions, and when one leaves, the other gets all of them."""
     route, protocol = place
     topic = route.new_topic(f"shared-{protocol}", PARTITIONS)
     first, second = (_member(route, topic, protocol) for _ in range(2))
@@ -70,7 +70,7 @@ def test_members_share_and_take_over(place: tuple[Route, str]) -> None:
 
 
 def test_the_next_member_goes_on_at_the_committed_offsets(place: tuple[Route, str]) -> None:
-    """What one member has committed the next does not see again, and nothing is left out."""
+    """A new member reads from the committed offsets: no record is read twice and none is skipped."""
     route, protocol = place
     topic = route.new_topic(f"committed-{protocol}", PARTITIONS)
     values = [f"value-{number}".encode() for number in range(600)]

@@ -1,4 +1,4 @@
-"""R6: a consumer group under a tight quota keeps members, offsets and every record, while members die and come, and Sluice restarts."""
+"""R6: a consumer group under a low quota keeps its members, offsets and records while members die and join and Sluice restarts."""
 
 import itertools
 import time
@@ -23,22 +23,22 @@ CLIENT_ID = "members"
 UTILIZATION = "kafka_quota_utilization_ratio"
 WINDOW_S = 11
 SESSION_MS = 6_000
-"""The least that a broker takes by default."""
+"""The smallest session timeout that a broker accepts by default."""
 RECORD_BYTES, RECORDS = 10_000, 6_000
 BYTES_PER_SECOND = 2_000_000
 COORDINATOR_MS_MAX = 2_000
-"""Far above what a heartbeat takes, far below what a fetch of this group waits."""
+"""Far above the time of a heartbeat, far below the wait of a fetch of this group."""
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """For the members' diaries and the quota file."""
+    """Return a folder for the members' event files and the quota file."""
     with temporary_directory("membership") as directory:
         yield directory
 
 
 class Offsets:
-    """What a group has committed, asked at the broker itself; it may never go back."""
+    """The committed offsets of a group, read directly from the broker; no offset may decrease."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -46,7 +46,7 @@ class Offsets:
         self.committed: dict[int, int] = {}
 
     def look(self) -> dict[int, int]:
-        """Ask, and compare with before."""
+        """Read the offsets and compare them with the previous ones."""
         found = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self._group)])[self._group].result(HANG_SECONDS)
         for partition in found.topic_partitions:
             assert partition.offset >= self.committed.get(partition.partition, 0), "committed offsets went back"
@@ -55,7 +55,7 @@ class Offsets:
 
 
 def until(condition: Callable[[], bool], offsets: Offsets, what: str) -> None:
-    """Wait, and look at the offsets meanwhile."""
+    """Wait for a condition, and check the offsets meanwhile."""
     deadline = time.monotonic() + HANG_SECONDS
     while not condition():
         offsets.look()
@@ -64,13 +64,15 @@ def until(condition: Callable[[], bool], offsets: Offsets, what: str) -> None:
 
 
 def is_shared(members: list[GroupMember]) -> bool:
-    """Whether each partition has one owner and each member some."""
+    """Whether each partition has one owner and each member owns some."""
     owned = [member.owned() for member in members]
     return all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS))
 
 
 def test_r6_a_throttled_group_loses_nothing(kraft: KafkaCluster, folder: Path) -> None:
-    """Under 2 MB/s a member is killed, one comes, Sluice restarts: all is read, offsets only grow, nothing else rebalances."""
+    """While a throttled group loses a member, gains one, and Sluice restarts, every record is read, committed offsets only grow, and no
+    other rebalance occurs.
+    """
     topic, group = new_topic(kraft.bootstrap, "r6", partitions=PARTITIONS), "r6"
     confluent.produce(kraft.bootstrap, topic, itertools.repeat(bytes(RECORD_BYTES), RECORDS))
     offsets = Offsets(kraft.bootstrap, group)
@@ -96,7 +98,7 @@ def test_r6_a_throttled_group_loses_nothing(kraft: KafkaCluster, folder: Path) -
                 until(lambda: is_shared([first, second, fourth]), offsets, "three members never shared again")
                 until(lambda: sum(offsets.committed.values()) == RECORDS, offsets, "not all was read and committed")
                 assert len(first.events("rebalanced")) - before <= 3, "one killed, one came, and one more"
-                free_bytes = 2 * WINDOW_S * BYTES_PER_SECOND  # at the start and after the restart
+                free_bytes = 2 * WINDOW_S * BYTES_PER_SECOND  # once at the start and once after the restart
                 assert time.monotonic() - started > (RECORDS * RECORD_BYTES - free_bytes) / BYTES_PER_SECOND
                 members = [first, second, third, fourth]
                 read = set().union(*(one.read_offsets() for one in members))

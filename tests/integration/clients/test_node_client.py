@@ -1,4 +1,4 @@
-"""@platformatic/kafka, a client for Node, through Sluice: records, logins, quotas. It sends nothing twice here, so nothing is hidden."""
+"""@platformatic/kafka, a client for Node.js, through Sluice: records, logins, quotas. Its retries are off, so that every failure shows."""
 
 import time
 from pathlib import Path
@@ -20,26 +20,26 @@ CLIENT_ID = "node"
 COUNT, SIZE = 500, 200
 RATE = 100_000
 PATIENT = {"retries": 20, "retryDelay": 500}
-"""The first group of a broker waits until there is a coordinator."""
+"""The first group of a broker waits for its coordinator."""
 THROTTLED = {"count": 65, "bytes": 20_000, "batch": 5}
 BEYOND_FIRST_BURST = 2.0
-"""Seconds: 1.3 MB at 100 kB/s are 13, of which the first 10 pass at once, and the last batch is answered before it is paid for."""
+"""Seconds: 1.3 MB at 100 kB/s take 13; the first 10 are in the burst, and the last batch is answered before its throttle."""
 
 
 @pytest.fixture(autouse=True)
 def node() -> None:
-    """All of these need it."""
+    """Skip all tests of this file when the client is not available."""
     require_node()
 
 
 def fine(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what a script said, none of whose steps failed."""
+    """Return the results of a script; fail if a step failed."""
     assert [line for line in lines if "error" in line] == []
     return lines
 
 
 def test_records_go_in_and_come_out(route: Route) -> None:
-    """What it produces through Sluice is stored, once and in order, and what it consumes there is that."""
+    """Records that the client produces through Sluice are stored once and in order, and the client reads the same records."""
     topic = route.new_topic("node-plain")
     produce = {"do": "produce", "topic": topic, "count": COUNT, "bytes": SIZE, "batch": 50}
     consume = {"do": "consume", "topic": topic, "count": COUNT, "group": topic, "options": PATIENT}
@@ -50,7 +50,7 @@ def test_records_go_in_and_come_out(route: Route) -> None:
 
 @pytest.fixture(scope="module")
 def sasl_sluice(sasl_kafka: KafkaCluster) -> Any:
-    """Sluice in front of a broker where clients log in."""
+    """Sluice in front of a broker with SASL."""
     with SluiceProcess(sasl_kafka.sasl_bootstrap, name="sluice-node-sasl") as sluice:
         yield sluice
 
@@ -59,7 +59,7 @@ def sasl_sluice(sasl_kafka: KafkaCluster) -> Any:
     ("mechanism", "user"), [("PLAIN", "alice"), ("SCRAM-SHA-256", sasl.SCRAM_USER), ("SCRAM-SHA-512", "alice")], ids=lambda value: value
 )
 def test_it_is_who_it_logged_in_as(mechanism: str, user: str, sasl_sluice: SluiceProcess, sasl_kafka: KafkaCluster) -> None:
-    """By each mechanism its bytes are its user's, and a wrong password is the broker's own no."""
+    """With each mechanism the client's bytes count for its user, and a wrong password gives an authentication error."""
     topic = new_topic(sasl_kafka.bootstrap, f"node-{mechanism.lower()}")
     step = {"do": "produce", "topic": topic, "count": COUNT, "bytes": SIZE}
     labels = {"direction": "produce", "user": user.replace('"', '\\"'), "client_id": CLIENT_ID}
@@ -74,13 +74,15 @@ def test_it_is_who_it_logged_in_as(mechanism: str, user: str, sasl_sluice: Sluic
 
 
 def names_in(error: dict[str, Any]) -> set[str]:
-    """Return the names of an error and of all that it was caused by."""
+    """Return the names of an error and of all its causes."""
     return {error["name"]}.union(*(names_in(inner) for inner in error["errors"]))
 
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 def test_it_is_held_to_its_quota(mode: str, kraft: KafkaCluster, tmp_path: Path) -> None:
-    """Twice what may pass at once takes as long as the quota says; nothing is lost, nothing comes twice, and no client is cut off."""
+    """A client that sends twice its burst takes as long as the quota demands, every record is stored once, and no connection is closed
+    by Sluice.
+    """
     topic = new_topic(kraft.bootstrap, f"node-throttled-{mode}")
     quotas = write_quotas(tmp_path / "quotas.toml", [{"client-id": CLIENT_ID, "producer_byte_rate": RATE}])
     with SluiceProcess(kraft.bootstrap, quotas=quotas, enforcement=mode, name=f"sluice-node-{mode}") as sluice:
@@ -96,7 +98,7 @@ def test_it_is_held_to_its_quota(mode: str, kraft: KafkaCluster, tmp_path: Path)
 
 
 def test_its_admin_reads_and_changes_quotas(kraft: KafkaCluster) -> None:
-    """At a broker: what it sets is described, by its name and by its type, and what it takes away is gone."""
+    """At a broker, a quota that the client sets can be described by name and by type, and a quota that it removes is gone."""
     entity = [{"entityType": "client-id", "entityName": "node-admin"}]
     named = {"do": "describe_quotas", "components": [{"entityType": "client-id", "matchType": 0, "match": "node-admin"}]}
     changes = [

@@ -1,4 +1,4 @@
-"""confluent-kafka, aiokafka and kafka-python, unmodified, through Sluice in front of both brokers."""
+"""confluent-kafka, aiokafka and kafka-python, unmodified, through Sluice in front of a broker of each version."""
 
 from types import ModuleType
 
@@ -14,7 +14,7 @@ CLIENTS = [pytest.param(client, id=client.__name__.rpartition(".")[2]) for clien
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_every_codec_passes(route: Route, client: ModuleType) -> None:
-    """What a client sends with each of the five codecs is what a group member of the same kind reads, in order."""
+    """A group member reads in order what a client of the same kind has sent with each of the five codecs."""
     topic = route.new_topic(f"codecs-{client.__name__.rpartition('.')[2]}")
     sent: list[bytes] = []
     for codec in CODECS:

@@ -1,4 +1,4 @@
-"""A request quota that is next to nothing takes no member out of its group, however long its windows are."""
+"""A request quota near zero removes no member from its group, however long the quota windows are."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ HANG_SECONDS = 60
 PERCENT = 0.002
 WINDOW_S = 30
 SESSION_S = 6
-"""The least that a broker takes by default."""
+"""The smallest session timeout that a broker accepts by default."""
 WATCHED_S = 2.2 * SESSION_S
 PARTITIONS = 2
 SETTINGS: dict[str, str | int] = {"session.timeout.ms": SESSION_S * 1_000, "heartbeat.interval.ms": SESSION_S * 300}
@@ -34,32 +34,32 @@ MODES = ["delay", "mute"]
 
 @dataclass
 class Group:
-    """Two members that share a topic through a Sluice in one mode."""
+    """Two members that read a topic through a Sluice in one mode."""
 
     name: str
     members: Sequence[JavaMember | GroupMember]
 
     @property
     def is_shared(self) -> bool:
-        """Whether both have one partition each."""
+        """Whether both members own one partition each."""
         owned = [member.owned() for member in self.members]
         return all(owned) and sorted(itertools.chain(*owned)) == list(range(PARTITIONS))
 
     @property
     def assignments(self) -> int:
-        """How often partitions were given out."""
+        """How often partitions were assigned."""
         return sum(member.assignments for member in self.members)
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """For quotas, settings and diaries."""
+    """Return a folder for quotas, settings and event files."""
     with temporary_directory("throttled-members") as directory:
         yield directory
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for it."""
+    """Wait for a condition."""
     deadline = time.monotonic() + HANG_SECONDS
     while not condition():
         assert time.monotonic() < deadline, what
@@ -67,7 +67,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def start(upstream: str, mode: str, folder: Path) -> SluiceProcess:
-    """Sluice in a mode, with long windows and without a quota yet."""
+    """Start a Sluice in a mode, with long windows and no quota."""
     (folder / "sluice.toml").write_text(f"[quotas]\nwindow_num = 2\nwindow_size_seconds = {WINDOW_S}\n")
     quotas = write_quotas(folder / f"{mode}.toml", [])
     return SluiceProcess(
@@ -76,33 +76,33 @@ def start(upstream: str, mode: str, folder: Path) -> SluiceProcess:
 
 
 def java_group(stack: ExitStack, tools: JavaTools, sluice: SluiceProcess, topic: str, name: str) -> Group:
-    """Two of Kafka's own consumers."""
+    """Two Java consumers."""
     settings = {**SETTINGS, "group.id": name, "client.id": name}
     return Group(name, [stack.enter_context(JavaMember(tools, sluice.bootstrap, topic, settings)) for _ in range(2)])
 
 
 def librdkafka_group(stack: ExitStack, sluice: SluiceProcess, topic: str, name: str, folder: Path) -> Group:
-    """Two of librdkafka's, each a process."""
+    """Two librdkafka consumers, each in its own process."""
     settings = {**SETTINGS, "client.id": name}
     members = [GroupMember(sluice.bootstrap, topic, name, folder / f"{name}-{number}", settings) for number in range(2)]
     return Group(name, [stack.enter_context(member) for member in members])
 
 
 def longest_throttle_ms(sluice: SluiceProcess) -> int:
-    """Of the verdicts about request time that are still shown."""
+    """Return the longest throttle time among the request-time verdicts that /quotas still shows."""
     groups = json.loads(sluice.get("/quotas")[1])["groups"]
     verdicts = [verdict for group in groups if group["quota_type"] == "Request" for verdict in group["verdicts"]]
     return max((verdict["throttle_ms"] for verdict in verdicts), default=0)
 
 
 def members_of(admin: AdminClient, groups: list[Group]) -> dict[str, set[str]]:
-    """Who is in the groups, as the broker says."""
+    """Return the members of the groups, as the broker reports them."""
     found = admin.describe_consumer_groups([group.name for group in groups])
     return {name: {member.member_id for member in described.result(HANG_SECONDS).members} for name, described in found.items()}
 
 
 def test_members_stay_members(kraft: KafkaCluster, tools: JavaTools, folder: Path) -> None:
-    """While verdicts of more than the session timeout fall, for more than two of these, no member is given up and nothing rebalances."""
+    """While throttle times exceed the session timeout, for more than twice that timeout, no member leaves and no rebalance occurs."""
     with ExitStack() as stack:
         sluices = {mode: stack.enter_context(start(kraft.bootstrap, mode, folder)) for mode in MODES}
         groups = []

@@ -1,4 +1,4 @@
-"""Transactions through Sluice: what was committed is there once and in order, what was aborted is never seen."""
+"""Transactions through Sluice: committed records are stored once and in order, and aborted records are never read."""
 
 import pytest
 from confluent_kafka import Producer
@@ -14,7 +14,7 @@ COMMITTED: confluent.Settings = {"isolation.level": "read_committed"}
 
 
 def _batches(count: int = 10, size: int = 50) -> list[tuple[list[bytes], bool]]:
-    """Batches of values with a flag whether to commit; every third is aborted."""
+    """Return batches of values, each with a flag whether to commit; every third batch is aborted."""
     return [([f"{batch}-{number}".encode() for number in range(size)], batch % 3 != 2) for batch in range(count)]
 
 
@@ -23,14 +23,14 @@ def _committed(batches: list[tuple[list[bytes], bool]]) -> list[bytes]:
 
 
 def _read_committed(route: Route, topic: str) -> tuple[list[bytes], list[bytes]]:
-    """Return what a reader of committed records gets directly, and what through Sluice."""
+    """Return what a read_committed consumer reads directly, and what it reads through Sluice."""
     direct = confluent.read_all(route.direct, topic, 1, COMMITTED)
     through = confluent.read_all(route.bootstrap, topic, 1, COMMITTED)
     return [message.value() for message in direct], [message.value() for message in through]
 
 
 def test_confluent_kafka(route: Route) -> None:
-    """A transactional librdkafka producer: committed batches whole and in order, aborted ones absent."""
+    """Committed batches of a transactional librdkafka producer are whole and in order, and aborted ones are absent."""
     topic, batches = route.new_topic("confluent-transactions"), _batches()
     producer = Producer({"bootstrap.servers": route.bootstrap, "transactional.id": topic, **confluent.QUIET})
     producer.init_transactions(FLUSH_SECONDS)
@@ -44,7 +44,7 @@ def test_confluent_kafka(route: Route) -> None:
 
 
 def test_aiokafka(route: Route) -> None:
-    """A transactional aiokafka producer: the same."""
+    """Committed batches of a transactional aiokafka producer are whole and in order, and aborted ones are absent."""
     topic, batches = route.new_topic("aiokafka-transactions"), _batches(count=6, size=10)
     aio.transact(route.bootstrap, topic, batches, transactional_id=topic)
     assert _read_committed(route, topic) == (_committed(batches), _committed(batches))
@@ -52,7 +52,7 @@ def test_aiokafka(route: Route) -> None:
 
 @pytest.mark.parametrize("version", [pytest.param(KRAFT, id="java-4.3.1"), pytest.param(ZOOKEEPER, id="java-3.9.1")])
 def test_java_consume_transform_produce(route: Route, version: str, request: pytest.FixtureRequest) -> None:
-    """R5: a Java copier with offsets in its transactions, one in five aborted: the copy equals the original."""
+    """R5: the copy that a transactional Java copier writes equals the original, although it aborts every fifth transaction."""
     java: JavaTools = request.getfixturevalue("tools" if version == KRAFT else "old_tools")
     source, copy = route.new_topic("copy-from"), route.new_topic("copy-to")
     values = [f"value-{number}".encode() for number in range(5_000)]

@@ -1,4 +1,4 @@
-"""Rows A1, A2, A4 and A8 with brokers that store: the mock drops connections, real ones are killed, stopped and restarted in turn."""
+"""Rows A1, A2, A4 and A8 with brokers that store records: mock brokers drop connections; real ones are killed, stopped and restarted."""
 
 import itertools
 import signal
@@ -46,16 +46,16 @@ def _send(producer: RecordingProducer, count: int) -> None:
 
 
 def _closes(sluice: SluiceProcess) -> set[str]:
-    """Why connections ended, other than by their clients' wish."""
+    """Return the close reasons of connections, except those closed by clients."""
     return {event["reason"] for event in sluice.events("connection_closed")} - {"client_closed", "client_reset", "drain"}
 
 
-# --- the mock
+# --- the mock cluster
 
 
 @pytest.mark.mock
 def test_a01_a04_a_broker_of_the_mock_is_down_for_a_while(mock_cluster: MockCluster) -> None:
-    """Its connections end, others go on, and what was sent meanwhile arrives when it is up again: nothing acknowledged is lost."""
+    """While a mock broker is down its connections close and others continue, and afterwards every acknowledged record is stored."""
     mock_cluster.create_topic("down", 3)
     ledger = Ledger()
     with SluiceProcess(mock_cluster.bootstrap, name="sluice-mock-down") as sluice:
@@ -64,7 +64,7 @@ def test_a01_a04_a_broker_of_the_mock_is_down_for_a_while(mock_cluster: MockClus
         _until_answered(producer, 3_000)
         mock_cluster.set_down(1)
         _send(producer, 3_000)
-        _until_answered(producer, 5_000)  # two of three partitions are led by others
+        _until_answered(producer, 5_000)  # other brokers lead two of three partitions
         assert len(producer.acknowledged) == 5_000
         mock_cluster.set_up(1)
         producer.finish()
@@ -77,7 +77,7 @@ def test_a01_a04_a_broker_of_the_mock_is_down_for_a_while(mock_cluster: MockClus
 
 @pytest.mark.mock
 def test_a01_a_broker_of_the_mock_drops_connections_instead_of_answering(mock_cluster: MockCluster) -> None:
-    """Each drop reaches the client, which tries again; Sluice sends nothing twice, so what is stored twice its client had sent twice."""
+    """Each drop closes the client's connection, and Sluice repeats no request: only records that the client sent twice are stored twice."""
     mock_cluster.create_topic("drops", 1)
     ledger = Ledger()
     with SluiceProcess(mock_cluster.bootstrap, name="sluice-mock-drops") as sluice:
@@ -97,7 +97,7 @@ def test_a01_a_broker_of_the_mock_drops_connections_instead_of_answering(mock_cl
 
 @pytest.mark.kafka
 def test_a01_a04_the_leader_is_killed_and_comes_back(pair_route: Route) -> None:
-    """SIGKILL of the leader in the middle of a run: the other takes over, then it is met again at its old port; nothing lost or doubled."""
+    """When the leader is killed and restarted during a run, the other broker takes over, and no record is lost or duplicated."""
     topic = new_topic(pair_route.direct, "killed", assignment=[[2, 1], [1, 2]])
     ledger = Ledger()
     producer = RecordingProducer(ledger, pair_route.bootstrap, topic, 2, QUICK)
@@ -116,7 +116,7 @@ def test_a01_a04_the_leader_is_killed_and_comes_back(pair_route: Route) -> None:
 
 @pytest.mark.kafka
 def test_a02_a_stopped_broker_stops_only_its_own_clients(pair_route: Route) -> None:
-    """SIGSTOP: what goes to the other broker is answered, what waits is answered after SIGCONT; nothing is made up, nothing sent twice."""
+    """While a broker is stopped by SIGSTOP the other broker's clients get answers, and waiting requests are answered once after SIGCONT."""
     led = [new_topic(pair_route.direct, f"stopped-{node_id}", assignment=[[node_id]]) for node_id in (1, 2)]
     ledgers = [Ledger(), Ledger()]
     here, there = (RecordingProducer(ledger, pair_route.bootstrap, topic, 1, QUICK) for ledger, topic in zip(ledgers, led, strict=True))
@@ -142,7 +142,7 @@ def test_a02_a_stopped_broker_stops_only_its_own_clients(pair_route: Route) -> N
 
 @pytest.mark.kafka
 def test_a04_rolling_restart(pair_route: Route) -> None:
-    """Each broker in turn is shut down in order and started again under a producer: nothing lost, doubled or reordered."""
+    """While each broker in turn shuts down and restarts under a producer, no record is lost, duplicated or reordered."""
     topic = new_topic(pair_route.direct, "rolling", assignment=[[1, 2], [2, 1]])
     ledger = Ledger()
     producer = RecordingProducer(ledger, pair_route.bootstrap, topic, 2, QUICK)
@@ -167,7 +167,7 @@ def _nothing_is_lost(route: Route, topic: str, ledger: Ledger, producer: Recordi
 
 @pytest.mark.kafka
 def test_a08_kafka_closes_to_signal_an_error_with_acks_0(pair_route: Route) -> None:
-    """A Produce with acks=0 for a partition that its broker does not have ends the client's connection, as it does without Sluice."""
+    """A Produce with acks=0 for a partition that the broker does not have closes the client's connection, as it does without Sluice."""
     for address in (pair_route.kafka.nodes[1].address, f"127.0.0.1:{pair_route.sluice.broker_port(1)}"):
         with WireConnection(address) as connection:
             connection.send(produce_frame("no-such-topic", b"value", acks=0))

@@ -1,4 +1,4 @@
-"""The judge of "nothing lost" itself: each kind of damage is found."""
+"""The ledger that the "nothing lost" tests rely on detects each kind of damage."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def _stored(ledger: Ledger, *numbers: int) -> list[Stored]:
     ],
 )
 def test_judge(numbers: tuple[int, ...], problems: dict[str, int]) -> None:
-    """Lost, doubled and swapped records are each counted as what they are."""
+    """Lost, duplicated and swapped records are each counted as their kind."""
     ledger = Ledger()
     verdict = ledger.judge([Entry(1, 0, number) for number in range(3)], _stored(ledger, *numbers))
     assert verdict.problems() == problems
 
 
 def test_a_changed_byte_is_corruption_and_a_loss() -> None:
-    """A record with one bit flipped is corrupt, and what it was is lost."""
+    """A record with one flipped bit counts as corrupt, and the record that was sent counts as lost."""
     ledger = Ledger()
     [record] = _stored(ledger, 0)
     damaged = Stored(0, 0, record.value[:40] + bytes([record.value[40] ^ 1]) + record.value[41:])
@@ -35,13 +35,13 @@ def test_a_changed_byte_is_corruption_and_a_loss() -> None:
 
 
 def test_a_record_of_another_partition_is_foreign() -> None:
-    """A record found in a partition it was not sent to is foreign."""
+    """A record that is stored in a partition it was not sent to counts as foreign."""
     ledger = Ledger()
     [record] = _stored(ledger, 0)
     assert ledger.judge([Entry(1, 0, 0)], [Stored(3, 0, record.value)]).problems() == {"foreign": 1}
 
 
 def test_a_record_of_another_run_is_corrupt() -> None:
-    """What another run left behind does not count as this run's."""
+    """A record of another run counts as corrupt."""
     [record] = _stored(Ledger(), 0)
     assert Ledger().judge([], [record]).problems() == {"corrupt": 1}

@@ -1,4 +1,4 @@
-"""Acknowledged = stored = consumed, byte for byte, in order, read directly at the brokers: plain, throttled, across a restart, acks=0."""
+"""Stored records equal acknowledged and consumed ones, byte for byte and in order: plain, throttled, across a restart, with acks=0."""
 
 import itertools
 import random
@@ -24,13 +24,13 @@ MIXED_SIZES = (0, 1, 100, 1_024, 16_384, 900 * 1_024)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLIENT_ID = "nothing-lost"
 THROTTLED_BYTES_PER_SECOND = 500_000
-"""Over all brokers; each has its own budget, as in Kafka."""
+"""The sum of all brokers; each has a quota of its own, as in Kafka."""
 FEW_WINDOWS = 3
 
 
 @pytest.fixture
 def quotas() -> Iterator[Path]:
-    """A quota file of the test's own."""
+    """Return the path of a quota file."""
     with temporary_directory("quotas") as directory:
         yield directory / "quotas.toml"
 
@@ -40,7 +40,7 @@ def _settings(**more: object) -> dict[str, object]:
 
 
 def _check(ledger: Ledger, producer: RecordingProducer, target: Target, sluice: SluiceProcess, topic: str) -> None:
-    """What is stored is exactly what was acknowledged, and a reader behind Sluice gets the same bytes."""
+    """Assert that exactly the acknowledged records are stored, and that a consumer through Sluice reads the same bytes."""
     stored = as_stored(confluent.read_all(target.bootstrap, topic, target.partitions))
     assert ledger.judge(producer.acknowledged, stored).problems() == {}
     assert len(stored) == len(producer.acknowledged)
@@ -49,7 +49,7 @@ def _check(ledger: Ledger, producer: RecordingProducer, target: Target, sluice: 
 
 
 def test_plain(target: Target) -> None:
-    """R1: an idempotent producer with five requests in flight loses, doubles and reorders nothing."""
+    """R1: an idempotent producer with five requests in flight loses, duplicates and reorders nothing."""
     topic, ledger = target.topic("plain"), Ledger()
     with SluiceProcess(target.bootstrap, name="sluice-plain") as sluice:
         producer = RecordingProducer(ledger, sluice.bootstrap, topic, target.partitions, _settings())
@@ -60,7 +60,7 @@ def test_plain(target: Target) -> None:
 
 
 def test_all_sizes_and_codecs(target: Target) -> None:
-    """R1 with bodies of 0 bytes to 900 KiB in batches of every codec: the same."""
+    """R1: records of 0 bytes to 900 KiB in batches of every codec are neither lost, duplicated nor reordered."""
     topic, ledger = target.topic("mixed"), Ledger()
     sizes = random.Random(11)
     with SluiceProcess(target.bootstrap, name="sluice-mixed") as sluice:
@@ -78,10 +78,11 @@ def test_all_sizes_and_codecs(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS[:2], indirect=True)
 def test_throttled_with_a_quota_that_flips(target: Target, quotas: Path) -> None:
-    """R2: under a quota that is changed tenfold each second nothing is lost, and no more passes than the larger bound allows.
+    """R2: under a quota that changes tenfold each second no record is lost, and no more passes than the higher bound allows.
 
-    A tenth of the bound makes whatever passed before it a throttle of nine windows. With eleven of a second that is more than the 60 s
-    that librdkafka waits for an answer, and what it then sends again the mock stores twice: so there are three.
+    After a change to a tenth of the bound the bytes already counted cause a throttle of nine windows. With eleven windows of a second that
+    would exceed the 60 s that librdkafka waits for an answer; the mock stores the records that are sent again twice. So the test has three
+    windows.
     """
     topic, ledger = target.topic("throttled"), Ledger()
     high = THROTTLED_BYTES_PER_SECOND // target.brokers
@@ -103,7 +104,7 @@ def test_throttled_with_a_quota_that_flips(target: Target, quotas: Path) -> None
         elapsed = time.monotonic() - started
         sent_bytes = 15_000 * (BODY_BYTES + OVERHEAD_BYTES)
         assert len(producer.acknowledged) == 15_000
-        assert elapsed >= sent_bytes / THROTTLED_BYTES_PER_SECOND - FEW_WINDOWS - 1  # what is free at the start, and one batch each
+        assert elapsed >= sent_bytes / THROTTLED_BYTES_PER_SECOND - FEW_WINDOWS - 1  # the first burst, and one batch for each broker
         _check(ledger, producer, target, sluice, topic)
 
 
@@ -112,15 +113,15 @@ def _write_bound(path: Path, bound: int) -> None:
 
 
 def test_sigterm_and_restart_in_mid_run(target: Target) -> None:
-    """A producer that goes on while Sluice drains and is started again, twice, loses, doubles and reorders nothing.
+    """A producer that continues while Sluice drains and restarts, twice, loses, duplicates and reorders nothing.
 
-    On the mock, which stores a batch that is sent again twice, this also says that the drain left no request unanswered.
+    The mock stores a repeated batch twice, so there the test also shows that the drain leaves no request unanswered.
     """
     _end_and_restart(target, signal.SIGTERM, exit_code=0)
 
 
 def test_sigkill_and_restart_in_mid_run(real_target: Target) -> None:
-    """The same when Sluice is killed: what stays unanswered an idempotent producer sends again, and the broker stores it once."""
+    """An idempotent producer that continues while Sluice is killed and restarted, twice, loses, duplicates and reorders nothing."""
     _end_and_restart(real_target, signal.SIGKILL, exit_code=-signal.SIGKILL)
 
 
@@ -142,7 +143,7 @@ def _end_and_restart(target: Target, number: signal.Signals, *, exit_code: int) 
 
 
 def test_restart_while_answers_are_held(target: Target, quotas: Path) -> None:
-    """SIGTERM while answers wait out a throttle releases them within the drain; nothing is lost, doubled or reordered."""
+    """SIGTERM releases throttled answers within the drain, and nothing is lost, duplicated or reordered."""
     topic, ledger = target.topic("held"), Ledger()
     _write_bound(quotas, 20_000)
     with SluiceProcess(target.bootstrap, quotas=quotas, enforcement="delay", name="sluice-held") as sluice:
@@ -170,7 +171,7 @@ def _wait_for_answers(producer: RecordingProducer, count: int) -> None:
 
 @pytest.mark.parametrize("bound", [None, 40_000], ids=["unlimited", "muted"])
 def test_acks_0_then_close(real_target: Target, quotas: Path, bound: int | None) -> None:
-    """R7: 10,000 small records without acknowledgements, then the client closes: all are stored, also when it was muted meanwhile."""
+    """R7: when a client closes after 10,000 records with acks=0, all of them are stored, also if the client was muted meanwhile."""
     topic, ledger = real_target.topic("acks-0"), Ledger()
     write_quotas(quotas, [{"client-id": CLIENT_ID, "producer_byte_rate": bound}] if bound else [])
     with SluiceProcess(real_target.bootstrap, quotas=quotas, name="sluice-acks-0") as sluice:
@@ -187,7 +188,7 @@ def test_acks_0_then_close(real_target: Target, quotas: Path, bound: int | None)
 
 
 def test_acks_0_then_sigterm(real_target: Target) -> None:
-    """R7: what Sluice has read of a client without acknowledgements is stored, also when SIGTERM comes right after."""
+    """R7: records with acks=0 that Sluice has read are stored, also when SIGTERM follows at once."""
     topic, ledger = real_target.topic("acks-0-sigterm"), Ledger()
     entries = [Entry(1, 0, number) for number in range(2_000)]
     with SluiceProcess(real_target.bootstrap, name="sluice-acks-0-sigterm") as sluice, WireConnection(sluice.bootstrap) as connection:

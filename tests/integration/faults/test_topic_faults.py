@@ -1,4 +1,4 @@
-"""Row B10: the topic of quotas is missing, not fit, full of rubbish, silent or made anew. What was good holds."""
+"""Row B10: the quota topic is missing, unsuitable, full of invalid records, unreachable or recreated; the last good quotas hold."""
 
 import asyncio
 import itertools
@@ -28,26 +28,26 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic() -> str:
-    """A topic that was not used before."""
+    """Return the name of a topic that no test has used."""
     return f"topic-faults-{next(_numbers)}"
 
 
 @pytest.fixture
 async def place(kraft: KafkaCluster, topic: str) -> AsyncIterator[Place]:
-    """Stores in that topic."""
+    """Return a place for stores in that topic."""
     async with opened_place(topic_place(kraft.bootstrap, topic)) as place:
         yield place
 
 
 async def write(kraft: KafkaCluster, topic: str, *records: tuple[bytes | None, bytes | None]) -> None:
-    """Write as another program would."""
+    """Write records with another client."""
     async with AIOKafkaProducer(bootstrap_servers=kraft.bootstrap) as producer:
         for key, value in records:
             await producer.send_and_wait(topic, value, key=key, partition=0)
 
 
 async def until_error(opened: Opened, text: str) -> None:
-    """Wait until the state of a store says this."""
+    """Wait until the state of a store has this error."""
     deadline = time.monotonic() + 30
     while text not in (opened.store.status.error or ""):
         assert time.monotonic() < deadline, opened.store.status
@@ -55,7 +55,9 @@ async def until_error(opened: Opened, text: str) -> None:
 
 
 async def test_rubbish_changes_nothing_and_a_record_without_value_takes_away(place: Place, kraft: KafkaCluster, topic: str) -> None:
-    """A value that makes no sense leaves the last good one; one that is mended counts; a second reader sees the same."""
+    """An invalid value keeps the last good quota until a valid one follows, a record without value removes the quota, and a second reader
+    gets the same.
+    """
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
     rubbish: list[tuple[bytes | None, bytes | None]] = [
@@ -87,7 +89,7 @@ async def test_rubbish_changes_nothing_and_a_record_without_value_takes_away(pla
 async def test_a_topic_that_would_lose_quotas_is_not_begun_with(
     kraft: KafkaCluster, topic: str, partitions: int, policy: str, says: str
 ) -> None:
-    """The start waits and says what to do."""
+    """The start waits on an unsuitable topic, and the state of the store names the remedy."""
     if partitions:
         await make_topic(kraft, topic, partitions, policy)
     opened = Opened(topic_place(kraft.bootstrap, topic, create=False)._make)
@@ -107,7 +109,7 @@ async def make_topic(kraft: KafkaCluster, topic: str, partitions: int, policy: s
 
 
 async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The quotas that were read last hold and changes are refused, until an operator accepts the topic as it is."""
+    """After the topic is recreated the last good quotas hold and changes are refused, until an operator reloads."""
     monkeypatch.setattr("proxy.quota_store.topic.worker.SHORTER_TRIES", 1)
     monkeypatch.setattr("proxy.quota_store.topic.worker.POLL_INTERVAL_S", 0.2)
     monkeypatch.setattr("proxy.quota_store.topic.worker.RETRY_S", 0.2)
@@ -131,7 +133,7 @@ async def test_a_topic_made_anew_empties_nothing(place: Place, kraft: KafkaClust
 
 
 async def test_silent_brokers_delay_no_client(kraft: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last good quotas apply, the state says why, and a change is refused in the end; afterwards everything works again."""
+    """While the broker does not answer, the last good quotas hold and a change is refused; afterwards changes work again."""
     monkeypatch.setattr("proxy.quota_store.topic.log.REQUEST_MS", 500)
     monkeypatch.setattr("proxy.quota_store.topic.worker.POLL_INTERVAL_S", 0.2)
     monkeypatch.setattr("proxy.quota_store.topic.worker.COMMIT_S", 1.0)

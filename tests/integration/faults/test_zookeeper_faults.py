@@ -1,4 +1,4 @@
-"""Rows B1 to B12 with ZooKeeper: it is down, slow, shut to Sluice or full of rubbish. What was good holds, and nothing is lost."""
+"""Rows B1 to B12 with ZooKeeper: it is down, slow, inaccessible or full of invalid data; the last good quotas hold, and nothing is lost."""
 
 import asyncio
 import contextlib
@@ -39,13 +39,13 @@ def user(name: str) -> EntityKey:
 
 @pytest.fixture
 def connect(zookeeper: ZookeeperServer) -> str:
-    """A chroot of the test's own."""
+    """Return a connect string with a new chroot."""
     return new_chroot(zookeeper, f"faults-{next(_numbers)}")
 
 
 @pytest.fixture
 def nodes(connect: str) -> Iterator[Nodes]:
-    """What stands there."""
+    """Return a client that reads and writes the nodes below that chroot."""
     nodes = Nodes(connect)
     yield nodes
     nodes.close()
@@ -53,14 +53,14 @@ def nodes(connect: str) -> Iterator[Nodes]:
 
 @pytest.fixture
 async def place(connect: str) -> AsyncIterator[Place]:
-    """Stores on that chroot."""
+    """Return a place for stores on that chroot."""
     async with opened_place(zookeeper_place(connect)) as place:
         yield place
 
 
 @contextlib.asynccontextmanager
 async def free_loop() -> AsyncIterator[Iterator[int]]:
-    """Count turns of the event loop, one in ten milliseconds; the next number is how many there were."""
+    """Count event-loop turns, one every 10 ms; the next number is the count so far."""
     turns = itertools.count()
 
     async def turn() -> None:
@@ -76,7 +76,9 @@ async def free_loop() -> AsyncIterator[Iterator[int]]:
 
 
 async def test_b1_a_start_without_zookeeper_waits_for_it(tmp_path: Path) -> None:
-    """No client is accepted meanwhile, the state says why, and the loop is free; a start with a snapshot uses it. Then ZooKeeper comes."""
+    """A start without ZooKeeper waits for it without blocking the event loop, and a start with a snapshot uses the snapshot until ZooKeeper
+    answers.
+    """
     with contextlib.ExitStack() as stack:
         server = ZookeeperServer("zookeeper-late")
         stack.callback(server.kill)
@@ -104,14 +106,14 @@ async def test_b1_a_start_without_zookeeper_waits_for_it(tmp_path: Path) -> None
 
 
 async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) -> None:
-    """What was good holds, changes are refused and not half made; then everything is read again, notified or not."""
+    """While ZooKeeper is down the last good quotas hold and changes are refused; when it is back, everything is read again."""
     with ZookeeperServer("zookeeper-lost") as server:
         async with opened_place(zookeeper_place(server.address)) as place:
             nodes = await asyncio.to_thread(Nodes, server.address)
-            for name in ("alice", "bob"):  # before a store follows: a notification of them would still be looked at below
+            for name in ("alice", "bob"):  # before a store follows, so that no notification of these nodes is pending below
                 nodes.write(f"/config/users/{name}", b'{"version":1,"config":{"producer_byte_rate":"1"}}')
             opened = await place.open()
-            nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # and no client is notified
+            nodes.write("/config/users/alice", b'{"version":1,"config":{"producer_byte_rate":"3"}}')  # without a notification
             nodes.delete("/config/users/bob")
             nodes.close()
             server.kill()
@@ -131,7 +133,7 @@ async def test_b2_b3_b6_zookeeper_goes_and_comes_back_changed(tmp_path: Path) ->
 
 
 async def until(good: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait for a condition."""
     deadline = time.monotonic() + 30
     while not good():
         assert time.monotonic() < deadline
@@ -139,7 +141,7 @@ async def until(good: Callable[[], bool]) -> None:
 
 
 async def test_b2_a_silent_zookeeper_delays_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ZooKeeper accepts the connection and never answers: a change ends with an unknown result, and the event loop is free meanwhile."""
+    """While ZooKeeper does not answer, a change ends with an unknown result and the event loop is not blocked."""
     monkeypatch.setattr("proxy.quota_store.zookeeper.client.CALL_S", 0.5)
     with ZookeeperServer("zookeeper-frozen") as server:
         async with opened_place(zookeeper_place(server.address)) as place, free_loop() as turns:
@@ -163,7 +165,7 @@ async def test_b2_a_silent_zookeeper_delays_no_client(monkeypatch: pytest.Monkey
 
 
 async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, nodes: Nodes) -> None:
-    """Its neighbours go on to be read; what stands there is never overwritten, and reported by its path only."""
+    """Invalid data in a node keeps the last good quota of that node, does not affect other nodes, and is never overwritten by Sluice."""
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
     for path, data in (
@@ -192,7 +194,7 @@ async def test_b4_rubbish_in_a_node_keeps_what_was_good_there(place: Place, node
 
 
 async def test_b5_many_changes_and_many_entities(place: Place, nodes: Nodes) -> None:
-    """A node made, changed and deleted many times: the last state counts; entities of more than one portion are all there."""
+    """After many creations, changes and deletions of a node its last state holds, and entities of more than one batch are all read."""
     opened, other = await place.open(), await place.open()
     await opened.alter(*(Change(user(f"u{number}"), PRODUCE, 1.0) for number in range(450)))
     for number in range(100):
@@ -208,7 +210,7 @@ async def test_b5_many_changes_and_many_entities(place: Place, nodes: Nodes) -> 
 
 
 async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One before 3.6 says that it does not know such a request; then each node is asked for alone."""
+    """With a ZooKeeper before 3.6, which does not support multi-read requests, each node is read by a request of its own."""
     opened = await place.open()
     names = [entity_key([("user", f"user-{number}"), ("client-id", "etl")]) for number in range(300)]
     await opened.alter(*(Change(name, PRODUCE, 5.0) for name in names))
@@ -221,7 +223,7 @@ async def test_a_zookeeper_that_cannot_read_many_nodes_at_once(place: Place, mon
 
 
 async def test_old_notifications_are_removed(place: Place, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those older than the newest by a quarter of an hour, as brokers do it; here by nothing at all."""
+    """Notifications that are more than 15 minutes older than the newest one are removed, as brokers do."""
     monkeypatch.setattr(znode_reader, "KEPT_MS", -1)
     opened = await place.open()
     for number in range(5):
@@ -230,7 +232,9 @@ async def test_old_notifications_are_removed(place: Place, nodes: Nodes, monkeyp
 
 
 async def test_b7_what_sluice_may_not_read_or_write(place: Place, nodes: Nodes, connect: str) -> None:
-    """A node that is shut keeps its last good values, alone; a tree that is shut is the store's state; what is denied is not made."""
+    """A node without read permission keeps its last good values, a tree without it sets the state of the store, and a denied change is not
+    made.
+    """
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0), Change(BOB, PRODUCE, 1.0))
     owner = KazooClient(connect, auth_data=[("digest", "owner:secret")])
@@ -258,7 +262,7 @@ async def test_b7_what_sluice_may_not_read_or_write(place: Place, nodes: Nodes, 
 
 
 async def test_a_tree_that_is_no_kafkas_is_not_taken_for_one_without_quotas(connect: str) -> None:
-    """A chroot with a slip of the pen: the start waits and says so."""
+    """With a misspelt chroot the start waits, and the state says why."""
     opened = Opened(zookeeper_place(f"{connect}/slip", creates=False)._make)
     starting = asyncio.create_task(opened.start())
     await until(lambda: "has no /config/changes" in (opened.store.status.error or ""))
@@ -269,7 +273,7 @@ async def test_a_tree_that_is_no_kafkas_is_not_taken_for_one_without_quotas(conn
 
 
 class Wedged(ZookeeperClient):
-    """A client that never comes back from its first read, as one whose writing thread is stuck."""
+    """A client whose first read never returns, like one whose writing thread is stuck."""
 
     def __init__(self, connect: str, on_connected: Callable[[bool], None], ended: threading.Event) -> None:
         super().__init__(connect, on_connected)
@@ -281,7 +285,7 @@ class Wedged(ZookeeperClient):
 
 
 async def test_b12_a_wedged_client_is_replaced(connect: str, caplog: pytest.LogCaptureFixture) -> None:
-    """One that brings nothing is left behind; the next one works, and the first one delays no other request."""
+    """A client that returns nothing is replaced by a new one, which works, and it delays no other request."""
     ended, made = threading.Event(), itertools.count()
 
     def make_client(on_connected: Callable[[bool], None]) -> ZookeeperClient:

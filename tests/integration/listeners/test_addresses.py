@@ -1,4 +1,4 @@
-"""Every address that clients receive belongs to Sluice: in each answer that carries one, and after a leader change."""
+"""Every address that clients receive is one of Sluice: in each answer that carries an address, and after a leader change."""
 
 import itertools
 import struct
@@ -33,7 +33,7 @@ def pair_route(kraft_pair: KafkaCluster) -> Iterator[Route]:
 
 
 def _addresses(tree: Any) -> Iterator[tuple[str, int]]:
-    """Find every (host, port) in a decoded answer, however deep."""
+    """Return every (host, port) at any depth of a decoded answer."""
     if isinstance(tree, dict):
         if {"host", "port"} <= tree.keys() and tree["host"]:
             yield tree["host"], tree["port"]
@@ -60,7 +60,9 @@ def _versions(key: ApiKey) -> list[ApiVersion]:
     "api", [*_versions(ApiKey.METADATA), *_versions(ApiKey.FIND_COORDINATOR), *_versions(ApiKey.DESCRIBE_CLUSTER)], ids=_id
 )
 def test_answers_name_only_sluice(pair_route: Route, api: ApiVersion) -> None:
-    """Each version of the three answers that list brokers names Sluice's host and ports, one for each broker, whichever port is asked."""
+    """In each version of the three answers that list brokers, every broker has Sluice's host and its own port of Sluice, whichever port is
+    asked.
+    """
     body = request_body(api, Existing("absent", None))
     assert body is not None
     brokers = pair_route.kafka.nodes
@@ -73,7 +75,7 @@ def test_answers_name_only_sluice(pair_route: Route, api: ApiVersion) -> None:
 
 
 def _reported(address: str, api: ApiVersion, body: bytes) -> list[tuple[str, int]]:
-    """Ask until there is an address in the answer: a coordinator may take a moment to be found."""
+    """Repeat a request until the answer has an address: a coordinator may take a moment to be found."""
     deadline = time.monotonic() + HANG_SECONDS
     while True:
         with WireConnection(address) as connection:
@@ -85,14 +87,14 @@ def _reported(address: str, api: ApiVersion, body: bytes) -> list[tuple[str, int
 
 
 def test_broker_configuration_names_no_address(pair_route: Route) -> None:
-    """DescribeConfigs of a broker through Sluice has its listeners and voters blanked, at the broker they are there."""
+    """DescribeConfigs of a broker through Sluice returns listeners and voters without values; directly from the broker they have values."""
     ports = {str(port) for node in pair_route.kafka.nodes.values() for port in (node.ports.client, node.ports.sasl, node.ports.controller)}
     assert _ports_in_configuration(pair_route.direct, ports)
     assert not _ports_in_configuration(pair_route.bootstrap, ports)
 
 
 def _ports_in_configuration(bootstrap: str, ports: set[str]) -> list[str]:
-    """Return the names of broker settings that have one of the ports in their value, as each version of the API tells them."""
+    """Return, for each version of the API, the names of broker settings whose value contains one of the ports."""
     found = []
     for api in API_VERSIONS.values():
         if api.key == ApiKey.DESCRIBE_CONFIGS and Kio().covers(api.key, api.version):
@@ -118,7 +120,7 @@ LEADER_APIS = [
 
 @pytest.mark.parametrize("api", LEADER_APIS, ids=_id)
 def test_the_new_leaders_address_is_sluices(pair_route: Route, api: ApiVersion) -> None:
-    """KIP-951: Produce and Fetch at a broker that does not lead answer with the leader's address, which is Sluice's."""
+    """KIP-951: Produce and Fetch at a broker that is not the leader return the leader's address as one of Sluice."""
     topic = new_topic(pair_route.direct, "led-by-2", assignment=[[2]])
     body = _body_for(api, topic, pair_route)
     direct, through = (
@@ -147,7 +149,7 @@ def _body_for(api: ApiVersion, topic: str, route: Route) -> bytes:
 
 
 def test_producer_and_consumer_follow_a_leader_change(pair_route: Route) -> None:
-    """While leadership moves back and forth a producer and then a consumer lose nothing and know only Sluice's addresses."""
+    """While leadership moves back and forth, a producer and then a consumer lose nothing and see only Sluice's addresses."""
     topic = new_topic(pair_route.direct, "moving", assignment=[[1, 2], [2, 1]])
     ledger = Ledger()
     producer = RecordingProducer(ledger, pair_route.bootstrap, topic, 2, {**IDEMPOTENT, "client.id": "mover"})

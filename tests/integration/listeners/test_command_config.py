@@ -1,4 +1,4 @@
-"""`sluice quotas --command-config` logs in at a real broker as Kafka's own tools do, with the same file."""
+"""`sluice quotas --command-config` logs in at a real broker with the same file as Kafka's own tools."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
 def test_every_mechanism_logs_in(sasl_kafka: KafkaCluster, tmp_path: Path, mechanism: str) -> None:
-    """And again when a session is over; the broker describes for it."""
+    """With every mechanism the settings of Kafka's client.properties log in, and the broker answers a request for quotas."""
     user = sasl.SCRAM_USER if mechanism.startswith("SCRAM") else "alice"
     settings = read_client_properties(sasl.java_login(tmp_path, mechanism, user))
     with QuotaAdmin(sasl_kafka.sasl_bootstrap, login=settings.login) as admin:
@@ -25,7 +25,7 @@ def test_every_mechanism_logs_in(sasl_kafka: KafkaCluster, tmp_path: Path, mecha
 
 
 def test_a_wrong_password_is_one_line_without_it(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """Also on the command line, with exit code 1."""
+    """A wrong password is one line that does not contain the password, and the command exits with code 1."""
     path = sasl.java_login(tmp_path, "SCRAM-SHA-256", "alice", "wrong-8d1f")
     settings = read_client_properties(path)
     with (
@@ -49,6 +49,6 @@ def test_a_wrong_password_is_one_line_without_it(sasl_kafka: KafkaCluster, tmp_p
 
 
 def test_without_a_login_the_line_says_what_may_be_missing(sasl_kafka: KafkaCluster) -> None:
-    """The broker only hangs up."""
+    """Without a login the broker closes the connection, and the error line says what may be missing."""
     with QuotaAdmin(sasl_kafka.sasl_bootstrap) as admin, pytest.raises(QuotaAdminError, match="does this listener want TLS or a login"):
         admin.describe_client_quotas()

@@ -1,4 +1,4 @@
-"""One Sluice with a listener of each protocol, led to two listeners of a real broker."""
+"""One Sluice with a listener of each security protocol, in front of two listeners of a real broker."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,21 +27,21 @@ USERS = {"PLAINTEXT": "ANONYMOUS", "SSL": "ANONYMOUS", "SASL_PLAINTEXT": "alice"
 
 @dataclass(frozen=True, slots=True)
 class ProxyFixture:
-    """Sluice and where each protocol is spoken."""
+    """Sluice, and the address of each protocol's listener."""
 
     sluice: SluiceProcess
     ports: dict[str, int]
     authority: Path
 
     def settings(self, protocol: str) -> dict[str, Any]:
-        """Settings of a client of this protocol."""
+        """Return the settings of a client of this protocol."""
         login = sasl.confluent_login("SCRAM-SHA-256", "alice") if protocol.startswith("SASL") else {}
         return {**login, "security.protocol": protocol.lower(), "ssl.ca.location": str(self.authority), "client.id": CLIENT_ID}
 
 
 @pytest.fixture(scope="module")
 def proxy(sasl_kafka: KafkaCluster) -> Iterator[ProxyFixture]:
-    """Four listeners: those with a login lead to the broker's SASL listener, the others to its plain one, which `[upstream]` names."""
+    """Four listeners: those with SASL connect to the broker's SASL listener, the others to its plain one, which `[upstream]` names."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(temporary_directory("protocols")))
         authority = Authority(folder)
@@ -60,7 +60,7 @@ def proxy(sasl_kafka: KafkaCluster) -> Iterator[ProxyFixture]:
 
 
 def listener(protocol: str, port: int, sasl_bootstrap: str) -> str:
-    """One listener's tables."""
+    """Return the TOML tables of one listener."""
     text = f'[[listener]]\nname = "{protocol}"\naddress = "{HOST}:{port}"\nprotocol = "{protocol}"\n'
     if protocol.endswith("SSL"):
         text += 'tls = { certificate = "server.crt", key = "server.key" }\n'
@@ -71,13 +71,13 @@ def listener(protocol: str, port: int, sasl_bootstrap: str) -> str:
 
 def recorded(sluice: SluiceProcess) -> dict[tuple[str, str], float]:
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"]
-    assert len({group["broker"] for group in groups}) <= 1  # one broker, whichever of its addresses is used
+    assert len({group["broker"] for group in groups}) <= 1  # all four belong to one broker
     return {(group["tags"]["user"], group["tags"]["client-id"]): group["recorded_total"] for group in groups}
 
 
 @pytest.mark.parametrize("protocol", USERS)
 def test_clients_of_every_protocol(protocol: str, proxy: ProxyFixture, sasl_kafka: KafkaCluster) -> None:
-    """Records go in and come out by each listener, and all of them count for one client-id of one broker."""
+    """Clients of every protocol produce and consume, and all of their bytes count for one client-id at one broker."""
     topic = new_topic(sasl_kafka.bootstrap, f"protocol-{protocol.lower().replace('_', '-')}")
     bootstrap, settings = f"{HOST}:{proxy.ports[protocol]}", proxy.settings(protocol)
     before = recorded(proxy.sluice).get(("", CLIENT_ID), 0)

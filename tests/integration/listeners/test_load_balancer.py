@@ -1,4 +1,4 @@
-"""A real client behind a balancer that sends PROXY headers is known by its own address."""
+"""A real client behind a load balancer that sends PROXY headers has its own address in Sluice."""
 
 import pytest
 
@@ -16,7 +16,7 @@ BALANCER, BALANCER_INSIDE = "127.0.0.2", "127.9.0.1"
 @pytest.mark.mock
 @pytest.mark.parametrize("header", [v1_header, v2_header], ids=["v1", "v2"])
 def test_librdkafka_through_a_balancer(mock_cluster: MockCluster, header: Header) -> None:
-    """It produces and consumes as if nothing stood between, and Sluice's log names its addresses, not the balancer's."""
+    """librdkafka produces and consumes through a balancer, and Sluice's log names the client's addresses, not the balancer's."""
     topic = f"balanced-{header.__name__}"
     mock_cluster.create_topic(topic, 4)
     values = [str(number).encode() for number in range(2_000)]

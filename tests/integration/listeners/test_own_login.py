@@ -1,4 +1,4 @@
-"""Sluice's own logins at a real broker: topology before any client came, topics of its own, and a refusal that affects no client."""
+"""Sluice's own logins at a real broker: topology before the first client, internal topics, and a refusal that affects no client."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ def write_secret(path: Path, text: str) -> Path:
 
 
 def config_with(directory: Path, upstream: str, tables: str) -> Path:
-    """Write a configuration; flags say where it listens."""
+    """Write a configuration; flags give the listener address."""
     path = directory / "sluice.toml"
     path.write_text(f'[upstream]\nbootstrap = "{upstream}"\n[[listener]]\naddress = "127.0.0.1:1"\n{tables}\n[log]\nlevel = "debug"\n')
     return path
@@ -45,7 +45,7 @@ def sluice_with(directory: Path, upstream: str, tables: str, name: str) -> Sluic
 
 
 def logins(sluice: SluiceProcess) -> dict[str, dict[str, Any]]:
-    """Return what /readyz says of Sluice's own accounts."""
+    """Return the state of Sluice's own accounts in /readyz."""
     return {login["name"]: login for login in json.loads(sluice.get("/readyz")[1])["logins"]}
 
 
@@ -54,7 +54,7 @@ def scram(user: str) -> str:
 
 
 def test_topology_is_learned_early(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """With SCRAM credentials the broker's port is bound before any client came, and /readyz says that the login works."""
+    """With SCRAM credentials Sluice binds the broker's port before the first client, and /readyz says that the login works."""
     write_secret(tmp_path / "password", sasl.PASSWORD)
     tables = f"[upstream.credentials]\n{scram(sasl.SCRAM_USER)}[canary]\n{scram('alice')}"
     with sluice_with(tmp_path, sasl_kafka.sasl_bootstrap, tables, "sluice-early") as sluice:
@@ -68,7 +68,7 @@ def test_topology_is_learned_early(sasl_kafka: KafkaCluster, tmp_path: Path) -> 
 
 
 def test_without_credentials_it_says_what_they_would_bring(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """Nothing is broken: Sluice is ready, and /readyz names what an account would enable."""
+    """Without credentials Sluice is ready, and /readyz names the features that credentials would enable."""
     with sluice_with(tmp_path, sasl_kafka.sasl_bootstrap, "", "sluice-no-account") as sluice:
         said = logins(sluice)["upstream.credentials"]
         assert sluice.is_ready()
@@ -78,7 +78,9 @@ def test_without_credentials_it_says_what_they_would_bring(sasl_kafka: KafkaClus
 
 
 def test_a_wrong_password_affects_no_client(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """One line in the log and a state in /readyz; clients log in and produce as ever. The right password works at once."""
+    """A wrong password of Sluice's account is one log line and a state in /readyz, clients still produce, and a corrected one works at
+    once.
+    """
     password = write_secret(tmp_path / "password", sasl.PASSWORD + "-wrong")
     topic = new_topic(sasl_kafka.bootstrap, "own-login")
     with sluice_with(tmp_path, sasl_kafka.sasl_bootstrap, f"[upstream.credentials]\n{scram('alice')}", "sluice-refused") as sluice:
@@ -102,7 +104,7 @@ def produce(bootstrap: str, topic: str) -> None:
 
 
 def accounts(directory: Path) -> dict[str, Credentials]:
-    """One for each mechanism."""
+    """Return an account for each mechanism."""
     password = write_secret(directory / "password", sasl.PASSWORD)
     names = {"PLAIN": "alice", "SCRAM-SHA-256": sasl.SCRAM_USER, "SCRAM-SHA-512": "alice"}
     with_password = {one: Credentials(mechanism=one, username=name, password_file=password) for one, name in names.items()}  # type: ignore[arg-type]
@@ -112,7 +114,7 @@ def accounts(directory: Path) -> dict[str, Credentials]:
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
 async def test_one_request_as_another_user(mechanism: str, sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """With each mechanism a request is sent on a new connection, and its whole response is returned; with a wrong password none is sent."""
+    """With each mechanism a request on a new connection returns its response, and with a wrong password no request is sent."""
     where = sasl_address(sasl_kafka)
     account = accounts(tmp_path)[mechanism]
     question = metadata_request(9, 77, "canary", all_topics=False)
@@ -127,7 +129,7 @@ async def test_one_request_as_another_user(mechanism: str, sasl_kafka: KafkaClus
 
 @pytest.mark.parametrize("mechanism", sasl.MECHANISMS)
 async def test_topics_of_our_own_behind_a_login(mechanism: str, sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """A Kafka client of Sluice's own logs in with the same account: what the metering topic is written by."""
+    """The Kafka client that writes the metering topic logs in with the same account."""
     topic = await asyncio.to_thread(new_topic, sasl_kafka.bootstrap, f"own-{mechanism.lower()}")
     upstream = Upstream(bootstrap=(sasl_address(sasl_kafka),), credentials=accounts(tmp_path)[mechanism])
     async with AIOKafkaProducer(**kafka_client_settings(upstream)) as producer:

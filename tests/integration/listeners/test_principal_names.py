@@ -1,4 +1,4 @@
-"""Who a certificate says its owner is, against Java's and Kafka's own classes."""
+"""The principal names of certificates equal those of Java's and Kafka's own classes."""
 
 import base64
 import subprocess
@@ -50,12 +50,12 @@ VALUES = [
 
 
 def one(value: str, oid: ObjectIdentifier = NameOID.COMMON_NAME, kind: _ASN1Type | None = None) -> x509.NameAttribute:
-    """Return an attribute, of whatever value."""
+    """Return a certificate attribute with any value."""
     return x509.NameAttribute(oid, value, kind, _validate=False)
 
 
 def names() -> list[bytes]:
-    """Return names in DER: every keyword, odd values, several values in a part, every kind of text."""
+    """Return subject names in DER: every keyword, unusual values, multi-valued parts, every string type."""
     made = [x509.Name([one(value, oid) for oid, value in EVERY_KEYWORD])]
     made += [x509.Name([one(value)]) for value in VALUES]
     made += [x509.Name([one("ä b", kind=kind)]) for kind in (_ASN1Type.UTF8String, _ASN1Type.BMPString)]
@@ -89,19 +89,19 @@ SUBJECTS = ["CN=Kafka,O=x", "CN=kafka", "OU=Team\\, A,CN=b", "CN=a\\+b,OU=c", ""
 
 
 def ask_java(questions: list[str]) -> list[str]:
-    """Return Java's answers; one that begins with "!" is an error."""
+    """Return Java's answers; an answer that begins with "!" is an error."""
     command = [*java_command("4.3.1", Jvm(heap_mb=64)), "Principals"]
     done = subprocess.run(command, input="\n".join(questions), capture_output=True, text=True, check=True, timeout=120)
     return [line if line.startswith("!") else base64.b64decode(line).decode() for line in done.stdout.splitlines()]
 
 
 def word(text: str | bytes) -> str:
-    """Write a text so that it is one word."""
+    """Encode a text as one word."""
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
 def mapped(rules: str, subject: str) -> str:
-    """Return what our rules make of a subject; "!" for nothing or an error."""
+    """Return the result of Sluice's mapping rules for a subject; "!" for no result or an error."""
     try:
         found = PrincipalMapping(rules).name(subject)
     except MappingRuleError:
@@ -111,7 +111,7 @@ def mapped(rules: str, subject: str) -> str:
 
 @pytest.mark.usefixtures("kraft")
 def test_names_and_mapping_rules_are_as_in_kafka() -> None:
-    """Every subject is written as Java writes it, and every rule makes of it what Kafka makes."""
+    """Every subject is written as Java writes it, and every mapping rule gives the same result as in Kafka."""
     subjects = names()
     pairs = [(rules, subject) for rules in RULES for subject in SUBJECTS]
     questions = [f"name {word(name)}" for name in subjects] + [f"rules {word(rules)} {word(subject)}" for rules, subject in pairs]

@@ -1,4 +1,4 @@
-"""Users of a real broker, who log in through Sluice: named right, held to their quotas, not disconnected, and no secret logged."""
+"""Users of a real broker who log in through Sluice have the right name and quota, stay connected, and no secret is logged."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ VALUE = b"v" * 1_000
 
 
 def write_config(directory: Path, sluice_port: int, upstream: str, *, listener: str = "", top: str = "") -> Path:
-    """Write a configuration whose listener says more than flags can."""
+    """Write a configuration with listener settings that flags cannot express."""
     path = directory / "sluice.toml"
     path.write_text(
         f'{top}\n[upstream]\nbootstrap = "{upstream}"\n[[listener]]\naddress = "127.0.0.1:{sluice_port}"\nname = "clients"\n{listener}\n'
@@ -40,7 +40,7 @@ def write_config(directory: Path, sluice_port: int, upstream: str, *, listener: 
 
 
 class Sluice(SluiceProcess):
-    """Started from a configuration file in `directory`."""
+    """A Sluice with a configuration file in `directory`."""
 
     def __init__(self, upstream: str, directory: Path, *, listener: str, name: str, **options: Any) -> None:
         super().__init__(upstream, name=name, **options)
@@ -52,7 +52,7 @@ class Sluice(SluiceProcess):
 
 @pytest.fixture(scope="module")
 def sluice(sasl_kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sluice]:
-    """Sluice in front of it, at DEBUG, with SASL declared."""
+    """Sluice in front of the SASL broker, at log level DEBUG, with SASL declared."""
     directory = tmp_path_factory.mktemp("sasl")
     quotas = write_quotas(directory / "quotas.toml", [{"user": "<default>", "producer_byte_rate": 50_000_000}])
     with Sluice(sasl_kafka.sasl_bootstrap, directory, listener='protocol = "SASL_PLAINTEXT"', name="sluice-sasl", quotas=quotas) as running:
@@ -108,7 +108,7 @@ CLIENTS: dict[str, Callable[[JavaTools, str, str, str, str], None]] = {
 
 
 def produced_by_user(sluice: SluiceProcess) -> dict[str, float]:
-    """Return bytes by user, as the groups count them: every user has its own."""
+    """Return the bytes of each user's produce group; every user has its own group."""
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"]
     assert all(group["tags"]["client-id"] == "" for group in groups)
     return {group["tags"]["user"]: group["recorded_total"] for group in groups}
@@ -119,12 +119,12 @@ def produced_by_user(sluice: SluiceProcess) -> dict[str, float]:
 def test_every_client_is_who_it_logged_in_as(
     client: str, mechanism: str, sluice: Sluice, sasl_kafka: KafkaCluster, tools: JavaTools
 ) -> None:
-    """Four client families by four mechanisms: every byte counts for the user, as Kafka writes its name, none for another."""
+    """With each of four clients and four mechanisms, every byte counts for the user under its encoded name, and for no other user."""
     user = USERS[mechanism]
     if mechanism == "OAUTHBEARER" and client in ("java", "confluent"):
-        user = f"bearer-{client}"  # their settings have no way to write all that a name may have in it
+        user = f"bearer-{client}"  # their settings cannot express every character of the name
     elif client == "kafka-python":
-        user = user if mechanism == "OAUTHBEARER" else "alice"  # it sends the others' names as they are, unescaped
+        user = user if mechanism == "OAUTHBEARER" else "alice"  # kafka-python sends the other names without escaping them
     topic = new_topic(sasl_kafka.bootstrap, f"login-{client}-{mechanism}".lower())
     before = produced_by_user(sluice)
     CLIENTS[client](tools, sluice.bootstrap, topic, mechanism, user)
@@ -136,7 +136,7 @@ def test_every_client_is_who_it_logged_in_as(
 
 
 def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path) -> None:
-    """The broker's own refusal reaches each client, by every mechanism; no user is named, and failures are counted."""
+    """With every mechanism a wrong password gives the broker's own refusal, counts as a failed exchange, and counts no bytes for a user."""
     topic = new_topic(sasl_kafka.bootstrap, "refused")
     before = produced_by_user(sluice)
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -151,7 +151,7 @@ def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: K
 def test_e01_sessions_are_renewed_under_load_and_throttle(
     client: str, mechanism: str, mode: str, sasl_kafka: KafkaCluster, tools: JavaTools, tmp_path: Path
 ) -> None:
-    """With sessions of 2 s, a producer at ten times its quota logs in again and again: none is closed, no byte counts for another user."""
+    """With sessions of 2 s a throttled producer logs in repeatedly; Sluice closes no connection, and no byte counts for another user."""
     seconds = 12
     user = USERS[mechanism]
     quotas = write_quotas(tmp_path / "quotas.toml", [{"user": user, "producer_byte_rate": 200_000}])
@@ -173,7 +173,7 @@ def test_e01_sessions_are_renewed_under_load_and_throttle(
 
 
 def produce_for(client: str, mechanism: str, bootstrap: str, topic: str, seconds: int, tools: JavaTools, login: Path) -> None:
-    """Offer 2 MB/s for so long; what the quota does not let through in time may be given up."""
+    """Send 2 MB/s for so many seconds; records that the quota delays beyond that may be dropped."""
     if client == "java":
         load = ProducerLoad(topic, 400 * seconds, 1_000, properties={"acks": "1"}, records_per_second=2_000, config=login)
         run_producer(tools, bootstrap, load)
@@ -194,7 +194,7 @@ def produce_for(client: str, mechanism: str, bootstrap: str, topic: str, seconds
 
 
 def test_g10_no_secret_in_any_output(sluice: Sluice) -> None:
-    """After every login above, right and wrong, at DEBUG: no byte of a password in the log or on any page of the admin port."""
+    """After all logins of this file, at DEBUG, neither the log nor a page of the admin port contains a password or token."""
     said = [sluice.output()] + [sluice.get(page)[1] for page in ("/metrics", "/quotas", "/connections", "/readyz", "/healthz")]
     assert len(sluice.events()) > 5
     for secret in (sasl.PASSWORD, json.dumps(sasl.PASSWORD), "eyJhbGciOi", sasl.PASSWORD.encode().hex()):

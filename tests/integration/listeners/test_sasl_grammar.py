@@ -1,4 +1,4 @@
-"""Observers agree with Kafka's own classes on whom a token names."""
+"""The SASL observers and Kafka's own classes read the same user from a token."""
 
 import base64
 import random
@@ -28,7 +28,7 @@ def changed_tokens(dice: random.Random) -> list[tuple[str, bytes]]:
 
 
 def said_by_kafka(cases: list[tuple[str, bytes]], file: Path, version: str) -> list[str | None]:
-    """Return whom Kafka's classes see; "token" where they would ask for the owner of a delegation token."""
+    """Return the user that Kafka's classes read; "token" where they would look up the owner of a delegation token."""
     file.write_text("".join(f"{mechanism} {base64.b64encode(token).decode()}\n" for mechanism, token in cases))
     with JavaTools(version) as java:
         lines = java.run("SaslGrammar", str(file)).out.split("\n")[:-1]
@@ -37,20 +37,23 @@ def said_by_kafka(cases: list[tuple[str, bytes]], file: Path, version: str) -> l
 
 
 def said_by_us(mechanism: str, token: bytes) -> str | None:
-    """Return whom an observer sees."""
+    """Return the user that an observer reads."""
     observer = observer_of(mechanism)
     observer.sent(token)
     return "token" if observer.is_delegation_token and observer.name else observer.name
 
 
 def agrees(mechanism: str, ours: str | None, theirs: str | None) -> bool:
-    """Say whether we are right or silent. A bearer token that Kafka refuses may be as good as a wrong password: by date, or unsigned."""
+    """Return whether the observer is right or names no user.
+
+    A bearer token that Kafka refuses counts as a wrong password: expired, or unsigned.
+    """
     return ours in (None, theirs) or (mechanism == "OAUTHBEARER" and theirs is None)
 
 
 @pytest.mark.parametrize("version", [KRAFT, ZOOKEEPER])
 def test_observers_agree_with_the_broker(version: str, tmp_path: Path) -> None:
-    """Valid tokens name whom Kafka names; a changed one never names any other user, nor any user where the grammar refuses it."""
+    """An observer reads the user that Kafka reads from a valid token; from a changed one it reads the same user or none."""
     valid = [
         case for case in tokens.valid_tokens() if version == KRAFT or not (case[0] == "OAUTHBEARER" and DIGITS_OF_URLS.search(case[1]))
     ]

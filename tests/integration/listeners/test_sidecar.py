@@ -1,4 +1,4 @@
-"""A sidecar: the broker advertises Sluice's address itself, and no address is rewritten."""
+"""A sidecar: the broker advertises Sluice's address itself, and Sluice rewrites no address."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kafka
 
 
 def test_clients_meet_the_sidecar_by_the_address_the_broker_advertises(tools: JavaTools) -> None:
-    """Java clients that bootstrap at the sidecar produce and consume through it and nowhere else."""
+    """Java clients that bootstrap at the sidecar produce and consume only through the sidecar."""
     port = free_bootstrap_port()
     with temporary_directory("sidecar") as directory, KafkaCluster(name="kafka-sidecar", advertised_port=port) as kafka:
         quotas = write_quotas(Path(directory, "quotas.toml"), [{"client-id": "limited", "producer_byte_rate": 1e9}])

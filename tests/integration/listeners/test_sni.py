@@ -1,7 +1,7 @@
-"""Unmodified clients that know a cluster by host names, all at one port of Sluice, in front of real Kafka with two nodes.
+"""Unmodified clients reach each broker by its host name, all at one port of Sluice, in front of a real Kafka with two nodes.
 
-Java has a setting for a hosts file of its own. librdkafka, aiokafka and kafka-python ask the system's resolver, so each runs in a process
-whose /etc/hosts is another; where no mount namespace can be made these tests are skipped.
+Java has a setting for a hosts file. librdkafka, aiokafka and kafka-python use the system's resolver, so each runs in a mount namespace with
+its own /etc/hosts; the tests are skipped where no mount namespace can be created.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ RECORDS = 2_000
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A certificate for all names, how Java trusts it, and where Java finds the names."""
+    """Return a folder with a certificate for all names, Java's trust store and Java's hosts file."""
     with temporary_directory("sni") as directory:
         folder = Path(directory)
         authority = Authority(folder)
@@ -43,7 +43,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def sluice(kraft_pair: KafkaCluster, folder: Path) -> Iterator[SluiceProcess]:
-    """One port with TLS, and a name for each broker."""
+    """One port with TLS and a host name for each broker."""
     listener = '[[listener]]\naddress = "127.0.0.1:1"\n[listener.tls]\ncertificate = "server.crt"\nkey = "server.key"\n'
     names = f'[listener.sni]\nbootstrap = "{BOOTSTRAP}"\nbroker = "broker-{{node_id}}.kafka.example.org"\n'
     (folder / "sni.toml").write_text(f'[upstream]\nbootstrap = "{kraft_pair.bootstrap}"\n{listener}{names}')
@@ -52,7 +52,7 @@ def sluice(kraft_pair: KafkaCluster, folder: Path) -> Iterator[SluiceProcess]:
 
 
 def test_java_finds_every_broker_by_its_name(kraft_pair: KafkaCluster, sluice: SluiceProcess, folder: Path) -> None:
-    """Admin, producer and a consumer group work through names alone: partitions led by both brokers are written and read."""
+    """Java's admin client, producer and consumer group reach the partitions of both brokers by host name."""
     config, bootstrap, topic = folder / "client.properties", f"{BOOTSTRAP}:{sluice.port}", "by-name"
     with JavaTools(kraft_pair.version, 256, f"jdk.net.hosts.file={folder / 'hosts'}") as tools:
         create_topic(tools, bootstrap, topic, partitions=4, config=config)
@@ -65,7 +65,7 @@ def test_java_finds_every_broker_by_its_name(kraft_pair: KafkaCluster, sluice: S
 
 @pytest.mark.parametrize("client", ["confluent", "aio", "kafka_python"])
 def test_other_clients_find_every_broker_by_its_name(client: str, kraft_pair: KafkaCluster, sluice: SluiceProcess, folder: Path) -> None:
-    """A producer and a consumer group work through names alone: partitions led by both brokers are written and read."""
+    """Each client's producer and consumer group reach the partitions of both brokers by host name."""
     topic = new_topic(kraft_pair.bootstrap, f"by-name-{client}", partitions=4)
     assert set(leaders(AdminClient({"bootstrap.servers": kraft_pair.bootstrap}), topic).values()) == set(BROKERS)
     arguments = [client, f"{BOOTSTRAP}:{sluice.port}", topic, str(RECORDS), str(folder / "authority.pem")]

@@ -1,4 +1,4 @@
-"""Unmodified clients by TLS, through Sluice, to real Kafka: users from certificates, and TLS to the broker too."""
+"""Unmodified clients with TLS, through Sluice, to a real Kafka: users from certificates, and TLS to the broker as well."""
 
 import asyncio
 import ssl
@@ -31,7 +31,7 @@ VALUES = [b"x" * 1_000] * 600
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """An authority and what it signed: Sluice's certificate and alice's."""
+    """A certificate authority, Sluice's certificate and alice's."""
 
     folder: Path
     authority: Authority
@@ -39,19 +39,19 @@ class Credentials:
     alice: Files
 
     def pem(self, files: Files) -> Path:
-        """A certificate and its key in one file, as Java wants them."""
+        """Return a certificate and its key in one file, the form that Java reads."""
         path = files.key.with_suffix(".pem")
         path.touch(mode=0o600)
         path.write_bytes(files.key.read_bytes() + files.certificate.read_bytes())
         return path
 
     def java(self, files: Files) -> dict[str, str]:
-        """Properties of a Java client or broker."""
+        """Return the properties of a Java client or broker."""
         stores = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.pem(files))}
         return {**stores, "ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority.file)}
 
     def of(self, client: ModuleType) -> Mapping[str, Any]:
-        """Settings of alice's client."""
+        """Return the settings of alice's client."""
         ca, own = str(self.authority.file), self.alice
         if client is confluent:
             keys = {"ssl.certificate.location": str(own.certificate), "ssl.key.location": str(own.key)}
@@ -63,7 +63,7 @@ class Credentials:
 
 @pytest.fixture(scope="module")
 def credentials() -> Iterator[Credentials]:
-    """Certificates of one authority."""
+    """Return certificates of one authority."""
     with temporary_directory("certificates") as directory:
         folder = Path(directory)
         authority = Authority(folder)
@@ -71,7 +71,7 @@ def credentials() -> Iterator[Credentials]:
 
 
 def sluice_in_front_of(upstream: str, credentials: Credentials, *, name: str, upstream_tls: str = "") -> SluiceProcess:
-    """Sluice with TLS and client certificates; alice may produce 100 kB/s."""
+    """Return a Sluice with TLS and client certificates; alice may produce 100 kB/s."""
     config = credentials.folder / f"{name}.toml"
     listener = '[[listener]]\naddress = "127.0.0.1:1"\n[listener.tls]\ncertificate = "server.crt"\nkey = "server.key"\n'
     listener += 'client_auth = "required"\nclient_ca = "authority.pem"\nprincipal_mapping_rules = "RULE:^CN=(.*)$/$1/"\n'
@@ -82,13 +82,13 @@ def sluice_in_front_of(upstream: str, credentials: Credentials, *, name: str, up
 
 @pytest.fixture(scope="module")
 def sluice(kraft: KafkaCluster, credentials: Credentials) -> Iterator[SluiceProcess]:
-    """TLS outside, plaintext inside."""
+    """TLS to clients, plaintext to the broker."""
     with sluice_in_front_of(kraft.bootstrap, credentials, name="tls") as running:
         yield running
 
 
 def alices_groups(sluice: SluiceProcess) -> list[dict[str, Any]]:
-    """What was decided about what alice produced; every client there is alice."""
+    """Return the produce groups of alice; every client of these tests is alice."""
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"]
     assert {group["tags"]["user"] for group in groups} == {"alice"}, groups
     return groups
@@ -98,7 +98,7 @@ def alices_groups(sluice: SluiceProcess) -> list[dict[str, Any]]:
 def test_clients_by_tls_are_served_as_the_user_of_their_certificate(
     kraft: KafkaCluster, sluice: SluiceProcess, credentials: Credentials, client: ModuleType
 ) -> None:
-    """What was sent by TLS is stored and read by TLS, and alice's quota was in effect."""
+    """Clients with alice's certificate produce and consume, and only alice's quota applies to them."""
     topic = new_topic(kraft.bootstrap, f"tls-{client.__name__.rpartition('.')[2]}")
     settings = credentials.of(client)
     assert client.produce(sluice.bootstrap, topic, VALUES, settings=settings) == len(VALUES)
@@ -110,7 +110,7 @@ def test_clients_by_tls_are_served_as_the_user_of_their_certificate(
 def test_java_by_tls_is_held_to_alices_quota(
     kraft: KafkaCluster, sluice: SluiceProcess, credentials: Credentials, tools: JavaTools
 ) -> None:
-    """Kafka's performance tool shows alice's certificate; its own metrics show that it was throttled."""
+    """Kafka's performance tool with alice's certificate is throttled, and its own metrics show the throttle time."""
     topic = new_topic(kraft.bootstrap, "tls-java")
     properties = {"security.protocol": "SSL", **credentials.java(credentials.alice)}
     run = run_producer(tools, sluice.bootstrap, ProducerLoad(topic, 2_500, 1_000, properties=properties))
@@ -120,7 +120,7 @@ def test_java_by_tls_is_held_to_alices_quota(
 
 
 def test_tls_on_both_sides(credentials: Credentials) -> None:
-    """The broker asks for a certificate and shows one; Sluice shows and verifies, for its topics, too; records come through whole."""
+    """Records pass through Sluice to a broker that requires client certificates, and Sluice's own Kafka client writes there as well."""
     own = credentials.authority.issue("sluice")
     protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SSL"
     settings = {"listener.security.protocol.map": protocols, "ssl.client.auth": "required", **credentials.java(credentials.server)}
@@ -139,7 +139,7 @@ def test_tls_on_both_sides(credentials: Credentials) -> None:
 
 
 async def offset_of_our_own(kafka: KafkaCluster, tls: UpstreamTls, topic: str) -> int:
-    """Send one record with the Kafka client that Sluice uses for topics of its own; return where it is stored."""
+    """Send one record with the Kafka client that Sluice uses for its internal topics; return its offset."""
     upstream = Upstream(bootstrap=(read_host_port(kafka.sasl_bootstrap),), tls=tls)
     async with AIOKafkaProducer(**kafka_client_settings(upstream)) as producer:
         return int((await producer.send_and_wait(topic, b"x")).offset)

@@ -1,4 +1,6 @@
-"""`store = "forward"` before a real Kafka: its throttles stand beside Sluice's, and its limit on Sluice's own address stops the start."""
+"""`store = "forward"` before a real Kafka: its throttle times are compared with Sluice's, and its limit on Sluice's address prevents the
+start.
+"""
 
 import json
 import subprocess
@@ -21,13 +23,13 @@ from tests.support.processes.sluice_process import SluiceFailedError, SluiceProc
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 BOUND = 400_000
 BEYOND = 11 * BOUND + 1_000_000
-"""What a window lets through at once, and some."""
+"""A little more than a window lets pass at once."""
 FORWARD = '[quotas]\nstore = "forward"\n'
 
 
 @contextmanager
 def kept(kafka: KafkaCluster, parts: Mapping[str, str | None], values: Mapping[str, float]) -> Iterator[None]:
-    """Let the broker keep a quota, and take it away again."""
+    """Set a quota at the broker, and remove it at the end of the block."""
     entity = ClientQuotaEntity.of(dict(parts))
     with QuotaAdmin(kafka.bootstrap) as admin:
         assert admin.alter_client_quotas([ClientQuotaAlteration(entity, dict(values))]) == {entity: None}
@@ -40,7 +42,7 @@ def kept(kafka: KafkaCluster, parts: Mapping[str, str | None], values: Mapping[s
 
 
 def compared(directory: Path, out: Path) -> tuple[int, str, list[dict[str, Any]]]:
-    """What `sluice meter validate --against-broker` says: exit code, text, and the groups of verdict.json."""
+    """Run `sluice meter validate --against-broker`; return exit code, text, and the groups of verdict.json."""
     arguments = ["validate", "--in", str(directory), "--against-broker", "--out", str(out)]
     command = [sys.executable, "-m", "sluice_cli", "meter", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
@@ -49,16 +51,17 @@ def compared(directory: Path, out: Path) -> tuple[int, str, list[dict[str, Any]]
 
 @pytest.mark.timeout(120)
 def test_the_brokers_throttles_and_sluices_are_alike(kraft: KafkaCluster, tmp_path: Path) -> None:
-    """Sluice looks on while a broker throttles a producer and a consumer by its own quotas.
+    """When a broker throttles by its own quotas, Sluice's throttle times for the producer are alike, and the consumer is reported as
+    withheld.
 
-    What the two say of the producer's answers is alike, the consumer's are reported, and every decision of Sluice's is worked out again.
+    Every decision of Sluice is replayed as well: `validate` ends with 0.
     """
     topic = new_topic(kraft.bootstrap, "compared", partitions=1)
     (tmp_path / "sluice.toml").write_text(FORWARD + '[metering]\ndir = "metering"\n')
     quotas = {"producer_byte_rate": BOUND, "consumer_byte_rate": BOUND}
     sluice = SluiceProcess(kraft.bootstrap, arguments=("--config", str(tmp_path / "sluice.toml")), name="sluice-compared")
     with kept(kraft, {"client-id": "compared"}, quotas), sluice:
-        warm = {"client.id": "warm"}  # what the first request waits for here would be the time between the broker's samples and Sluice's
+        warm = {"client.id": "warm"}  # otherwise the first request would wait for the time between the broker's samples and Sluice's
         assert confluent.produce(sluice.bootstrap, topic, [b"x"] * 100, settings=warm) == 100
         settings = {"client.id": "compared", "batch.size": 50_000}
         records = BEYOND // 1_000
@@ -79,7 +82,7 @@ def test_the_brokers_throttles_and_sluices_are_alike(kraft: KafkaCluster, tmp_pa
 
 
 def test_a_limit_of_the_broker_on_sluices_own_address_is_no_start(kraft: KafkaCluster, tmp_path: Path) -> None:
-    """The broker counts all connections of all clients at one address: one line says so, exit code 2; for another address it starts."""
+    """A broker's connection limit on Sluice's own address ends the start with one line and exit code 2; one on another address does not."""
     (tmp_path / "sluice.toml").write_text(FORWARD)
 
     def sluice(name: str) -> SluiceProcess:

@@ -1,4 +1,4 @@
-"""The same script of topic operations under the same quota: once by the broker's own controller, once through Sluice, at the same times."""
+"""One script of topic operations under one quota, at the same times: once at the broker's own controller, once through Sluice."""
 
 import socket
 import struct
@@ -25,11 +25,11 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 
 pytestmark = pytest.mark.kafka
 RATE = 2.0
-"""A bucket of 22: eleven samples of a second."""
+"""The bucket holds 22 tokens: eleven samples of a second."""
 WINDOW_MS = 1_000
 STEP_SECONDS = 0.4
 CLIENTS = ("first", "second", "third", "old-1", "old-2", "old-3", "old-4")
-"""Requests that are too old to be refused wait here for what their client owes, where a broker lets a new connection go on."""
+"""In Sluice a request of a version that predates refusals waits for its client's debt; a broker serves it on a new connection."""
 TIMEOUT_SECONDS = 30
 CREATE, DELETE, GROW = ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS
 
@@ -37,21 +37,21 @@ Ids = dict[str, bytes]
 
 
 class Step(NamedTuple):
-    """One request: who sends it, and how it is made of a prefix for topic names and the ids that answers had."""
+    """One request: its client, and a function that makes it from a prefix of topic names and the topic ids of earlier answers."""
 
     client: str
     request: Callable[[str, Ids], bytes]
 
 
 class Said(NamedTuple):
-    """What a client was answered: entries without what differs by nature, and the throttle time."""
+    """The answer to a request: its entries without values that differ between the two runs, and the throttle time."""
 
     entries: list[dict[str, Any]]
     throttle_ms: int
 
     @property
     def errors(self) -> list[tuple[str | None, int]]:
-        """Name and error of each topic."""
+        """The name and the error code of each topic."""
         return [(entry["Name"], entry["ErrorCode"]) for entry in self.entries]
 
 
@@ -82,8 +82,8 @@ def _entries(*entries: dict[str, Any]) -> Callable[[str, Ids], bytes]:
 BY_HAND = [{"PartitionIndex": index, "BrokerIds": [1]} for index in range(4)]
 SCRIPT = [
     Step("first", _made({"a": 7, "b": 8, "g": 1})),
-    Step("first", _made({"a": 8, "c": 30, "d": 3, "e": 1})),  # a exists, c takes the rest, d and e are too many
-    Step("first", _made({"a": 8, "e": 1})),  # what exists says so even now
+    Step("first", _made({"a": 8, "c": 30, "d": 3, "e": 1})),  # a exists, c exhausts the quota, d and e are beyond it
+    Step("first", _made({"a": 8, "e": 1})),  # a topic that exists is reported as such even when the quota is exhausted
     Step("first", _made({"e": 1}, validate_only=True)),
     Step("first", _made({"..": 1, "e": 1})),
     Step("first", _made({"e": 1}, version=6)),
@@ -91,7 +91,7 @@ SCRIPT = [
     Step("first", _deleted("a", version=5)),
     Step("first", _grown({"b": 10, "none": 4})),
     Step("first", _grown({"b": 8})),
-    Step("old-1", _made({"f": 40}, version=5)),  # from here on too old to be refused
+    Step("old-1", _made({"f": 40}, version=5)),  # from here on, versions that predate refusals
     Step("old-2", _deleted("a", version=4)),
     Step("old-3", _grown({"b": 50}, version=2)),
     Step("old-4", _made({"old": 1, "f": 7}, version=2)),
@@ -110,7 +110,7 @@ SCRIPT = [
 
 
 class Talker:
-    """Sends frames to one address; every request has a connection of its own, since a throttled one is not read."""
+    """Sends frames to one address; every request has its own connection, since the connection of a throttled one is not read."""
 
     def __init__(self, address: str, who: str, prefix: str) -> None:
         host, port = address.split(":")
@@ -129,7 +129,7 @@ class Talker:
             return self._read(frame, _read_frame(sock))
 
     def play(self, began: float) -> list[Said]:
-        """Say all steps of the script, each at its time."""
+        """Send all requests of the script, each at its time."""
         said = []
         for number, step in enumerate(SCRIPT):
             time.sleep(max(0.0, began + number * STEP_SECONDS - time.monotonic()))
@@ -155,7 +155,7 @@ class Talker:
 
 
 def _as_client(frame: bytes, client_id: str) -> bytes:
-    """Put another client id into a frame."""
+    """Replace the client-id of a frame."""
     (length,) = struct.unpack_from(">h", frame, 12)
     changed = frame[4:12] + struct.pack(">h", len(client_id)) + client_id.encode() + frame[14 + length :]
     return struct.pack(">i", len(changed)) + changed
@@ -176,14 +176,14 @@ def _read_frame(sock: socket.socket) -> bytes:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
-    """A Kafka 4.3.1 whose topics get four partitions when the request does not say how many."""
+    """A Kafka 4.3.1 with `num.partitions` = 4."""
     with KafkaCluster(KRAFT, settings={"num.partitions": 4}, name="kafka-mutations") as kafka:
         yield kafka
 
 
 @pytest.fixture(scope="module")
 def played(cluster: KafkaCluster, tools: JavaTools) -> tuple[list[Said], list[Said]]:
-    """What the controller's own quota answers to the script, and what is answered through Sluice."""
+    """Return the answers of the controller with its own quota, and the answers through Sluice."""
     for client in CLIENTS:
         set_client_quota(tools, cluster.bootstrap, f"native-{client}", controller_mutation_rate=RATE)
     with temporary_directory("quotas") as directory:
@@ -201,7 +201,9 @@ def played(cluster: KafkaCluster, tools: JavaTools) -> tuple[list[Said], list[Sa
 
 @pytest.mark.parametrize("number", range(len(SCRIPT)))
 def test_the_same_topics_are_refused(played: tuple[list[Said], list[Said]], number: int) -> None:
-    """Each request gets the same answer, entry by entry, as from the controller with the same quota; throttle times within a window."""
+    """Each request gets the same entries through Sluice as from the controller with the same quota, and throttle times differ by at most
+    one window.
+    """
     native, ours = (one[number] for one in played)
 
     def in_order(said: Said) -> list[dict[str, Any]]:
@@ -213,7 +215,7 @@ def test_the_same_topics_are_refused(played: tuple[list[Said], list[Said]], numb
 
 
 def test_the_script_reaches_every_kind_of_verdict(played: tuple[list[Said], list[Said]]) -> None:
-    """It has requests that are refused in part, wholly, and throttled without a refusal; else it would prove little."""
+    """The script has requests that are refused in part, refused whole, and throttled without a refusal."""
     native = played[0]
     refused = [[error == QUOTA_EXCEEDED for _, error in said.errors] for said in native]
     assert any(any(one) and not all(one) for one in refused)

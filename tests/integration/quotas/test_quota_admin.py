@@ -1,4 +1,4 @@
-"""`sluice quotas` and `sluice.admin` at real brokers and through Sluice; kafka-configs sees what they did, and they see what it did."""
+"""`sluice quotas` and `sluice.admin` at real brokers and through Sluice; kafka-configs sees the same quotas."""
 
 import contextlib
 import subprocess
@@ -21,28 +21,28 @@ ENTITY = ClientQuotaEntity.of({"user": "admin-test", "client-id": "c 1"})
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Route, str], str]]:
-    """Return the address of a Sluice before a broker: one that keeps quotas itself, or one that lets the broker keep them."""
+def sluice_addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Route, str], str]]:
+    """Return a function that starts a Sluice before a broker, with quotas of its own or in forward mode, and returns its address."""
     forwards = tmp_path_factory.mktemp("forward") / "sluice.toml"
     forwards.write_text('[quotas]\nstore = "forward"\n')
     arguments = {"forward": ("--config", str(forwards)), "local": ("--quota-admin", "User:ANONYMOUS")}
     with contextlib.ExitStack() as stack:
-        open_doors: dict[tuple[str, str], str] = {}
+        started: dict[tuple[str, str], str] = {}
 
-        def door(route: Route, kind: str) -> str:
+        def address_of(route: Route, kind: str) -> str:
             key = (route.direct, kind)
-            if key not in open_doors:
+            if key not in started:
                 process = SluiceProcess(route.direct, arguments=arguments[kind], name=f"sluice-quotas-{kind}")
-                open_doors[key] = stack.enter_context(process).bootstrap
-            return open_doors[key]
+                started[key] = stack.enter_context(process).bootstrap
+            return started[key]
 
-        yield door
+        yield address_of
 
 
 @pytest.fixture(params=["direct", "forward", "local"])
-def address(route: Route, doors: Callable[[Route, str], str], request: pytest.FixtureRequest) -> Iterator[str]:
-    """A broker, and Sluice in front of it; nothing is left of what was set."""
-    address = route.direct if request.param == "direct" else doors(route, request.param)
+def address(route: Route, sluice_addresses: Callable[[Route, str], str], request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return the address of a broker or of a Sluice in front of it; all quotas are removed afterwards."""
+    address = route.direct if request.param == "direct" else sluice_addresses(route, request.param)
     yield address
     with QuotaAdmin(address) as admin:
         for entity, values in admin.describe_client_quotas().items():
@@ -51,7 +51,7 @@ def address(route: Route, doors: Callable[[Route, str], str], request: pytest.Fi
 
 
 def until_described(admin: QuotaAdmin, entity: ClientQuotaEntity, values: dict[str, float]) -> None:
-    """Wait until a broker describes what its controller has taken: with KRaft that is a moment later."""
+    """Wait until a broker describes what its controller has accepted: with KRaft that takes a moment."""
     deadline = time.monotonic() + 20
     while (found := admin.describe_client_quotas().get(entity, {})) != values:
         assert time.monotonic() < deadline, found
@@ -59,13 +59,13 @@ def until_described(admin: QuotaAdmin, entity: ClientQuotaEntity, values: dict[s
 
 
 def sluice_quotas(address: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as an operator does."""
+    """Run the command as a child process."""
     command = [sys.executable, "-m", "sluice_cli", "quotas", *arguments, "--bootstrap-server", address]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_quotas_are_set_described_and_deleted(address: str) -> None:
-    """What was set is described, also after a part of it was taken away; the exit code says how it went."""
+    """Quotas that the command sets are described, also after some of them are deleted, and the exit code says whether it succeeded."""
     named = ("--user", "admin-test", "--client-id", "c 1")
     done = sluice_quotas(address, "set", *named, "producer_byte_rate=1MiB", "request_percentage=12.5")
     assert (done.returncode, done.stdout) == (0, "user 'admin-test', client-id 'c 1': producer_byte_rate=1048576 request_percentage=12.5\n")
@@ -84,7 +84,7 @@ def test_quotas_are_set_described_and_deleted(address: str) -> None:
 
 
 def test_targets_and_limits(address: str) -> None:
-    """The calls of KIP-422 set, describe and delete the same quotas, at brokers as at Sluice."""
+    """The calls of KIP-422 set, describe and delete the same quotas at brokers and at Sluice."""
     target = UserAndClientIdQuotaTarget("admin-test", "c 1")
     with QuotaAdmin(address) as admin:
         assert admin.set_quotas({target: QuotaLimit(ClientQuotaType.PRODUCE, 4_096)}) == {target: None}
@@ -94,8 +94,8 @@ def test_targets_and_limits(address: str) -> None:
         until_described(admin, ENTITY, {})
 
 
-def test_judged_only_and_refused(address: str) -> None:
-    """`validate_only` changes nothing; an entity that the broker refuses has its error, the others are changed."""
+def test_validate_only_and_refused_entities(address: str) -> None:
+    """`validate_only` changes nothing; an entity that the broker refuses has an error, and the others are changed."""
     good, bad = ClientQuotaEntity.of({"user": "admin-test"}), ClientQuotaEntity.of({"user": ""})
     with QuotaAdmin(address) as admin:
         alterations = [
@@ -116,7 +116,7 @@ def test_judged_only_and_refused(address: str) -> None:
 
 
 def test_kafka_configs_sees_the_same(address: str, tools: JavaTools) -> None:
-    """What one set, the other describes."""
+    """kafka-configs describes a quota that `sluice.admin` has set, and the other way round."""
     where = ("--bootstrap-server", address, "--entity-type", "users", "--entity-name", "admin-test")
     with QuotaAdmin(address) as admin:
         user = ClientQuotaEntity.of({"user": "admin-test"})

@@ -1,4 +1,4 @@
-"""`authority = "broker"` and `store = "forward"` before a Kafka 4.3.1 with ACLs: Sluice allows whom the broker allows."""
+"""`authority = "broker"` and `store = "forward"` before a Kafka 4.3.1 with ACLs: Sluice permits a change exactly when the broker does."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,14 +28,14 @@ TRIES = 1_000
 CLUSTER = (ResourceType.BROKER, "kafka-cluster", ResourcePatternType.LITERAL)
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS;User:admin",  # ANONYMOUS are the brokers themselves
+    "super.users": "User:ANONYMOUS;User:admin",  # the brokers themselves are ANONYMOUS
 }
 Outcome = dict[ClientQuotaEntity, tuple[int, str] | None]
 
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[KafkaCluster]:
-    """A broker with KRaft's authorizer: alice may alter configurations of the cluster, bob may do nothing."""
+    """A broker with KRaft's authorizer: alice may alter the cluster's configuration, bob has no rights."""
     with KafkaCluster(name="kafka-acl", settings=AUTHORIZER) as running:
         grant(running, "alice", AclOperation.ALTER_CONFIGS)
         with admin_as(running.sasl_bootstrap, "alice") as admin:
@@ -44,15 +44,15 @@ def locked() -> Iterator[KafkaCluster]:
 
 
 def grant(kafka: KafkaCluster, user: str, operation: AclOperation) -> None:
-    """Give a user a right on the cluster."""
+    """Give a user an ACL on the cluster."""
     binding = AclBinding(*CLUSTER, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap})  # it has to outlive its answers
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})  # the client object must stay alive until the answers come
     for done in client.create_acls([binding]).values():
         done.result(20)
 
 
 def revoke(kafka: KafkaCluster, user: str) -> None:
-    """Take all of a user's rights away."""
+    """Remove all ACLs of a user."""
     wanted = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
     )
@@ -62,19 +62,19 @@ def revoke(kafka: KafkaCluster, user: str) -> None:
 
 
 def admin_as(address: str, user: str | None) -> QuotaAdmin:
-    """Log in by PLAIN; None: not at all."""
+    """Log in with PLAIN; None: connect without a login."""
     return QuotaAdmin(address, login=None if user is None else Login("PLAIN", user, SASL_USERS[user]))
 
 
 def altered(admin: QuotaAdmin, *changes: tuple[Mapping[str, str | None], float | None], validate_only: bool = False) -> Outcome:
-    """Ask for changes; code and text of each refusal."""
+    """Request changes; return code and text of each refusal."""
     wanted = [ClientQuotaAlteration(ClientQuotaEntity.of(dict(parts)), {RATE: value}) for parts, value in changes]
     made = admin.alter_client_quotas(wanted, validate_only=validate_only)
     return {entity: None if error is None else (error.code or 0, error.message) for entity, error in made.items()}
 
 
 def codes(admin: QuotaAdmin, *entities: Mapping[str, str | None], validate_only: bool = False) -> set[int]:
-    """The error codes of setting a quota for each of these."""
+    """Return the error codes of setting a quota for each of these entities."""
     outcome = altered(admin, *((one, 1_024.0) for one in entities), validate_only=validate_only)
     return {0 if refusal is None else refusal[0] for refusal in outcome.values()}
 
@@ -106,8 +106,10 @@ def start(tmp_path: Path) -> Callable[[str, str, str], SluiceProcess]:
 BY_BROKER = '[quota_admin]\nauthority = "broker"\n'
 
 
-def test_who_may_at_the_broker_may_here(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
-    """Answers are the broker's, entity by entity; changes are made here, not there; a thousand tries of another one change nothing."""
+def test_permissions_and_answers_equal_the_brokers(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
+    """Answers equal the broker's, entity by entity; permitted changes are made in Sluice only, and a thousand requests of an unauthorised
+    user change nothing.
+    """
     mixed: list[tuple[Mapping[str, str | None], float | None]] = [
         ({"user": "carol"}, 1_000.0),
         ({"user": ""}, 1.0),
@@ -138,8 +140,8 @@ def test_who_may_at_the_broker_may_here(locked: KafkaCluster, start: Callable[[s
         assert sluice.metric("kafka_sluice_quota_denials_total", way="kafka") >= TRIES + 1
 
 
-def test_a_canary_that_may_takes_the_brokers_word_away(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
-    """An account that should have no rights has them: no principal may any more, and the log says why."""
+def test_a_canary_with_rights_denies_every_principal(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
+    """When the canary account may change quotas at the broker, Sluice denies every principal, and the log says why."""
     with start(locked.sasl_bootstrap, f"{BY_BROKER}[canary]\nACCOUNT alice\n", "sluice-canary-may") as sluice:
         until_true(lambda: sluice.events("quota_authority_unproven"), "the finding")
         assert "may change quotas" in sluice.events("quota_authority_unproven")[0]["problem"]
@@ -150,8 +152,8 @@ def test_a_canary_that_may_takes_the_brokers_word_away(locked: KafkaCluster, sta
         assert sluice.quotas()["groups"] == []
 
 
-def test_a_broker_cannot_speak_for_who_never_logged_in(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
-    """At the broker's open port ANONYMOUS may everything; through Sluice who did not log in may not."""
+def test_a_client_without_a_login_is_denied(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
+    """A client without a login may change no quota through Sluice, although the broker permits ANONYMOUS to."""
     with start(locked.bootstrap, BY_BROKER, "sluice-anonymous") as sluice, admin_as(sluice.bootstrap, None) as nobody:
         with admin_as(locked.bootstrap, None) as direct:
             assert codes(direct, {"user": "carol"}, validate_only=True) == {0}
@@ -159,9 +161,9 @@ def test_a_broker_cannot_speak_for_who_never_logged_in(locked: KafkaCluster, sta
 
 
 def test_where_brokers_keep_the_quotas_their_acls_hold(locked: KafkaCluster, start: Callable[[str, str, str], SluiceProcess]) -> None:
-    """Requests pass, and the broker refuses; what it takes is in force here within two seconds.
+    """In forward mode the broker refuses changes by its ACLs, and a change that it accepts takes effect in Sluice.
 
-    An account of Sluice's own that may not look any more takes nothing away: the last good quotas hold, and /readyz says what it lacks.
+    When Sluice's own account loses the right to describe quotas, the last good ones hold and /readyz names the missing right.
     """
     dave = {"user": "dave"}
     grant(locked, "bob", AclOperation.DESCRIBE_CONFIGS)

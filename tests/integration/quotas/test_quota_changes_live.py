@@ -1,4 +1,4 @@
-"""A quota is changed by kafka-configs while clients run: in force when the command has ended, and no client is disconnected."""
+"""kafka-configs changes a quota while clients run: it takes effect when the command ends, and no client is disconnected."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ CLIENTS = 20
 
 @contextmanager
 def producers(bootstrap: str, topic: str) -> Iterator[list[int]]:
-    """Twenty producers of one client-id, each with a connection of its own; counts what was delivered and what failed."""
+    """Twenty producers with one client-id and a connection each; yields the counts of delivered and failed records."""
     reported = [0, 0]
     over = threading.Event()
 
@@ -46,13 +46,13 @@ def producers(bootstrap: str, topic: str) -> Iterator[list[int]]:
 
 
 def bound_of(sluice: SluiceProcess) -> float | None:
-    """The bound of the clients' group, as operators see it; None: there is none."""
+    """Return the bound of the clients' group in /quotas; None when there is none."""
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce" and group["tags"]["client-id"] == "live"]
     return groups[0]["bound"] if groups else None
 
 
 def test_changed_while_twenty_clients_run(kraft_route: Route, tools: JavaTools) -> None:
-    """Set, raised and taken away: each holds when the command has ended; no connection ends, no record is lost."""
+    """A quota that is set, raised and deleted holds as each command ends, no client's connection closes, and no record is lost."""
     topic = new_topic(kraft_route.direct, "live-quotas", partitions=1)
     with SluiceProcess(kraft_route.direct, arguments=("--quota-admin", "User:ANONYMOUS"), name="sluice-live-quotas") as sluice:
         where = ("--bootstrap-server", sluice.bootstrap, "--entity-type", "clients", "--entity-name", "live", "--alter")
@@ -70,5 +70,5 @@ def test_changed_while_twenty_clients_run(kraft_route: Route, tools: JavaTools) 
 
 
 def closes_of_clients(sluice: SluiceProcess) -> list[object]:
-    """Ended connections of the producers; kafka-configs comes and goes."""
+    """Return the closed connections of the producers, without those of kafka-configs."""
     return [event for event in sluice.events("connection_closed") if "live" in event.get("client_ids", ())]

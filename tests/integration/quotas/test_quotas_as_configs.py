@@ -1,4 +1,4 @@
-"""Quotas as configurations (KIP-422) beside a real broker's own: what is too large to be looked at changes nothing."""
+"""Quotas as configurations (KIP-422) in front of a real broker: a request too large for Sluice to read changes nothing."""
 
 import socket
 
@@ -19,7 +19,7 @@ CAROL, SET = "carol", [{"Name": "producer_byte_rate", "ConfigOperation": 0, "Val
 
 
 def asked(address: str, frame: bytes) -> bytes:
-    """One request and its answer."""
+    """Send one request on a new connection; return its answer."""
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port)), 30) as connection, connection.makefile("rb") as stream:
         connection.sendall(frame)
@@ -28,7 +28,9 @@ def asked(address: str, frame: bytes) -> bytes:
 
 
 def test_a_request_too_large_to_be_looked_at_changes_nothing(route: Route) -> None:
-    """It goes to the broker unread, and is no way round: the broker refuses users with 42. The same change alone is made."""
+    """A request that is too large for Sluice goes to the broker, which refuses user quotas with error 42; the same change in a small one is
+    made.
+    """
     fill = [{"ResourceType": TOPIC, "ResourceName": f"{at:05}" + "t" * 200} for at in range(MAX_CONFIG_REQUEST_BYTES // 200)]
     user = {"ResourceType": USER, "ResourceName": CAROL}
     with SluiceProcess(route.direct, arguments=("--quota-admin", "User:ANONYMOUS"), name="sluice-large-configs") as sluice:

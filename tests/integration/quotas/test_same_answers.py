@@ -1,7 +1,7 @@
-"""The differential oracle: what a broker answers directly is, byte for byte, what it answers through Sluice.
+"""The differential oracle: a broker's answer through Sluice equals its direct answer, byte for byte.
 
-The only differences are the addresses, which are put back before comparing; the throttle time is 0 on both sides, and ApiVersions, which
-is cut on purpose, is judged by its own golden frames.
+Addresses are mapped back before the comparison; the throttle time is 0 on both sides. ApiVersions, which Sluice reduces, has golden frames
+of its own.
 """
 
 import json
@@ -22,20 +22,20 @@ from tests.support.ports import split_address
 pytestmark = pytest.mark.kafka
 ATTEMPTS = 5
 UNSTABLE = {"CreateTopics v7"}
-"""Answers that are never the same twice, directly or not: a topic gets a random id although it is only validated."""
+"""APIs whose answers always vary: a validated topic gets a random id."""
 
 QUOTA_KEYS = {ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
-"""Sluice's own to answer; `test_same_quota_answers` compares what both say."""
+"""APIs that Sluice answers itself; `test_same_quota_answers` compares the answers."""
 
 OF_A_USER = {"DescribeConfigs-v0-1"}
-"""A golden frame that names a resource of type 3: no type of Kafka's own, and that of a user to Sluice (KIP-422)."""
+"""A golden frame with a resource of type 3, which Kafka does not have and Sluice reads as a user (KIP-422)."""
 
 CLOSED = {"Produce v0", "Produce v1", "Produce v2"}
-"""Offered by Kafka 4 for old clients that look at the minimum only; sent, they close the connection."""
+"""Versions that Kafka 4 offers for old clients, which read the minimum only; a request of them closes the connection."""
 
 
 def test_every_answer_is_the_brokers_own(route: Route) -> None:
-    """Each API and version that the broker offers to clients is answered through Sluice with the broker's bytes."""
+    """Through Sluice, each API and version that the broker offers to clients is answered with the broker's own bytes."""
     topic = route.new_topic("corpus", partitions=2)
     confluent.produce(route.direct, topic, [f"value-{number}".encode() for number in range(100)])
     corpus = _corpus(route, Existing(topic, topic_id(route.direct, topic)))
@@ -46,7 +46,7 @@ def test_every_answer_is_the_brokers_own(route: Route) -> None:
 
 
 def _corpus(route: Route, existing: Existing) -> dict[str, tuple[ApiVersion, bytes]]:
-    """Return name -> request for what the broker offers and Sluice lets through."""
+    """Return name -> request for every API that the broker offers and Sluice forwards."""
     golden = _golden_requests()
     corpus: dict[str, tuple[ApiVersion, bytes]] = {}
     for api in _offered(route.direct):
@@ -58,7 +58,7 @@ def _corpus(route: Route, existing: Existing) -> dict[str, tuple[ApiVersion, byt
 
 
 def _golden_requests() -> dict[int, bytes]:
-    """Return index -> golden frame, for versions too old for the oracle; not those that would create topics or get no answer."""
+    """Return index -> golden frame, for versions too old for the oracle, without requests that create topics or get no answer."""
     cases = json.loads((ROOT / "tests/vectors/frames/requests.json").read_text())["cases"]
     harmless = [case for case in cases if case["key"] != ApiKey.CREATE_TOPICS and case.get("acks") != 0 and case["name"] not in OF_A_USER]
     return {case["key"] << 16 | case["version"]: bytes.fromhex(case["frame"]) for case in harmless}
@@ -76,7 +76,7 @@ def _offered(direct: str) -> list[ApiVersion]:
 
 
 def _same(route: Route, name: str, api: ApiVersion, frame: bytes) -> bool:
-    """Say whether both ways gave the same bytes; answers that change by themselves get further attempts."""
+    """Whether both answers have the same bytes; answers that vary by themselves get further attempts."""
     for _ in range(ATTEMPTS):
         answer = _ask(route, api, frame, through=False)
         assert answer or name in CLOSED, f"the broker itself closes on {name}: the corpus is wrong"
@@ -86,7 +86,7 @@ def _same(route: Route, name: str, api: ApiVersion, frame: bytes) -> bool:
 
 
 def _ask(route: Route, api: ApiVersion, frame: bytes, *, through: bool) -> bytes:
-    """Return the answer with Sluice's addresses turned back into the broker's; empty when the connection closes instead."""
+    """Return the answer with Sluice's addresses mapped back to the broker's; b"" when the connection closes instead."""
     try:
         with WireConnection(route.bootstrap if through else route.direct) as connection:
             answer = connection.ask(frame)

@@ -1,6 +1,6 @@
-"""Unmodified tools against a broker and against Sluice, the same script for both: what they print is the same, line by line.
+"""Unmodified tools run the same script against a broker and against Sluice, and print the same lines.
 
-Where it is not, the difference stands here with its reason, and in docs/reference/quota-administration.md.
+Where they differ, the difference is listed here with its reason, and in docs/reference/quota-administration.md.
 """
 
 import contextlib
@@ -48,12 +48,12 @@ NAMED = {
     "ip": [("--entity-type", "ips", "--entity-name", "127.0.0.99"), ("--ip", "127.0.0.99")],
     "default ip": [("--entity-type", "ips", "--entity-default"), ("--ip-defaults",)],
 }
-"""Each entity as kafka-configs can name it."""
+"""Each form in which kafka-configs names an entity."""
 TYPES = [("users",), ("clients",), ("ips",), ("users", "clients")]
 
 
 def commands(config: Path) -> Iterator[tuple[str, ...]]:
-    """Every form: set, change, set from a file, describe by name and by type, delete, and what is refused."""
+    """Return every form of the command: set, change, set from a file, describe by name and by type, delete, and refused forms."""
     for at, (entity, forms) in enumerate(NAMED.items()):
         is_ip = "ip" in entity.split()
         values = "connection_creation_rate=20" if is_ip else RATES
@@ -81,7 +81,7 @@ def commands(config: Path) -> Iterator[tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Two:
-    """A broker, a Sluice that keeps quotas as such a broker does, and the tools of the broker's version."""
+    """A broker, a Sluice that keeps quotas in the way of such a broker, and the tools of the broker's version."""
 
     direct: str
     sluice: str
@@ -99,14 +99,14 @@ def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     arguments = ("--config", str(config), "--quota-admin", "User:ANONYMOUS")
     with SluiceProcess(kafka.bootstrap, arguments=arguments, name=f"sluice-same-{request.param}") as sluice:
         yield Two(kafka.bootstrap, sluice.bootstrap, tools, request.param)
-    with QuotaAdmin(kafka.bootstrap) as admin:  # other tests use that broker, and nothing may limit them
+    with QuotaAdmin(kafka.bootstrap) as admin:  # other tests use that broker, and no quota may limit them
         admin.alter_client_quotas(
             [ClientQuotaAlteration(entity, dict.fromkeys(values)) for entity, values in admin.describe_client_quotas().items()]
         )
 
 
 def seen(command: Command, address: str) -> list[str]:
-    """What a command printed and how it ended; the order of lines and of values means nothing, stack traces are Java's own business."""
+    """Return the output and the exit of a command; the order of lines and values is normalised, and stack traces are left out."""
     with contextlib.suppress(ToolFailedError):
         command.wait()
     lines = (command.out + command.err).replace(address, "ADDRESS").splitlines()
@@ -115,13 +115,13 @@ def seen(command: Command, address: str) -> list[str]:
 
 
 def _ordered(line: str) -> str:
-    """A line of --describe with its values sorted: brokers have them in the order of Java's hashes."""
+    """Return a line of --describe with its values sorted: brokers list them in the order of Java's hashes."""
     entity, are, values = line.partition(" are ")
     return entity + are + ", ".join(sorted(values.split(", ")))
 
 
 def side_by_side(two: Two, main_class: str, arguments: Callable[[str], tuple[str, ...]], *, may_lag: bool) -> tuple[list[str], list[str]]:
-    """Run a command against both at once; a KRaft broker may describe for a moment what was before."""
+    """Run a command against both; a KRaft broker may describe the previous state for a moment."""
     deadline = time.monotonic() + LAG_SECONDS
     while True:
         running = [(two.tools.start(main_class, *arguments(address)), address) for address in (two.direct, two.sluice)]
@@ -131,7 +131,7 @@ def side_by_side(two: Two, main_class: str, arguments: Callable[[str], tuple[str
 
 
 def test_kafka_configs_prints_the_same(two: Two, tmp_path: Path) -> None:
-    """Every form in which kafka-configs sets, describes and deletes quotas, and what it says of what is refused."""
+    """kafka-configs prints the same against both in every form that sets, describes and deletes quotas, and for every refusal."""
     config = tmp_path / "more.properties"
     config.write_text("producer_byte_rate=4096\ncontroller_mutation_rate=2.5\n")
     for form in commands(config):
@@ -142,7 +142,7 @@ def test_kafka_configs_prints_the_same(two: Two, tmp_path: Path) -> None:
 
 
 def test_kafka_pythons_messages_are_answered_the_same(two: Two) -> None:
-    """Requests that kafka-python's classes write, in both versions; its classes read what comes back, and it is the same."""
+    """Quota requests of kafka-python, in both versions, get the same answers from the broker and from Sluice."""
     entry, component = AlterClientQuotasRequest.EntryData, DescribeClientQuotasRequest.ComponentData
     part, op = entry.EntityData, entry.OpData
     entity = [part(entity_type="user", entity_name="p-1"), part(entity_type="client-id", entity_name=None)]
@@ -161,12 +161,12 @@ def test_kafka_pythons_messages_are_answered_the_same(two: Two) -> None:
 
 
 def answers(two: Two, request: Any, version: int, answer: Any) -> list[str]:
-    """What the broker says, and what Sluice says."""
+    """Return the broker's answer and Sluice's."""
     return [exchanged(address, request, version, answer) for address in (two.direct, two.sluice)]
 
 
 def exchanged(address: str, request: Any, version: int, answer: Any) -> str:
-    """Send a request, return the fields of its answer as a text; lists have no order."""
+    """Send a request, return the fields of its answer as text; lists are unordered."""
     host, _, port = address.rpartition(":")
     request.with_header(correlation_id=5, client_id="kafka-python")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
@@ -184,7 +184,7 @@ def _unordered(tree: Any) -> Any:
 
 
 def test_platformatics_admin_sees_the_same(two: Two) -> None:
-    """@platformatic/kafka: what it sets, describes and takes away, and what it makes of refusals."""
+    """The admin client of @platformatic/kafka gets the same results and refusals from the broker and from Sluice."""
     require_node()
     entity = [{"entityType": "user", "entityName": "n-1"}, {"entityType": "client-id", "entityName": "n c"}]
     named = [{"entityType": "user", "matchType": 0, "match": "n-1"}]
@@ -201,13 +201,13 @@ def test_platformatics_admin_sees_the_same(two: Two) -> None:
 
 
 def said(address: str, steps: list[dict[str, Any]]) -> list[Any]:
-    """What a script says of each step, without the time that it took."""
+    """Return the results of a script's steps, without their durations."""
     lines = play(client_options(address, "node"), steps)
     return [_unordered({name: value for name, value in line.items() if name != "elapsed_ms"}) for line in lines]
 
 
 def test_javas_admin_sees_the_same(two: Two) -> None:
-    """Changes, judgements, filters and refusals, with Java's exceptions and Kafka's texts."""
+    """Java's admin client gets the same results, exceptions and messages from the broker and from Sluice."""
     for run in ("set", "describe", "refused", "describe", "remove", "describe"):
         theirs, ours = side_by_side(two, "QuotaScript", lambda address, run=run: (address, run), may_lag=run == "describe")
         assert ours == theirs, run

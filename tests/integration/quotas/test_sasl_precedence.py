@@ -1,6 +1,6 @@
-"""The levels of `ClientQuotaManagerTest.testQuotaConfigPrecedence`, each met by real clients that log in at a real broker.
+"""The levels of `ClientQuotaManagerTest.testQuotaConfigPrecedence` with real clients that log in at a real broker.
 
-What Kafka's own class answers at each step stands in the vector: which group a client belongs to, and what its bound is.
+The vector states what Kafka's own class answers at each step: the client's group and its bound.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ DEFAULT = "<default>"
 
 
 SENTINEL = "sentinel"
-"""A user whose bound is another one after each change: where it is in force, so is all that was asked before it."""
+"""A user whose bound differs after each change: when it is in force, all earlier changes are."""
 VALUE = b"x" * 20_000
 RISE = 0.6 * len(VALUE) / 11
-"""How much a record raises its group's rate at least, in bytes per second; what the others do meanwhile is fall."""
+"""The smallest rise of a group's rate by one record, in bytes per second; the rates of all other groups fall meanwhile."""
 
 Tags = tuple[str, str]
 Entity = tuple[str | None, str | None]
@@ -67,13 +67,13 @@ def key_of(entity: dict[str, Any]) -> Entity:
 
 
 def recorded(sluice: SluiceProcess) -> dict[Tags, tuple[float, float | None]]:
-    """Return what each produce group has recorded, and its bound."""
+    """Return the total that each produce group has recorded, and its bound."""
     groups = [group for group in sluice.quotas()["groups"] if group["quota_type"] == "Produce"]
     return {(group["tags"]["user"], group["tags"]["client-id"]): (group["recorded_total"], group["bound"]) for group in groups}
 
 
 class Broker:
-    """The same quotas on the broker; `close` takes all of them away."""
+    """The same quotas on the broker; `close` removes all of them."""
 
     def __init__(self, admin: QuotaAdmin, bounds: BrokerBounds) -> None:
         self._admin = admin
@@ -81,7 +81,7 @@ class Broker:
         self._changes = 0
 
     def put_in_force(self, changes: Mapping[Entity, float | None]) -> None:
-        """Alter quotas and wait until they hold: the broker takes changes in their order, the sentinel's last."""
+        """Alter quotas and wait until they hold: the broker applies changes in order, and the sentinel's is the last."""
         self._changes += 1
         bound = 50_000.0 + self._changes
         self.alter(changes)
@@ -89,18 +89,18 @@ class Broker:
         until_true(lambda: self.groups().get((SENTINEL, ""), NO_GROUP).bound == bound, "the broker's quota")
 
     def alter(self, changes: Mapping[Entity, float | None]) -> None:
-        """Alter quotas, and wait for nothing."""
+        """Alter quotas without waiting."""
         alterations = [
             ClientQuotaAlteration(_entity(names), {"producer_byte_rate": None if rate is None else rate}) for names, rate in changes.items()
         ]
         assert set(self._admin.alter_client_quotas(alterations).values()) == {None}
 
     def groups(self) -> dict[Tags, BrokerGroup]:
-        """Return all groups as they are now."""
+        """Return all groups of the broker."""
         return self._bounds.groups()
 
     def take_away(self, table: Iterable[Entity]) -> None:
-        """Leave nothing for others."""
+        """Remove all quotas."""
         self.alter(dict.fromkeys([*table, (SENTINEL, None)]))
 
 
@@ -108,13 +108,13 @@ NO_GROUP = BrokerGroup(-1.0, 0.0)
 
 
 def _entity(names: Entity) -> ClientQuotaEntity:
-    """Return an entity as the wire has it, where None is the default one."""
+    """Return an entity in the form of the wire, where None is the default entity."""
     parts = zip(("user", "client-id"), names, strict=True)
     return ClientQuotaEntity.of({part: None if name == DEFAULT else name for part, name in parts if name is not None})
 
 
 def check_step(sluice: SluiceProcess, broker: Broker, topic: str, event: dict[str, Any]) -> None:
-    """Send as the client of a step: Sluice, the broker and Kafka's class by itself name the same group and bound."""
+    """Send as the client of a step; assert that Sluice, the broker and Kafka's class use the same group and bound."""
     expected = {tuple(event["tags"]): event["limit"]}
     before, broker_before = recorded(sluice), broker.groups()
     sends(sluice.bootstrap, topic, event["user"], event["client_id"])
@@ -126,7 +126,7 @@ def check_step(sluice: SluiceProcess, broker: Broker, topic: str, event: dict[st
 
 
 def test_the_levels_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: BrokerBounds, tmp_path: Path) -> None:
-    """At every step a client counts for the same group and bound in Sluice, on the broker behind it, and in Kafka's own class."""
+    """At every step a client has the same group and bound in Sluice, on the broker behind it, and in Kafka's own class."""
     quotas = write_quotas(tmp_path / "quotas.toml", [])
     table: dict[Entity, float] = {}
     asked: set[Entity] = set()
@@ -157,7 +157,7 @@ def test_the_levels_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: Broke
 
 
 def test_names_that_look_like_others(sasl_kafka: KafkaCluster, tmp_path: Path) -> None:
-    """A user that is really called `<default>`, or has letters that Kafka encodes, hits neither the default's quota nor a neighbour's."""
+    """The quota of a user named `<default>`, or with characters that Kafka encodes, applies to exactly that user."""
     rates = {"<default>": 1_000_000, "a b/ä": 2_000_000, "a%20b%2F%C3%A4": 3_000_000}
     quotas = write_quotas(tmp_path / "quotas.toml", [{"user": user, "producer_byte_rate": rate} for user, rate in rates.items()])
     topic = new_topic(sasl_kafka.bootstrap, "names")
@@ -169,7 +169,7 @@ def test_names_that_look_like_others(sasl_kafka: KafkaCluster, tmp_path: Path) -
 
 
 async def sends_as(user: str, bootstrap: str, topic: str) -> None:
-    """Send a record as a user of any name, which confluent-kafka has no way to say."""
+    """Send a record as a user of any name; confluent-kafka cannot express every name."""
     login = sasl.python_login("OAUTHBEARER", user, AwaitedTokens(user))
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, **login) as producer:
         await producer.send_and_wait(topic, b"x")

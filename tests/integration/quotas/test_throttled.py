@@ -1,4 +1,4 @@
-"""Clients over their quota in front of a real broker: held to the bound, notified of it, and every verdict can be recomputed."""
+"""Clients over their quota in front of a real broker keep to the bound and learn the throttle time, and each verdict can be recomputed."""
 
 import math
 import time
@@ -24,11 +24,11 @@ BOUND = 300_000
 RECORDS = 4_000
 RECORD_BYTES = 1_000
 LAST_ANSWER_BYTES = 1_000_000
-"""The last answer of a consumer is paid for after it was delivered."""
+"""The last answer of a consumer is delivered before its throttle."""
 FREE_SECONDS = 10
 """A full set of windows passes before a rate can exceed its bound, in Kafka as here."""
 SLACK_BYTES = 6 * 20_000
-"""What a Java producer has in flight when the verdict comes: five batches of 16 KiB, and the one that caused it."""
+"""Bytes that a Java producer has in flight at the verdict: five batches of 16 KiB, and the one that exceeds the quota."""
 
 
 @contextmanager
@@ -74,11 +74,11 @@ def _java_and_kafka(request: pytest.FixtureRequest, client: str, broker: str) ->
 
 @pytest.mark.parametrize(("client", "broker", "mode"), JAVA)
 def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, client: str, broker: str, mode: str) -> None:
-    """Kafka's performance tools are held to their byte rates and lose nothing; in `mute` the producer's own metrics show the throttle time.
+    """Kafka's performance tools keep to their byte rates and lose nothing; in `mute` the producer's own metrics show the throttle time.
 
-    A consumer is not notified: its fetches wait before they go, and then they are within the quota.
+    A consumer gets no throttle time: its fetches are delayed before they are forwarded, and then they are within the quota.
 
-    Both run at the same time: most of it is waiting until the first windows have passed.
+    Both tools run at the same time, since they mostly wait for the first windows to pass.
     """
     java, kafka = _java_and_kafka(request, client, broker)
     sent_to, read_from = new_topic(kafka.bootstrap, "throttled-producer"), new_topic(kafka.bootstrap, "throttled-consumer")
@@ -100,7 +100,7 @@ def test_java_clients_are_held_to_their_bounds(request: pytest.FixtureRequest, c
 
 
 def test_observe_delays_no_client(kraft: KafkaCluster) -> None:
-    """In `observe` there are verdicts, and no client is notified or delayed."""
+    """In `observe` verdicts are recorded, and no client gets a throttle time."""
     topic, reported = new_topic(kraft.bootstrap, "observed"), list[float]()
     with _sluice(kraft.bootstrap, {"client-id": "limited", "producer_byte_rate": 10_000}, mode="observe", name="observe") as sluice:
         settings = {"client.id": "limited", "throttle_cb": lambda event: reported.append(event.throttle_time)}
@@ -123,7 +123,7 @@ def test_librdkafka_receives_exactly_the_verdict(kraft: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("kafka_name", ["kraft", "zookeeper_kafka"])
 def test_a_client_that_logs_in_is_held_too(request: pytest.FixtureRequest, kafka_name: str) -> None:
-    """SASL passes through Sluice to the broker; behind it the quota of the client-id holds."""
+    """A client that logs in with SASL at the broker through Sluice is held to the quota of its client-id."""
     kafka: KafkaCluster = request.getfixturevalue(kafka_name)
     topic = new_topic(kafka.bootstrap, "logged-in")
     values = [b"x" * RECORD_BYTES] * 600

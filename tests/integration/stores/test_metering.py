@@ -1,4 +1,4 @@
-"""Real clients through Sluice: what it writes is what they count themselves, and every decision in it can be proved."""
+"""Real clients through Sluice: metering agrees with the clients' own statistics, and every decision can be verified."""
 
 import json
 import signal
@@ -24,14 +24,14 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 BOUND = 400_000
 RECORD_BYTES = 1_000
 WINDOW_BYTES = 10 * BOUND
-"""What may pass at once; then every further byte costs 1/400 ms."""
+"""Bytes that pass at once; every further byte adds 1/400 ms of throttle time."""
 SETTLED_S = 60
 BOOTSTRAP_REQUESTS_MAX = 6
 BOOTSTRAP_REQUEST_BYTES_MAX, BOOTSTRAP_ANSWER_BYTES_MAX = 100, 1_000
 
 
 class CountingProducer:
-    """A producer that counts what it sends and receives, on the wire."""
+    """A producer that counts its requests and answers, with the bytes on the wire."""
 
     def __init__(self, bootstrap: str, client_id: str) -> None:
         self._brokers: dict[str, Any] = {}
@@ -42,13 +42,13 @@ class CountingProducer:
         self._brokers = json.loads(statistics)["brokers"]
 
     def send(self, topic: str, size_bytes: int) -> None:
-        """Send so many bytes and wait for their answers."""
+        """Send this many bytes and wait for the answers."""
         for _ in range(size_bytes // RECORD_BYTES):
             confluent.produce_waiting(self._producer, topic, partition=0, value=b"x" * RECORD_BYTES)
         assert self._producer.flush(SETTLED_S) == 0
 
     def counted(self) -> dict[str, int]:
-        """Return requests, answers and their bytes, once nothing is under way."""
+        """Return requests, answers and their bytes, once no request is in flight."""
         deadline = time.monotonic() + SETTLED_S
         while True:
             before = self._sums()
@@ -63,13 +63,13 @@ class CountingProducer:
 
 
 def rows_of(directory: Path, table: str) -> list[dict[str, Any]]:
-    """All rows of a table that a manifest names."""
+    """Return all rows of a table that a manifest names."""
     paths = [directory / entry.path for one in find_manifests(directory) for entry in one.files if entry.table == table]
     return [row for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()]
 
 
 def usage_of(directory: Path, client_id: str) -> dict[str, int]:
-    """What the files say that a client used, in all."""
+    """Return the usage of a client in all files."""
     refs = {row["client_ref"] for row in rows_of(directory, "dim_client") if row["client_id"] == client_id}
     rows = [row for row in rows_of(directory, "usage") if row["client_ref"] in refs]
     names = ("requests", "request_bytes", "response_bytes", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests")
@@ -78,7 +78,7 @@ def usage_of(directory: Path, client_id: str) -> dict[str, int]:
 
 
 def judged(directory: Path) -> dict[str, Any]:
-    """What `sluice meter validate` says; it must end with 0."""
+    """Return the verdict of `sluice meter validate`; assert exit code 0."""
     command = [sys.executable, "-m", "sluice_cli", "meter", "validate", "--in", str(directory), "--format", "json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -118,10 +118,10 @@ class Operator:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("target", [TARGETS[0], TARGETS[1]], indirect=True)
 def test_the_files_prove_what_clients_count_themselves(target: Target, tmp_path: Path) -> None:
-    """Produce, fetch and request time through `observe`, `mute` and `delay`, with a quota changed on the way.
+    """Over Produce, Fetch and request time in all three modes, with a quota change, metering validates as exact and equals librdkafka's
+    statistics.
 
-    Validation ends with 0 and covers everything; requests and bytes are those that librdkafka's own statistics count, but for what it
-    asked when it bootstrapped; and decisions, usage and manifests add up to the same.
+    Requests and bytes may differ by those of librdkafka's bootstrap; decisions, usage and manifests have the same sums.
     """
     topic, operator = target.topic("metered"), Operator(tmp_path)
     operator.writes("observe")
@@ -142,7 +142,7 @@ def test_the_files_prove_what_clients_count_themselves(target: Target, tmp_path:
     assert records == (WINDOW_BYTES + WINDOW_BYTES // 20 + 800_000) // RECORD_BYTES
     assert (verdict["verdict"], verdict["coverage_percent"], verdict["incomplete"]) == ("exact", 100.0, [])
     assert used["produce_requests"] == counted["Produce"]
-    others = used["requests"] - counted["tx"]  # librdkafka forgets what it counted at the address that it bootstrapped at
+    others = used["requests"] - counted["tx"]  # librdkafka drops the statistics of its bootstrap address
     assert 0 < others <= BOOTSTRAP_REQUESTS_MAX
     assert 0 < used["request_bytes"] + 4 * used["requests"] - counted["txbytes"] <= others * BOOTSTRAP_REQUEST_BYTES_MAX
     assert 0 < used["response_bytes"] + 4 * used["requests"] - counted["rxbytes"] <= others * BOOTSTRAP_ANSWER_BYTES_MAX
@@ -158,7 +158,7 @@ def test_the_files_prove_what_clients_count_themselves(target: Target, tmp_path:
 @pytest.mark.mock
 @pytest.mark.timeout(120)
 def test_the_next_start_makes_whole_what_a_kill_left(mock_cluster: MockCluster, tmp_path: Path) -> None:
-    """A proxy is killed and started again: what it had written is proved, what it lost is counted, and nothing is left over."""
+    """After a kill and a restart the recovered files have no divergence, the loss is reported, and no segment is left."""
     mock_cluster.create_topic("killed", 1)
     operator = Operator(tmp_path)
     operator.writes("mute")

@@ -1,4 +1,4 @@
-"""The second sink: finished file sets come through a topic, whole, at least once, and are the very files."""
+"""The second sink: complete file sets pass through a topic, at least once each, and arrive byte for byte."""
 
 import functools
 import time
@@ -26,7 +26,7 @@ SETTLED_S = 30
 
 
 def file_sets(directory: Path, count: int) -> None:
-    """Write one run of so many file sets, each marked for the topic."""
+    """Write one run with this many file sets, each marked for the topic."""
     proxy = MeteringWriterFixture(directory, publish=True)
     proxy.writer.start()
     for number in range(count):
@@ -37,7 +37,7 @@ def file_sets(directory: Path, count: int) -> None:
 
 
 def reach(bootstrap: str) -> Callable[[], dict[str, Any]]:
-    """Tell a sink where its brokers are."""
+    """Return the connection settings of a sink."""
     return functools.partial(kafka_client_settings, Upstream(bootstrap=(read_host_port(bootstrap),)))
 
 
@@ -46,7 +46,7 @@ def marks(directory: Path) -> list[Path]:
 
 
 def received(bootstrap: str, topic: str, landed: Path) -> int:
-    """Put together what the topic holds; return how many manifests were there."""
+    """Assemble the files from the topic; return how many manifests it has."""
     manifests = 0
     for message in confluent.read_all(bootstrap, topic, 1):
         headers: dict[str, Any] = dict(message.headers() or ())
@@ -61,7 +61,7 @@ def received(bootstrap: str, topic: str, landed: Path) -> int:
 
 @pytest.mark.mock
 def test_file_sets_come_through_a_topic(mock_cluster: MockCluster, tmp_path: Path) -> None:
-    """While no broker answers they are kept and reported; then they come, and a second copy changes nothing. What comes is proved."""
+    """File sets wait while no broker answers, then pass through the topic and validate as exact, and a second copy changes nothing."""
     written, landed, topic = tmp_path / "written", tmp_path / "landed", "metering-files"
     written.mkdir()
     mock_cluster.create_topic(topic, 1)

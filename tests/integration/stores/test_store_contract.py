@@ -1,4 +1,4 @@
-"""What every store of quotas does, whatever it keeps them in."""
+"""The contract that every kind of quota store fulfils."""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """An empty place of the kind that the test is run for."""
+    """Return an empty place of the kind under test."""
     match request.param:
         case "memory":
             place = memory_place()
@@ -62,7 +62,7 @@ every_shared = pytest.mark.parametrize("place", SHARED, indirect=True)
 
 
 def entities() -> list[EntityKey]:
-    """Return an entity of each kind, and of each name that is hard to write."""
+    """Return entities of every kind, with every name that is hard to encode."""
     parts: list[list[tuple[str, str | None]]] = [[("user", name)] for name in (None, *NAMES)]
     parts += [[("client-id", name)] for name in (None, *NAMES)]
     parts += [[("user", None), ("client-id", None)], [("user", "alice"), ("client-id", None)], [("user", None), ("client-id", "etl")]]
@@ -72,7 +72,9 @@ def entities() -> list[EntityKey]:
 
 @every
 async def test_what_is_altered_is_in_force_when_it_returns(place: Place) -> None:
-    """Values are set, replaced and removed; an entity without values is not there; each listener is called once for each."""
+    """`alter` returns when the values are set, replaced or removed, an entity without values disappears, and the listener is called once
+    per change.
+    """
     opened = await place.open()
     assert opened.reported == [("start", StoreContent({}, {}))]
     await opened.alter(Change(ALICE, PRODUCE, 1024.0), Change(ALICE, PERCENT, 12.34))
@@ -89,7 +91,7 @@ async def test_what_is_altered_is_in_force_when_it_returns(place: Place) -> None
 
 @every
 async def test_every_entity_and_name_is_kept(place: Place) -> None:
-    """As it was given, whatever the store is made of; addresses in their usual form."""
+    """Every kind of entity and every name is stored unchanged, and addresses in their usual form."""
     opened = await place.open()
     changes = [Change(entity, PRODUCE, float(number)) for number, entity in enumerate(entities(), 1)]
     changes += [Change((("ip", ip),), "connection_creation_rate", 20.0) for ip in (None, "10.0.0.1", "::1")]
@@ -106,7 +108,7 @@ async def test_every_entity_and_name_is_kept(place: Place) -> None:
 
 @every
 async def test_numbers_are_kept_to_the_last_bit(place: Place) -> None:
-    """The largest and the smallest of each kind."""
+    """The largest and smallest values of integers and doubles are stored to the last bit."""
     opened = await place.open()
     whole = [1.0, 2.0**53 - 1, 2.0**53 + 2, 2.0**63 - 1024]
     double = [0.1, 1e-7, 1e7, 12.34, 1.7976931348623157e308, 5e-324]
@@ -121,7 +123,7 @@ async def test_numbers_are_kept_to_the_last_bit(place: Place) -> None:
 
 @every
 async def test_switches_are_kept_like_quotas(place: Place) -> None:
-    """Set, turned and taken away, together with quotas or alone."""
+    """Switches are set, changed and removed, together with quotas or alone."""
     opened = await place.open()
     await opened.alter(SwitchChange("all", "observe"), Change(ALICE, PRODUCE, 1.0), SwitchChange("entity:user=alice", "off"))
     assert opened.content.switches == {"all": "observe", "entity:user=alice": "off"}
@@ -133,7 +135,7 @@ async def test_switches_are_kept_like_quotas(place: Place) -> None:
 
 @every
 async def test_nothing_to_change_changes_nothing(place: Place) -> None:
-    """No listener is notified; the answer comes all the same, and so does an error of who decides."""
+    """A decision without a change returns its result and notifies no listener, and an error of the decision is raised."""
     opened = await place.open()
     await opened.alter(Change(ALICE, PRODUCE, 1.0))
     before = opened.content
@@ -152,8 +154,8 @@ async def test_nothing_to_change_changes_nothing(place: Place) -> None:
 
 
 @every
-async def test_who_asked_may_go(place: Place) -> None:
-    """What was begun is made, or not, as a whole; the store goes on."""
+async def test_a_cancelled_change_is_made_whole_or_not_at_all(place: Place) -> None:
+    """A change whose caller is cancelled is made as a whole or not at all, and the store continues to work."""
     opened = await place.open()
     asking = asyncio.ensure_future(opened.alter(Change(ALICE, PRODUCE, 1.0), Change(ALICE, FETCH, 1.0)))
     await asyncio.sleep(0)
@@ -165,7 +167,7 @@ async def test_who_asked_may_go(place: Place) -> None:
 
 @every_shared
 async def test_a_change_is_in_force_everywhere(place: Place) -> None:
-    """Of quotas and of switches; the others are notified that it came from outside."""
+    """A change of quotas or switches in one store takes effect in the other, which reports it with the origin `outside`."""
     one, other = await place.open(), await place.open()
     await one.alter(Change(ALICE, PRODUCE, 1.0), SwitchChange("all", "off"))
     await other.until(lambda content: content == one.content)
@@ -178,7 +180,7 @@ async def test_a_change_is_in_force_everywhere(place: Place) -> None:
 
 @every_shared
 async def test_b11_two_writers_lose_no_update(place: Place) -> None:
-    """Each of two stores counts in one value, reading before it writes; none of the steps is lost."""
+    """When two stores increment one value at the same time, no increment is lost."""
     steps = 30
     one, other = await place.open(), await place.open()
     await one.alter(Change(ALICE, PRODUCE, 1.0))
@@ -198,7 +200,7 @@ async def test_b11_two_writers_lose_no_update(place: Place) -> None:
 
 @every
 async def test_a_thousand_entities_are_altered_at_once(place: Place) -> None:
-    """In one go, and all are there."""
+    """One call alters a thousand entities."""
     opened = await place.open()
     await opened.alter(*(Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0 + number) for number in range(1_000)))
     assert len(opened.content.quotas) == 1_000

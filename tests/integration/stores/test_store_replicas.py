@@ -1,4 +1,4 @@
-"""Two Sluices on one store: a change made at one is in force at the other, and neither loses what the other made."""
+"""Two Sluices on one store: a change at one takes effect at the other, and neither loses the other's changes."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(params=["file", "zookeeper", "topic"])
 def settings(request: pytest.FixtureRequest, kraft: KafkaCluster, tmp_path: Path) -> str:
-    """The lines below [quotas] of a store that was not used before."""
+    """Return the lines below [quotas] for a new store."""
     match request.param:
         case "file":
             (tmp_path / "quotas.toml").write_text("# ours\n")
@@ -51,7 +51,7 @@ def pair(settings: str, kraft: KafkaCluster, tmp_path: Path) -> Iterator[tuple[S
 
 
 def readiness(sluice: SluiceProcess) -> dict[str, str]:
-    """Return what /readyz says of the source of quotas."""
+    """Return what /readyz reports of the quota store."""
     with urllib.request.urlopen(f"http://127.0.0.1:{sluice.admin_port}/readyz", timeout=5) as answer:
         checks = json.load(answer)["checks"]
     return next(check for check in checks if check["name"] == "quota_source")
@@ -71,7 +71,7 @@ def set_quota(admin: QuotaAdmin, name: str, value: float | None) -> None:
 
 
 def test_a_change_at_one_is_in_force_at_the_other(pair: tuple[SluiceProcess, SluiceProcess]) -> None:
-    """In both directions; then both alter at once, and all of it is there, also after both were killed."""
+    """A change at either Sluice takes effect at the other, and when both alter at once all changes are kept."""
     with QuotaAdmin(pair[0].bootstrap) as one, QuotaAdmin(pair[1].bootstrap) as other:
         for writer, reader, value in ((one, other, 1_000.0), (other, one, 2_000.0)):
             set_quota(writer, "alice", value)

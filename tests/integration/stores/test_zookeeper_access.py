@@ -1,4 +1,4 @@
-"""A ZooKeeper that wants to know who comes: TLS with certificates on both sides, and a login by SASL."""
+"""A ZooKeeper that authenticates its clients: TLS with certificates on both sides, and SASL."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ ALICE = entity_key([("user", "alice")])
 
 
 class Guarded:
-    """A ZooKeeper with TLS and a login, and those who may come in."""
+    """A ZooKeeper with TLS and SASL, and the certificates of its clients."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority(folder)
@@ -37,7 +37,7 @@ class Guarded:
         self.server = ZookeeperServer("zookeeper-guarded", secure=(both, self.authority.file), users={"sluice": SAID})
 
     def access(self, authority: Authority | None = None, said: str = SAID) -> Access:
-        """Return how Sluice comes in, or fails to."""
+        """Return the credentials of Sluice; `said` is the password."""
         files = TlsFiles(certificate=self.own.certificate, key=self.own.key, ca=(authority or self.authority).file)
         return Access(lambda: client_context(files, verify=True, now_s=wall_time_s()), None, login=("sluice", said))
 
@@ -50,7 +50,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 
 
 async def test_quotas_by_tls_and_a_login(guarded: Guarded) -> None:
-    """Read, changed and followed as without: many nodes at once, and one change after the other."""
+    """With TLS and SASL, quotas are read, changed and followed: many nodes in one request, and single changes in order."""
     place = zookeeper_place(guarded.server.secure_address, access=guarded.access())
     async with opened_place(place):
         opened = await place.open()
@@ -64,7 +64,7 @@ async def test_quotas_by_tls_and_a_login(guarded: Guarded) -> None:
 
 
 async def problem_of(place: Place, expected: str) -> str:
-    """Return what a store says that waits for ZooKeeper, when it says what is expected."""
+    """Wait until the state of a starting store contains `expected`; return the state."""
     opened = Opened(place._make)
     starting = asyncio.create_task(opened.start())
     deadline = time.monotonic() + 30
@@ -78,13 +78,13 @@ async def problem_of(place: Place, expected: str) -> str:
 
 
 async def test_a_chroot_that_is_not_there(guarded: Guarded) -> None:
-    """Is not taken for a place without quotas: what is below it could not be made."""
+    """A chroot that does not exist is reported with the advice to create it, and does not count as a store without quotas."""
     place = zookeeper_place(f"{guarded.server.secure_address}/nowhere", access=guarded.access())
     assert "create that node" in await problem_of(place, "has no node for the chroot")
 
 
 async def test_a_wrong_password(guarded: Guarded) -> None:
-    """Is reported in one line with place and remedy, and without a word of the secret; no failed login counts as accepted."""
+    """A wrong password is reported with the setting to check, and the message does not contain the password."""
     access = guarded.access(said="guessed")
     problem = await problem_of(zookeeper_place(f"{guarded.server.secure_address}/one", access=access), "SASL: ")
     assert "check quotas.auth_file" in problem
@@ -92,13 +92,13 @@ async def test_a_wrong_password(guarded: Guarded) -> None:
 
 
 async def test_a_server_with_an_untrusted_certificate(guarded: Guarded) -> None:
-    """Sluice does not use it: when authorities are configured, those of the system are not trusted."""
+    """Sluice does not use a server whose certificate is not signed by the configured authority."""
     access = guarded.access(authority=guarded.other)
     problem = await problem_of(zookeeper_place(f"{guarded.server.secure_address}/one", access=access), "TLS: ")
     assert "check quotas.tls" in problem
 
 
 async def test_a_port_that_speaks_no_tls(guarded: Guarded) -> None:
-    """Is named, with what should be there."""
+    """A port without TLS is reported by its address, with the advice to name ZooKeeper's secure port."""
     problem = await problem_of(zookeeper_place(f"{guarded.server.address}/one", access=guarded.access()), "TLS: ")
     assert f"{guarded.server.address} is ZooKeeper's secure port" in problem

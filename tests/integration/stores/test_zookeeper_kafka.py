@@ -1,4 +1,4 @@
-"""One ZooKeeper, a Kafka 3.9.1 and a Sluice: what either writes the other sees, and it is the same to the byte."""
+"""One ZooKeeper, a Kafka 3.9.1 and a Sluice: each sees the other's changes, and both write the same bytes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -28,13 +28,13 @@ WANTED: dict[EntityKey, dict[str, float]] = {
     entity_key([("user", "<default>"), ("client-id", None)]): {PRODUCE: 3.0},
     entity_key([("user", None), ("client-id", None)]): {PRODUCE: 4.0, MUTATIONS: 0.001},
     (("ip", "10.0.0.1"),): {"connection_creation_rate": 20.0},
-    (("ip", None),): {"connection_creation_rate": 7_000.0},  # at the broker it holds for the tests, too
+    (("ip", None),): {"connection_creation_rate": 7_000.0},  # the broker enforces it on the tests' own clients as well
 }
 
 
 @pytest.fixture
 def nodes(zookeeper_kafka: KafkaCluster) -> Iterator[Nodes]:
-    """What stands in that ZooKeeper."""
+    """Return a client that reads the nodes of that ZooKeeper."""
     nodes = Nodes(zookeeper_kafka.zookeeper)
     yield nodes
     nodes.close()
@@ -42,7 +42,7 @@ def nodes(zookeeper_kafka: KafkaCluster) -> Iterator[Nodes]:
 
 @pytest.fixture
 async def sluice(zookeeper_kafka: KafkaCluster) -> AsyncIterator[Opened]:
-    """A store of Sluice's on that ZooKeeper, without what other tests set at the broker; nothing is left of what was set."""
+    """A store on that ZooKeeper, without quotas of other tests; all quotas are removed afterwards."""
     async with opened_place(zookeeper_place(zookeeper_kafka.zookeeper, creates=False)) as place:
         opened = await place.open()
         await remove_quotas(opened)
@@ -52,7 +52,7 @@ async def sluice(zookeeper_kafka: KafkaCluster) -> AsyncIterator[Opened]:
 
 
 async def remove_quotas(store: Opened) -> None:
-    """Remove all that is set."""
+    """Remove all quotas."""
     await store.alter(*(Change(entity, key, None) for entity, values in store.content.quotas.items() for key in values))
 
 
@@ -66,12 +66,12 @@ def set_at_broker(kafka: KafkaCluster, wanted: dict[EntityKey, dict[str, float |
 
 
 def written(nodes: Nodes) -> dict[str, bytes | None]:
-    """Return every node of quotas with what stands in it."""
+    """Return every quota node and its data."""
     return {path: nodes.get(path) for path in nodes.paths() if path.split("/")[2] in ("users", "clients", "ips")}
 
 
 async def test_what_either_wrote_is_byte_equal(zookeeper_kafka: KafkaCluster, nodes: Nodes, sluice: Opened) -> None:
-    """The same quotas, set by the broker and then by Sluice, leave the same nodes, texts and notifications; so does taking them away."""
+    """Setting and removing the same quotas leaves the same nodes, data and notifications, whether the broker or Sluice writes them."""
     empty = written(nodes)
     reported = len(nodes.notifications())
     await asyncio.to_thread(set_at_broker, zookeeper_kafka, {entity: dict(values) for entity, values in WANTED.items()})
@@ -94,7 +94,7 @@ async def test_what_either_wrote_is_byte_equal(zookeeper_kafka: KafkaCluster, no
 
 
 async def test_kafka_configs_and_sluice_in_turn(zookeeper_kafka: KafkaCluster, old_tools: JavaTools, nodes: Nodes, sluice: Opened) -> None:
-    """Each changes what the other set and describes what the other changed; credentials of the same user stay as they are."""
+    """kafka-configs and Sluice see and change each other's quotas of a user, and that user's SCRAM credentials stay unchanged."""
 
     def configs(*arguments: str) -> str:
         where = ("--bootstrap-server", zookeeper_kafka.bootstrap, "--entity-type", "users", "--entity-name", "alice")
@@ -122,7 +122,7 @@ async def test_kafka_configs_and_sluice_in_turn(zookeeper_kafka: KafkaCluster, o
 
 
 def credentials(node: bytes | None) -> bytes:
-    """Return the text of the credentials as it stands in a node."""
+    """Return the text of the credentials in a node."""
     assert node is not None
     return node[node.index(b'"SCRAM-SHA-256":') :].split(b'"')[3]
 
@@ -130,7 +130,7 @@ def credentials(node: bytes | None) -> bytes:
 async def test_two_writers_of_different_kind_lose_nothing_of_each_other(
     zookeeper_kafka: KafkaCluster, nodes: Nodes, sluice: Opened
 ) -> None:
-    """While the broker sets quotas of some users, Sluice sets those of others: all are there, and switches beside Kafka's tree."""
+    """While the broker and Sluice set quotas of different users at the same time, all quotas and a switch are stored."""
     names = [f"u{number}" for number in range(40)]
     theirs = {entity_key([("user", name)]): {FETCH: 1.0} for name in names[:20]}
     ours = [Change(entity_key([("user", name)]), PRODUCE, 2.0) for name in names[20:]]

@@ -1,4 +1,4 @@
-"""`sluice meter` as it is typed: in a process of its own."""
+"""`sluice meter` as a child process."""
 
 import os
 import subprocess
@@ -35,28 +35,28 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_whatever_is_wrong_with_what_was_typed_is_one_line(arguments: tuple[str, ...]) -> None:
-    """A missing option, an unknown command and an absent file: exit code 2, one line on stderr, nothing on stdout."""
+    """A missing option, an unknown command or a missing file gives exit code 2, one line on stderr and nothing on stdout."""
     done = typed(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("sluice: ")
 
 
 def test_help_names_every_command() -> None:
-    """`sluice meter --help` names what there is, on stdout, with exit code 0."""
+    """`sluice meter --help` lists every command on stdout and ends with exit code 0."""
     done = typed("--help")
     assert done.returncode == 0
     assert [command for command in COMMANDS if command not in done.stdout] == []
 
 
 def rejected(*arguments: str) -> str:
-    """What a command says that has to end with exit code 2 and one line."""
+    """Return the error line of a command that must end with exit code 2."""
     done = typed(*arguments)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     return done.stderr
 
 
 def test_verbose_lets_sparks_log_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With -v Spark's own log is on stderr, and stdout stays what it is."""
+    """With -v Spark's log goes to stderr, and stdout is unchanged."""
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
@@ -69,12 +69,12 @@ def test_verbose_lets_sparks_log_through(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "verify-manifests", "rollup"])
 def test_what_cannot_be_read_is_one_line(tmp_path: Path, command: str) -> None:
-    """A manifest that the operating system does not let us read is named, by exit code 2: 1 would say that enforcement was wrong."""
+    """A manifest without read permission is named in one line, with exit code 2 rather than 1, the code of a violation."""
     source = write_scene(tmp_path / "in", 3, clients=CAST)
     (tmp_path / "q.toml").write_text("")
     manifest = next((source / "manifests").rglob("*.json"))
     manifest.unlink()
-    manifest.mkdir()  # for root, too, this cannot be read
+    manifest.mkdir()  # a file that root cannot read either
     place = [str(source)] if command == "verify-manifests" else ["--in", str(source)]
     options = {"whatif": ["--quotas", str(tmp_path / "q.toml")], "rollup": ["--out", str(tmp_path / "out")]}
     assert f"{manifest}: Is a directory" in rejected(command, *place, *options.get(command, []))
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", ["validate", "whatif", "recommend", "neighbours", "rollup"])
 def test_what_cannot_be_written_is_one_line(tmp_path: Path, command: str) -> None:
-    """An output directory that cannot be made is named, by exit code 2."""
+    """An output directory that cannot be created is named in one line, with exit code 2."""
     source = write_scene(tmp_path / "in", 3, clients=CAST)
     (tmp_path / "q.toml").write_text("")
     (tmp_path / "a-file").write_text("mine")
@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path, command: str) -> Non
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
-    """A directory, a pipe or a device in the place of an output file stays what it is, and nothing is left beside it."""
+    """An output path that is a directory, a pipe or a device stays unchanged, and no temporary file is left."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
@@ -104,7 +104,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_what_needs_no_spark_does_not_load_it(tmp_path: Path) -> None:
-    """Every command that can be answered here is, without PySpark: that alone would take longer than they do."""
+    """Every command that needs no Spark runs without importing PySpark."""
     source = str(write_scene(tmp_path / "in", 3, clients=CAST))
     (tmp_path / "q.toml").write_text("")
     manifest = next((tmp_path / "in" / "manifests").rglob("*.json"))

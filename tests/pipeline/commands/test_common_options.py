@@ -1,4 +1,4 @@
-"""The options that all commands have in common work in each, or are refused with a line that says what to do."""
+"""Each common option works in every command, or is refused with one line that names the remedy."""
 
 import csv
 import io
@@ -23,9 +23,9 @@ from tests.support.metering.metering_topics import write_topics
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
 meter = with_writers(repair, forget_command)
 ELSEWHERE = ("rollup", "stream")
-"""On Spark alone."""
+"""Commands that run on Spark only."""
 LOOKS = ("inspect", "repair", "verify-manifests")
-"""In this process alone."""
+"""Commands that run in this process only."""
 BOTH = ("validate", "whatif", "recommend", "neighbours")
 
 
@@ -36,7 +36,7 @@ def scene(tmp_path: Path) -> Path:
 
 
 def arguments_of(command: str, scene: Path) -> list[str]:
-    """What a command cannot do without."""
+    """Return the required arguments of a command."""
     beside = scene.parent
     manifest = str(next((scene / "manifests").rglob("*.json")))
     needed = {
@@ -65,7 +65,9 @@ def typed(command: str, scene: Path, *options: str) -> Result:
     ],
 )
 def test_what_a_command_cannot_do_it_says(scene: Path, command: str, options: list[str], said: str) -> None:
-    """One line with what to do instead, exit code 2, nothing printed and nothing written."""
+    """An option that a command does not support is refused in one line with the remedy and exit code 2, and nothing is printed or
+    written.
+    """
     before = sorted(scene.parent.rglob("*"))
     done = typed(command, scene, *options)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
@@ -75,14 +77,14 @@ def test_what_a_command_cannot_do_it_says(scene: Path, command: str, options: li
 
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH])
 def test_the_usual_engine_may_be_named(scene: Path, command: str) -> None:
-    """`--engine local` changes nothing where that is what happens anyway."""
+    """`--engine local` changes nothing where it is the default."""
     usual, named = typed(command, scene), typed(command, scene, "--engine", "local")
     assert (named.exit_code, named.stdout) == (0, usual.stdout), named.output
 
 
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH])
 def test_every_form_can_be_asked_for(scene: Path, command: str) -> None:
-    """JSON parses, CSV has a header and rows as long as it, a page is a whole one."""
+    """Each command prints parseable JSON, CSV with a header and rows of equal length, and a complete HTML page."""
     reported = json.loads(typed(command, scene, "--format", "json").stdout)
     assert isinstance(reported, dict)
     header, *rows = csv.reader(io.StringIO(typed(command, scene, "--format", "csv").stdout))
@@ -94,7 +96,7 @@ def test_every_form_can_be_asked_for(scene: Path, command: str) -> None:
 
 
 def test_neighbours_and_demand_on_spark_are_the_same(spark: Any, scene: Path) -> None:
-    """One Spark task per file set gives what this process gives, token buckets and all."""
+    """With one Spark task per file set the results equal those of the local engine, token buckets included."""
     from pipeline.spark.tasks import run_on_spark
 
     topics = write_topics(scene.parent / "topics", minutes=3)
@@ -108,14 +110,14 @@ def test_neighbours_and_demand_on_spark_are_the_same(spark: Any, scene: Path) ->
 
 @pytest.mark.parametrize("command", ["whatif", "recommend", "inspect", "verify-manifests"])
 def test_explain_adds_lines(scene: Path, command: str) -> None:
-    """What stands there without it stands there with it, and more."""
+    """--explain keeps all lines of the output and adds more."""
     without, more = (typed(command, scene, *options).stdout.splitlines() for options in ([], ["--explain"]))
     assert len(more) > len(without)
     assert [line for line in without if line not in more] == []
 
 
 def test_a_bound_is_traced_to_its_quota(scene: Path) -> None:
-    """The file says which entity's quota a group gets; who has none, today and then, is only counted."""
+    """--explain names the entity whose quota a group gets; groups without a quota are only counted."""
     (scene.parent / "q.toml").write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 20000\n')
     lines = typed("whatif", scene, "--explain").stdout.splitlines()
     at = lines.index("client-id checkout (Produce, broker 1), under q.toml:")
@@ -126,7 +128,7 @@ def test_a_bound_is_traced_to_its_quota(scene: Path) -> None:
 
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
 def test_help_offers_what_works(command: str) -> None:
-    """The text names form and explanation everywhere, and Spark where there is a choice."""
+    """The help of every command names --format and --explain, and names Spark only where the command supports it."""
     text = CliRunner().invoke(meter, [command, "--help"]).stdout
     assert "--format" in text
     assert "--explain" in text
@@ -137,13 +139,13 @@ def test_help_offers_what_works(command: str) -> None:
 @pytest.mark.parametrize("form", ["csv", "html"])
 @pytest.mark.parametrize("command", [*LOOKS, *BOTH, *ELSEWHERE])
 def test_what_has_no_place_for_an_explanation_refuses_it(scene: Path, command: str, form: str) -> None:
-    """--explain with CSV or a page is one line that says what to write instead, before anything is read."""
+    """--explain with CSV or HTML is refused in one line that names the alternative, before any file is read."""
     reported = typed(command, scene, "--explain", "--format", form)
     assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1)
     assert f"--format {form} has none" in reported.stderr
 
 
 def test_repair_tells_what_it_did(scene: Path) -> None:
-    """As plain data: the repaired file sets, and counts."""
+    """`repair` reports as JSON what it recovered, with counts."""
     reported: dict[str, Any] = json.loads(typed("repair", scene, "--format", "json").stdout)
     assert reported == {"made_whole": [], "running": [], "empty_segments": 0, "temporary_files": 0, "problems": []}

@@ -1,4 +1,4 @@
-"""Files that changed after they were written, and are still readable: their damage is not the proxy's doing."""
+"""Files that changed after they were written and are still readable: the damage is not reported as a violation of the proxy."""
 
 import json
 import struct
@@ -24,7 +24,7 @@ ROT = 64
 
 
 def with_plain_files(directory: Path) -> Path:
-    """Write the samples without compression and dictionaries, so that the place of a value in its file is known."""
+    """Write the samples without compression and dictionaries, so that the offset of a value in its file is known."""
     for path in (directory / "manifests").rglob("*.json"):
         reported = json.loads(path.read_text())
         entry = next(entry for entry in reported["files"] if entry["table"] == "samples")
@@ -36,7 +36,7 @@ def with_plain_files(directory: Path) -> Path:
 
 
 def rot(directory: Path, file_set: int) -> Path:
-    """Zero the last values that a file set's samples hold, where they stand in the file; return it."""
+    """Zero the last values of a file set's samples in place; return the file."""
     path = sorted((directory / "samples").rglob("*.parquet"))[file_set]
     data = path.read_bytes()
     values = [value for row in pq.read_table(path, partitioning=None).column("val").to_pylist() for value in row]
@@ -51,7 +51,7 @@ def typed(directory: Path, *options: str) -> Result:
 
 @pytest.mark.parametrize("options", [(), ("--format", "json")])
 def test_a_damaged_file_is_not_the_proxys_doing(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """A file that diverges and is not the one of its manifest is named in one line, with exit code 3; no divergence is reported."""
+    """A diverging file whose hash differs from its manifest is named in one line, with exit code 3, and no divergence is reported."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()))
     path = rot(source, 1)
     assert validate(source).violations > 0
@@ -62,7 +62,7 @@ def test_a_damaged_file_is_not_the_proxys_doing(tmp_path: Path, options: tuple[s
 
 
 def test_a_damaged_file_elsewhere_does_not_excuse_a_proxy(tmp_path: Path) -> None:
-    """A divergence in whole files is reported with exit code 1, where nothing of its run is damaged."""
+    """A divergence in a run without damaged files is reported with exit code 1, although another run has a damaged file."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors(), mutate=missed))
     done = typed(source)
     assert done.exit_code == 1
@@ -70,7 +70,7 @@ def test_a_damaged_file_elsewhere_does_not_excuse_a_proxy(tmp_path: Path) -> Non
 
 
 def test_where_nothing_diverges_nothing_is_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hashing costs a look at every byte; it is done where something is found, or where a verdict is written."""
+    """Without a divergence files are hashed only if a verdict is written."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
 
     def hashed(path: Path) -> str:
@@ -82,7 +82,7 @@ def test_where_nothing_diverges_nothing_is_hashed(tmp_path: Path, monkeypatch: p
 
 
 def test_a_stream_blames_no_file_set_for_damage_before_it(spark: Any, tmp_path: Path) -> None:
-    """A file set that diverges since one that was landed before was damaged meanwhile is not landed as a violation."""
+    """A file set that diverges because an earlier, landed one was damaged meanwhile is not landed as a violation."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(file_sets=2), sensors()))
     last = max((source / "manifests").rglob("*.json"))
     data = last.read_bytes()
@@ -96,7 +96,7 @@ def test_a_stream_blames_no_file_set_for_damage_before_it(spark: Any, tmp_path: 
 
 
 def test_damage_on_another_file_system_is_reported_alike(spark: Any, tmp_path: Path) -> None:
-    """Tasks that read their files through Spark compare what diverges with its manifest, too."""
+    """Spark tasks that read files through Spark also compare a diverging file with its manifest."""
     source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()))
     path = rot(source, 1)
     spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.rot.link./metering", tmp_path.as_uri())

@@ -1,4 +1,4 @@
-"""What a file says of itself in its footer is what its rows say."""
+"""Values that a Parquet footer gives for a column are those of the rows."""
 
 from pathlib import Path
 from typing import Any
@@ -30,20 +30,20 @@ COLUMNS = ["quota_type", "num_samples", "cap_ms"]
 def test_columns_that_say_the_same_in_all_rows_are_reported_without_reading_them(
     tmp_path: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], reported: dict[str, Any] | None
 ) -> None:
-    """Whatever row groups the rows stand in; nothing is said of columns with two values, with one and none, or of no rows."""
+    """A column with one value in all row groups is reported from the footer; one with two values, with nulls, or without rows is not."""
     file_set = described(tmp_path, quota_types, num_samples, cap_ms)
     assert file_set.read_alike("dim_group", COLUMNS) == reported
 
 
 def test_a_column_without_figures_in_the_footer_is_not_reported(tmp_path: Path) -> None:
-    """Other programs may write files without them."""
+    """A column whose footer has no statistics is not reported."""
     assert described(tmp_path, ["Produce"], [11], [None], figures=False).read_alike("dim_group", COLUMNS) is None
 
 
 def described(
     directory: Path, quota_types: list[str], num_samples: list[int], cap_ms: list[int | None], *, figures: bool = True
 ) -> FileSet:
-    """A file set whose `dim_group` has these values, two rows to a row group."""
+    """Return a file set whose `dim_group` has these values, two rows per row group."""
     (manifest,) = find_manifests(write_scene(directory, 1, clients=CAST))
     (entry,) = (entry for entry in manifest.files if entry.table == "dim_group")
     path = directory / entry.path

@@ -1,4 +1,4 @@
-"""What one file holds, and whether files are those of their manifests: for people and as JSON."""
+"""`inspect` and `verify-manifests`: the content of a file, and whether files match their manifests, as text and as JSON."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def reported(*arguments: str, code: int = 0) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_file_is_reported_in_both_forms(tmp_path: Path) -> None:
-    """Rows, columns and the first rows of a table; of a manifest what stands in it."""
+    """The rows, columns and first rows of a table, and the fields of a manifest, are reported as text and as JSON."""
     source = write_scene(tmp_path, 3, clients=CAST)
     lines, found = reported("inspect", str(next((source / "samples").rglob("*.parquet"))))
     assert (found["kind"], found["table"], len(found["first_rows"])) == ("Parquet", "samples", min(found["rows"], 5))
@@ -36,7 +36,7 @@ def test_a_file_is_reported_in_both_forms(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_with_files_is_reported_in_both_forms(tmp_path: Path) -> None:
-    """The same counts and problems, and the same exit code."""
+    """Text and JSON have the same counts, problems and exit code."""
     source = write_scene(tmp_path, 3, clients=CAST)
     lines, found = reported("verify-manifests", str(source))
     assert lines == f"1 manifest, {found['files']} files, 0 problems\n"
@@ -49,7 +49,7 @@ def test_what_is_wrong_with_files_is_reported_in_both_forms(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", [["inspect", "manifests/a.json"], ["verify-manifests", "."], ["validate", "--in", "."]])
 def test_nested_without_end_is_no_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
-    """JSON that is deeper than the limit is one line and exit code 2."""
+    """JSON that is nested beyond the limit gives one line and exit code 2."""
     (tmp_path / "manifests").mkdir()
     (tmp_path / "manifests" / "a.json").write_text("[" * 100_000)
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Memory of who judges many files."""
+"""Memory of commands that validate many files."""
 
 import subprocess
 import sys
@@ -14,26 +14,26 @@ SAID = "from os import environ; print(environ.get('MIMALLOC_PURGE_DELAY'))"
 
 
 def reported(program: str) -> str:
-    """What a Python without that variable prints."""
+    """Return what a Python process without that variable prints."""
     environment = {"PATH": ""}
     return subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=True, text=True).stdout.strip()
 
 
 @pytest.mark.parametrize(("before", "said"), [("", ARROW_KEEPS[1]), ("import pyarrow; ", "None")])
 def test_arrow_is_configured_before_it_is_loaded(before: str, said: str) -> None:
-    """Later it does not look, and what is in the environment would be for children alone."""
+    """`keep_memory` sets the variable for Arrow only when Arrow is not imported yet."""
     assert reported(f"{before}from pipeline.memory import keep_memory; keep_memory(); {SAID}") == said
 
 
 @pytest.mark.parametrize("module", ["pipeline.commands.validate", "pipeline.commands.execution.options", "sluice_cli.meter"])
 def test_a_command_loads_no_arrow_before_it_knows_where_to_work(module: str) -> None:
-    """Arrow's memory would be set by then."""
+    """Importing a command does not import Arrow."""
     assert reported(f"import sys, {module}; print('pyarrow' in sys.modules)") == "False"
 
 
 @pytest.mark.parametrize(("engine", "times"), [(LOCAL, 1), (SPARK, 0)])
 def test_memory_is_kept_where_the_work_is_done(monkeypatch: pytest.MonkeyPatch, engine: str, times: int) -> None:
-    """On Spark the driver only collects verdicts."""
+    """A command calls `keep_memory` with the local engine and not in the driver of Spark."""
     kept: list[None] = []
     monkeypatch.setattr(common, "keep_memory", lambda: kept.append(None))
 
@@ -68,7 +68,7 @@ ONE = {**MACHINE, "proc/self/cgroup": "12:pids:/\n4:memory:/house/sluice\n0::/\n
     ],
 )
 def test_memory_is_what_machine_and_cgroups_allow(tmp_path: Path, files: dict[str, str], mib: int) -> None:
-    """The least of them holds, in both versions of cgroups."""
+    """The available memory is the smallest limit of the machine and its cgroups, in both cgroup versions."""
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -77,5 +77,5 @@ def test_memory_is_what_machine_and_cgroups_allow(tmp_path: Path, files: dict[st
 
 @pytest.mark.parametrize(("mib", "heap"), [(24_576, 12_288), (4_096, 2_048), (512, HEAP_MIB_MIN), (1_048_576, HEAP_MIB_MAX)])
 def test_the_heap_fits_the_memory(mib: int, heap: int) -> None:
-    """Half of it, within what Spark needs to start and what references of 4 bytes reach."""
+    """The heap is half of the memory, within `HEAP_MIB_MIN` and `HEAP_MIB_MAX`."""
     assert heap_mib(mib * MIB) == heap

@@ -1,4 +1,4 @@
-"""Where commands write: on this machine, or nowhere."""
+"""Commands write to local paths only."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from tests.support.metering.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
 INPUTS = {"source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
-"""Paths that are read; `repair` and `forget` change what is there already."""
+"""Path options that are inputs; `repair` and `forget` change existing files in them."""
 NEEDED = {
     "rollup": ["--in", "in", "--out", "out"],
     "validate": ["--in", "in"],
@@ -45,7 +45,7 @@ def typed(command: str, option: str, value: str) -> Result:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all that the commands read, and the current one."""
+    """Return a folder with the input of all commands, as the current directory."""
     write_scene(tmp_path / "in", 3, clients=CAST)
     (tmp_path / "q.toml").write_text('[[quota]]\nuser = "orders"\nproducer_byte_rate = 20000\n')
     monkeypatch.chdir(tmp_path)
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("url", ["s3a://bucket/v", "hdfs:/v", "file:///tmp/v"])
 @pytest.mark.parametrize(("command", "option"), OUTPUTS)
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """One line names the option and what to write instead, with exit code 2, before anything is read, started or written."""
+    """An output URL is refused in one line with the option and the remedy and exit code 2, before anything is read, started or written."""
     before = sorted(folder.rglob("*"))
     done = typed(command, option, url)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output
@@ -66,14 +66,14 @@ def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, 
 
 @pytest.mark.parametrize("name", ["./a:/b", "a:b"])
 def test_a_name_with_a_colon_is_a_name(folder: Path, name: str) -> None:
-    """Only what begins as a URL does, with a scheme and a slash, is taken for one."""
+    """Only a path that begins with a scheme and a slash counts as a URL."""
     done = typed("neighbours", "--out", name)
     assert done.exit_code == 0, done.output
     assert (folder / name / "summary.json").is_file()
 
 
 def test_every_option_that_writes_is_known() -> None:
-    """A path that a command takes is one that it reads, or an output that may not be a URL; no option is forgotten here."""
+    """Every path option of a command is either an input or an output that may not be a URL."""
     commands = with_writers(repair, forget_command).commands
     paths = [(name, option) for name, command in commands.items() for option in command.params if isinstance(option.type, click.Path)]
     outputs = sorted((name, option.opts[0]) for name, option in paths if isinstance(option.type, OutputPath))

@@ -1,4 +1,4 @@
-"""What may not be read is not taken for what is not there."""
+"""A folder without read permission does not count as empty."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A search by name passes over such a folder without a word; every command says which it is, ends with 2 and has changed nothing."""
+    """Every command names a folder that it cannot read, ends with exit code 2 and changes nothing."""
     source = write_scene(tmp_path / "in", 3, clients=CAST)
     (source / "q.toml").write_text("")
     closed = next(path for path in (source / "manifests").rglob("hour=*"))
@@ -44,7 +44,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(closed))
         return scandir(path)
 
-    monkeypatch.setattr(os, "scandir", refusing)  # the mode of a folder says nothing to root
+    monkeypatch.setattr(os, "scandir", refusing)  # root ignores the mode of a folder
     reported = CliRunner().invoke(with_writers(repair, forget_command), [argument.format(source) for argument in COMMANDS[name]])
     monkeypatch.undo()
     assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1), reported.output

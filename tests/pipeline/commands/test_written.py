@@ -1,4 +1,4 @@
-"""Where Spark's default file system is another than this machine's, and where workers wrote something that is not here."""
+"""Spark's default file system is a remote one, or workers have written files that are not on this machine."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +25,7 @@ DEFAULT = "fs.defaultFS"
 
 @pytest.fixture
 def default_elsewhere(spark: Any, tmp_path: Path) -> Iterator[Path]:
-    """As on a cluster: a path without a scheme is one of a file system that is not this machine's. Yields what that holds."""
+    """Set a default file system other than the local one, as on a cluster; yields the folder that it stores to."""
     settings = spark._jsc.hadoopConfiguration()
     usual, place = settings.get(DEFAULT), tmp_path / "elsewhere"
     place.mkdir()
@@ -37,7 +37,9 @@ def default_elsewhere(spark: Any, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_tables_come_to_this_machine_whatever_the_default_is(spark: Any, default_elsewhere: Path, tmp_path: Path) -> None:
-    """A day that is built again holds what came before and what came now, from here and from there; nothing is written elsewhere."""
+    """A rebuilt day has its previous rows and the new ones in local files, from local and remote input, and nothing is written to the
+    default file system.
+    """
     source = two_hours(tmp_path / "in")
     late, kept = manifests(source)[1], tmp_path / "later.json"
     late.rename(kept)
@@ -55,7 +57,7 @@ def test_tables_come_to_this_machine_whatever_the_default_is(spark: Any, default
 
 
 def test_a_stream_lands_on_this_machine_whatever_the_default_is(spark: Any, default_elsewhere: Path, tmp_path: Path) -> None:
-    """Tables and checkpoint of a stream are where the options say."""
+    """A stream writes its tables and its checkpoint to the local paths of its options."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     reported = Stream(spark, StreamSettings(str(source), tmp_path / "checkpoint", tmp_path / "out", once=True)).run()
     assert (reported.file_sets, reported.rows["verdicts"]) == (1, 1)
@@ -65,7 +67,7 @@ def test_a_stream_lands_on_this_machine_whatever_the_default_is(spark: Any, defa
 
 @pytest.mark.parametrize("here", [0, 3, 5])
 def test_rows_that_are_not_here_are_refused(tmp_path: Path, here: int) -> None:
-    """Of 4 rows that workers wrote, fewer or more on this machine are one line that names the option and what to do."""
+    """Fewer or more local rows than the 4 that workers wrote are refused in one line with the option and the remedy."""
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"n": range(here)}), file)
     with pytest.raises(

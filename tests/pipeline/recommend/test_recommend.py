@@ -1,4 +1,4 @@
-"""Recommendations, and the way back: what is proposed is taken by the proxy and by `whatif`."""
+"""Recommendations, and their round trip: the proxy and `whatif` accept a recommended file."""
 
 import json
 import math
@@ -26,13 +26,13 @@ def invoke(*arguments: object) -> Any:
 
 
 def accepted(path: Path) -> bool:
-    """Whether the proxy takes the file, asked of the proxy in a process of its own."""
+    """Whether a proxy in a child process accepts the file."""
     command = [sys.executable, "-m", "sluice_cli", "check-config", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).returncode == 0
 
 
 def test_what_is_recommended_goes_round(tmp_path: Path) -> None:
-    """`recommend` writes a file that the proxy accepts and `whatif` takes back; with the maximum as base no client would have waited."""
+    """The proxy and `whatif` accept the file of `recommend`, and with the maximum as base no client would have waited."""
     source = write_scene(tmp_path / "in", 60, clients=CAST, file_set_s=20)
     proposal = tmp_path / "quotas.toml"
     reported = invoke("recommend", "--in", source, "--percentile", 100, "--headroom", 1.5, "--out", proposal)
@@ -44,7 +44,7 @@ def test_what_is_recommended_goes_round(tmp_path: Path) -> None:
 
 
 def test_confidence_says_when_demand_is_hidden(tmp_path: Path) -> None:
-    """Who waited half the time is recommended with low confidence and the reason; who never did, with more."""
+    """A client that waited half the time gets low confidence with the reason; one that never waited gets a higher one."""
     cast = [CAST[0], Client("audit", "audit-log", "produce", 1e9, 2_000, 200)]
     outcome = invoke("recommend", "--in", write_scene(tmp_path, 90, clients=cast), "--format", "csv")
     by_group = {line.split(",")[0]: line for line in outcome.stdout.splitlines()}
@@ -54,7 +54,7 @@ def test_confidence_says_when_demand_is_hidden(tmp_path: Path) -> None:
 
 
 def test_in_observe_demand_is_not_hidden(tmp_path: Path) -> None:
-    """Where no client was made to wait, what is recorded is what was wanted, however often a client would have waited."""
+    """In `observe` the recorded usage counts as the demand, however many waits were decided."""
 
     def observed(tables: dict[str, list[dict[str, Any]]]) -> None:
         for row in tables["samples"]:
@@ -68,7 +68,7 @@ def test_in_observe_demand_is_not_hidden(tmp_path: Path) -> None:
 
 
 def test_nothing_is_recommended_to_who_was_forgotten(tmp_path: Path) -> None:
-    """What stands for a name that was taken out is no user's name; that the group is left out is said."""
+    """A group whose name was removed by `forget` gets no recommendation, and the output says so."""
 
     def forgotten(tables: dict[str, list[dict[str, Any]]]) -> None:
         tables["dim_group"][0].update(tag_user=FORGOTTEN, tag_client_id="")
@@ -81,7 +81,7 @@ def test_nothing_is_recommended_to_who_was_forgotten(tmp_path: Path) -> None:
 
 @given(st.floats(0, 1e12), st.sampled_from(["Produce", "Request", "Connection", "ControllerMutation"]))
 def test_rounding_goes_up_and_not_far(rate: float, quota_type: str) -> None:
-    """A proposal is never below the rate, never more than a tenth above it or one step, and whole where it must be."""
+    """A proposal is at least the rate, at most a tenth or one step above it, and an integer where the quota requires one."""
     bound = rounded_up(quota_type, rate)
     is_whole = quota_type in ("Produce", "Connection")
     step = 1.0 if is_whole else 0.1
@@ -91,7 +91,7 @@ def test_rounding_goes_up_and_not_far(rate: float, quota_type: str) -> None:
 
 @pytest.mark.parametrize("name", ["plain", 'qu"ote', "back\\slash", "tab\tand\nline", "ü€😀", "\x7f\x01", "a.b [c] = d # e"])
 def test_any_name_survives_the_file(tmp_path: Path, name: str) -> None:
-    """Whatever a client calls itself is written so that the proxy and the pipeline read the same name again."""
+    """The proxy and the pipeline read every user and client-id name back from a recommended file unchanged."""
     made = Proposal(
         (None, name, None),
         name,
@@ -119,7 +119,7 @@ def test_any_name_survives_the_file(tmp_path: Path, name: str) -> None:
 
 
 def test_nothing_to_recommend_is_said(tmp_path: Path) -> None:
-    """Without a group that a quota file can name there is one line and exit code 3, and no file."""
+    """Without a group that a quota file can name the command prints one line, ends with exit code 3 and writes no file."""
 
     def custom(tables: dict[str, list[dict[str, Any]]]) -> None:
         for group in tables["dim_group"]:

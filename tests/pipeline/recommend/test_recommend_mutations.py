@@ -1,4 +1,4 @@
-"""Recommended rates of controller mutations: what a bucket has to be for what was asked of it, and the way back through the replay."""
+"""Recommended rates of controller mutations: the rate that a bucket needs for its requests, and the round trip through the replay."""
 
 import json
 import math
@@ -33,11 +33,11 @@ SPAN_MS = 11_000
 WAYS = {CHARGED: "strict", REFUSED: "strict", OWED: "permissive", SETTLED: "settled"}
 
 Reported = tuple[int, int, int]
-"""Milliseconds after the step before, kind, mutations."""
+"""Milliseconds after the previous step, kind, mutations."""
 
 
 def steps_of(reported: list[Reported], *, waits: int = 0, applied: int = 0) -> Steps:
-    """Steps of one bucket; what was refused waited `waits`, of which `applied` was applied."""
+    """Return steps of one bucket; refused ones have the wait `waits`, of which `applied` was applied."""
     later_ms, kind, value = (np.array(column, np.int64) for column in zip(*reported, strict=True))
     none = np.zeros(len(reported), np.int64)
     throttle_ms, applied_ms = (np.where(kind == REFUSED, its, 0) for its in (waits, applied))
@@ -46,14 +46,14 @@ def steps_of(reported: list[Reported], *, waits: int = 0, applied: int = 0) -> S
 
 
 def rates(reported: list[Reported], end_after_ms: int = 0) -> tuple[list[float], float]:
-    """What each step needs, and the end of the run."""
+    """Return the rate that each step needs, and the rate needed at the end of the run."""
     steps = steps_of(reported)
     needed, at_end = lowest_rates(steps, made_by(steps), SPAN_MS, int(steps.ts_ms[-1]) + end_after_ms)
     return needed.tolist(), at_end
 
 
 def play(reported: list[Reported], bound: float) -> tuple[list[bool], float]:
-    """The plain loop: which steps a bucket of `quota`, full at first, made wait, and what it held at last."""
+    """The reference loop: return which steps a bucket of `quota`, full at first, makes wait, and its tokens at the end."""
     now_ms = START_MS
     bucket = MutationGroup({}, bound, last_update_ms=START_MS - 2 * SPAN_MS)
     waited = []
@@ -86,12 +86,14 @@ def play(reported: list[Reported], bound: float) -> tuple[list[bool], float]:
     ],
 )
 def test_lowest_rates(reported: list[Reported], needed: list[float], at_end: float) -> None:
-    """Taken / (span + time), at its highest over all times before; what can be refused is judged before it is taken."""
+    """The needed rate is the maximum over all earlier times of taken / (span + time), and a step that can be refused is judged before
+    it is taken.
+    """
     assert rates(reported) == (pytest.approx(needed), pytest.approx(at_end))
 
 
-def test_what_is_owed_at_the_end_has_until_then() -> None:
-    """The longer the run goes on, the less it takes to pay what was taken last."""
+def test_a_debt_at_the_end_needs_a_lower_rate_in_a_longer_run() -> None:
+    """The rate needed at the end is lower when the run lasts longer."""
     assert rates([(0, CHARGED, 300)], end_after_ms=289_000)[1] == 1.0
 
 
@@ -108,7 +110,9 @@ asked = st.lists(
 
 @given(asked)
 def test_no_lower_rate_would_do(reported: list[Reported]) -> None:
-    """At the highest of these rates no client waits and nothing is owed at the end; a thousandth below it one of the two is not so."""
+    """At the highest of these rates no client waits and no debt is left at the end; at a thousandth less, a client waits or a debt is
+    left.
+    """
     needed, at_end = rates(reported)
     highest = max(*needed, at_end)
     waited, left = play(reported, highest * (1 + 1e-9) + 1e-12)
@@ -121,7 +125,7 @@ def test_no_lower_rate_would_do(reported: list[Reported]) -> None:
 
 @given(asked.map(lambda reported: [(later_ms, OWED, abs(permits)) for later_ms, _, permits in reported]), st.floats(0.01, 200))
 def test_who_waits_is_who_needs_more(reported: list[Reported], bound: float) -> None:
-    """Where all is charged, just those steps wait that need a higher rate: a percentile is the share that does not."""
+    """When every step is charged, exactly the steps wait whose needed rate is above the bound."""
     needed, _ = rates(reported)
     waited, _ = play(reported, bound)
     waits_ms = [now for now, need in zip(waited, needed, strict=True) if not math.isclose(need, bound, rel_tol=1e-3)]
@@ -130,15 +134,15 @@ def test_who_waits_is_who_needs_more(reported: list[Reported], bound: float) -> 
 
 @given(asked.map(lambda reported: [(later_ms, CHARGED, abs(permits)) for later_ms, _, permits in reported]), st.floats(0.01, 200))
 def test_no_more_wait_than_need_more(reported: list[Reported], bound: float) -> None:
-    """What is refused takes nothing, so of strict requests no others wait than those that need a higher rate."""
+    """When steps can be refused, only steps wait whose needed rate is above the bound."""
     needed, _ = rates(reported)
     waited, _ = play(reported, bound)
     assert all(need > bound * (1 - 1e-9) for need, is_refused in zip(needed, waited, strict=True) if is_refused)
 
 
 @given(asked)
-def test_the_hull_leaves_nothing_out(reported: list[Reported]) -> None:
-    """Each rate is the highest over all earlier steps, tried one by one."""
+def test_the_hull_gives_the_maximum_over_all_earlier_steps(reported: list[Reported]) -> None:
+    """The needed rate of each step equals the maximum over all earlier steps, computed one by one."""
     needed, _ = rates(reported)
     times_ms, taken = np.cumsum([later_ms for later_ms, _, _ in reported]), [permits for _, _, permits in reported]
     for at, (_, kind, _) in enumerate(reported):
@@ -160,7 +164,7 @@ def test_the_hull_leaves_nothing_out(reported: list[Reported]) -> None:
     ],
 )
 def test_what_is_refused_counts_when_it_is_made(waits: int, applied: int, made: list[int], highest: float, held_up: int) -> None:
-    """A refused request counts when it is let through, so it never counts twice; where no client is held up that is at once."""
+    """A refused request counts once: when it passes, or at once if the wait was not applied."""
     steps = steps_of([(0, CHARGED, 66), (0, REFUSED, 50)], waits=waits, applied=applied)
     assert made_by(steps).tolist() == made
     asks = requests_of(steps, SPAN_MS, START_MS)
@@ -169,7 +173,7 @@ def test_what_is_refused_counts_when_it_is_made(waits: int, applied: int, made: 
 
 
 def test_seconds_are_those_of_asks() -> None:
-    """What is given back a second later is taken off the ask's; who only gives back asked for nothing."""
+    """A refund a second later reduces the second of its request, and a refund alone makes no request."""
     asks = requests_of(steps_of([(0, CHARGED, 30), (999, CHARGED, 10), (2, SETTLED, -8), (5_000, CHARGED, 4)]), SPAN_MS, START_MS)
     assert asks is not None
     assert ((asks.seconds - START_MS // 1_000).tolist(), asks.units.tolist()) == ([0, 6], [32, 4])
@@ -178,7 +182,7 @@ def test_seconds_are_those_of_asks() -> None:
 
 
 def batch(reported: list[Reported], ref: int = 0) -> Callable[[Buckets], None]:
-    """One file set of these steps; what is refused says itself so."""
+    """Return one file set of these steps; refused steps are recorded as refused."""
 
     def played(buckets: Buckets) -> None:
         for later_ms, kind, permits in reported:
@@ -193,7 +197,7 @@ def invoke(*arguments: object) -> Any:
 
 
 def proposals(*arguments: object) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """What `recommend` proposes, and what it expects of that."""
+    """Return what `recommend` proposes, and what it expects of it."""
     reported = invoke("recommend", *arguments, "--format", "json")
     assert reported.exit_code == 0, reported.output
     summary = json.loads(reported.stdout)
@@ -202,11 +206,11 @@ def proposals(*arguments: object) -> tuple[list[dict[str, Any]], list[dict[str, 
 
 
 BURST = [(60_000, CHARGED, 10), *[(0, CHARGED, 10)] * 21]
-"""220 mutations at once; the last topic passes when 210 leave the bucket not below zero: 19.1 a second."""
+"""220 mutations at once; the last topic passes if the bucket is not below zero after 210: 19.1 per second."""
 
 
 def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:
-    """220 mutations in a second, every minute, need 19.1 a second and not 220: no client waits then, and at less a client does."""
+    """A burst of 220 mutations in one second of every minute needs 19.1 per second: then no client waits, and at less a client does."""
     source = write_buckets(tmp_path / "in", Buckets([AMPLE]), [batch(BURST * 4), batch(BURST * 3), batch([*BURST, (10_000, CHARGED, 1)])])
     written = tmp_path / "quotas.toml"
     [proposal], [expected] = proposals("--in", source, "--percentile", 100, "--headroom", 1, "--out", written)
@@ -223,7 +227,7 @@ def test_a_burst_is_not_its_peak_second(tmp_path: Path) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_with_the_maximum_as_base_no_client_waits(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """For any decisions in any file sets, the replay of the quotas proposed from the maximum has no wait."""
+    """For any decisions in any file sets, the replay under the quotas proposed from the maximum has no wait."""
     reported = data.draw(st.lists(asked, min_size=1, max_size=3))
     source = write_buckets(tmp_path_factory.mktemp("any"), Buckets([AMPLE]), [batch([(0, CHARGED, 1), *steps]) for steps in reported])
     [proposal], [expected] = proposals("--in", source, "--percentile", 100, "--headroom", 1)
@@ -232,7 +236,7 @@ def test_with_the_maximum_as_base_no_client_waits(tmp_path_factory: pytest.TempP
 
 
 def test_headroom_and_percentile_are_heeded(tmp_path: Path) -> None:
-    """Headroom multiplies; a lower percentile proposes less, and a share of the seconds waits that is no larger than what it leaves out."""
+    """Headroom multiplies the proposal; a lower percentile lowers it, and at most the remaining share of seconds has a wait."""
     source = write_buckets(tmp_path, Buckets([AMPLE]), [batch([(7_000, OWED, 5 * number) for number in range(1, 101)])])
     [most], _ = proposals("--in", source, "--percentile", 100, "--headroom", 1)
     [double], _ = proposals("--in", source, "--percentile", 100, "--headroom", 2)
@@ -244,7 +248,7 @@ def test_headroom_and_percentile_are_heeded(tmp_path: Path) -> None:
 
 
 def test_who_was_refused_is_reported_with_low_confidence(tmp_path: Path) -> None:
-    """What was wanted in seconds with refusals is not known, and what the replay cannot know of them is in a note."""
+    """A client with refused requests gets low confidence, and a note states what the replay cannot know."""
     reported = invoke("recommend", "--in", write_topics(tmp_path / "in", minutes=15))
     by_group = {line.split("  ")[0]: line for line in reported.stdout.splitlines()}
     assert "what was wanted then is not known; a full bucket holds" in by_group["client-id tests"]
@@ -255,7 +259,7 @@ def test_who_was_refused_is_reported_with_low_confidence(tmp_path: Path) -> None
 
 
 def test_retries_are_not_counted_twice(tmp_path: Path) -> None:
-    """However often a refused client asks again, what it needs is what was let through: less than twice its quota of today."""
+    """However often a refused client retries, its proposal is less than twice its present quota."""
     impatient = [(0, CHARGED, 60), *[(100, REFUSED, 30)] * 60]
     source = write_buckets(tmp_path, Buckets([5.0]), [batch([*impatient[:40], (3_000, CHARGED, 30)])])
     [proposal], _ = proposals("--in", source, "--percentile", 100, "--headroom", 1)
@@ -264,7 +268,7 @@ def test_retries_are_not_counted_twice(tmp_path: Path) -> None:
 
 
 def test_users_and_client_ids_are_named(tmp_path: Path) -> None:
-    """The rate is written under whom the bucket belongs to, also where a user and a client-id share it, beside other quotas of the file."""
+    """The rate is written for the entity of the bucket, a user, a client-id or both, beside other quotas of the file."""
 
     def named(tables: dict[str, list[dict[str, Any]]]) -> None:
         for row, user, client_id in zip(tables["dim_group"], ["ann%40home", "bob", ""], ["", "etl", "etl"], strict=True):
@@ -283,7 +287,7 @@ def test_users_and_client_ids_are_named(tmp_path: Path) -> None:
 
 
 def test_groups_of_a_callback_are_left_out(tmp_path: Path) -> None:
-    """A declared group's bucket has no name in a quota file: that is said, and without another group there is nothing to recommend."""
+    """The bucket of a declared group gets no proposal and the output says so; without another group nothing is recommended."""
 
     def declared(tables: dict[str, list[dict[str, Any]]]) -> None:
         tables["dim_group"][0]["tags"] = "declared-group=saas"
@@ -298,7 +302,7 @@ def test_groups_of_a_callback_are_left_out(tmp_path: Path) -> None:
 
 
 def test_every_run_begins_with_a_full_bucket(tmp_path: Path) -> None:
-    """What two runs asked for does not add up, since a proxy that starts anew has a new bucket; the seconds of both count."""
+    """Requests of two runs are not added up, since a new proxy begins with a full bucket, and the seconds of both runs count."""
     source = write_buckets(tmp_path, Buckets([AMPLE]), [batch(BURST)])
     parts = run_local(JOB, plan_demand(source))
     once, twice = demands_of(parts), demands_of([*parts, *parts])
@@ -309,7 +313,9 @@ def test_every_run_begins_with_a_full_bucket(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_what_the_proxy_metered_goes_round(tmp_path: Path, level: str) -> None:
-    """From requests through the proxy's own writer: 30 topics of 8 partitions at once, of which the last needs 232 mutations."""
+    """Bursts of 240 mutations through the proxy need a rate of 232 in 11 s, and the proxy accepts the proposed quota, under which no
+    request waits.
+    """
     with MeteredFixture(tmp_path / "in", level=level) as proxy:
         proxy.set_quota(mutation=AMPLE)
         talk = Talk(proxy, TopicModel())
@@ -329,7 +335,7 @@ def test_what_the_proxy_metered_goes_round(tmp_path: Path, level: str) -> None:
 
 
 def test_who_has_no_quota_is_not_metered(tmp_path: Path) -> None:
-    """So nothing is proposed for such a client; a quota that is not reached makes the record."""
+    """A client without a mutation quota has no record and gets no proposal; a quota that is never reached is recorded."""
     with MeteredFixture(tmp_path) as proxy:
         talk = Talk(proxy, TopicModel())
         talk.says(create(1, {"unmetered": 8}, client_id="etl"))

@@ -1,4 +1,4 @@
-"""What another quota file would have done, against the plain loop over `quota`."""
+"""The effect of another quota file, compared with a reference loop over `quota`."""
 
 import json
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ CLIENT = {"client_ref": 0, "principal_type": "User", "principal": "orders", "cli
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A minute in three file sets; every client has one connection and waits when it is throttled."""
+    """One minute in three file sets; every client has one connection and waits when it is throttled."""
     return write_scene(tmp_path_factory.mktemp("scene"), 60, clients=CAST, file_set_s=20)
 
 
@@ -70,7 +70,7 @@ def waits_by_name(found: Outcomes) -> dict[tuple[str, str], Waits]:
 
 
 def recorded_events(directory: Path, refs: set[int]) -> list[tuple[int, int]]:
-    """(time, value) of the decisions of some groups, in order."""
+    """Return (time, value) of the decisions of some groups, in order."""
     rows = [
         row for path in sorted((directory / "samples").rglob("*.parquet")) for row in pq.read_table(path, partitioning=None).to_pylist()
     ]
@@ -84,13 +84,13 @@ def recorded_events(directory: Path, refs: set[int]) -> list[tuple[int, int]]:
 
 
 def file_set_rows(directory: Path, table: str) -> list[dict[str, Any]]:
-    """What the first file set says in a table."""
+    """Return the rows of a table in the first file set."""
     rows: list[dict[str, Any]] = pq.read_table(min((directory / table).rglob("*.parquet")), partitioning=None).to_pylist()
     return rows
 
 
 def oracle(events: list[tuple[int, int]], bound: float) -> Waits:
-    """The plain loop: every event through a sensor of `quota`."""
+    """The reference loop: every event through a sensor of `quota`."""
     group = QuotaGroup({}, bound, lazy=False)
     counts: dict[int, int] = {}
     for ts_ms, value in events:
@@ -103,7 +103,7 @@ def oracle(events: list[tuple[int, int]], bound: float) -> Waits:
 
 @pytest.mark.parametrize("mode", ["open", "regroup", "closed"])
 def test_the_same_quotas_give_the_recorded_waits(scene: Path, mode: str) -> None:
-    """Under the quotas of the day every mode says what was recorded, to the millisecond: also the one that plays the clients again."""
+    """Under the quotas of the recording every mode gives the recorded waits to the millisecond, the closed loop included."""
     found = outcomes(scene, AS_IT_WAS, mode)
     assert len(found) == 3
     for outcome in found.values():
@@ -112,7 +112,9 @@ def test_the_same_quotas_give_the_recorded_waits(scene: Path, mode: str) -> None
 
 
 def test_connections_are_known_at_level_trace(tmp_path: Path) -> None:
-    """Played again connection by connection, three that share a quota wait as they did; without knowing them they would not."""
+    """At level `trace` a replay by connection gives the recorded waits of three connections that share a quota; without connections it
+    does not.
+    """
     cast = [Client("orders", "checkout", "produce", 60_000.0, 9_000, 45, 3)]
     traced = write_scene(tmp_path / "trace", 40, clients=cast, file_set_s=15, trace=True)
     [outcome] = outcomes(traced, AS_IT_WAS.replace("40000", "60000"), "closed").values()
@@ -124,7 +126,7 @@ def test_connections_are_known_at_level_trace(tmp_path: Path) -> None:
 
 
 def test_what_was_in_flight_came_whatever_was_waited(tmp_path: Path) -> None:
-    """Answers to requests that were sent before a wait began come during it: played again, they are where they were."""
+    """In the replay the answers to requests that were in flight when a wait began stay at their recorded times."""
     cast = [Client("orders", "checkout", "produce", 60_000.0, 4_000, 45, 2, in_flight=4)]
     traced = write_scene(tmp_path, 40, clients=cast, file_set_s=15, trace=True)
     [outcome] = outcomes(traced, AS_IT_WAS.replace("40000", "60000"), "closed").values()
@@ -135,7 +137,7 @@ def test_what_was_in_flight_came_whatever_was_waited(tmp_path: Path) -> None:
 
 
 def rest_of_answers(bound: float) -> Iterator[Event]:
-    """One connection whose requests are judged by their heads; what the rest of an answer cost counts without a verdict."""
+    """Return a connection whose answers are judged by their first bytes; the later bytes count without a verdict."""
     group, now_ms = QuotaGroup({}, bound, cap_ms=1_000), START_MS
     for _ in range(400):
         yield Event(0, now_ms, 40_000_000)
@@ -147,7 +149,7 @@ def rest_of_answers(bound: float) -> Iterator[Event]:
 
 @pytest.mark.parametrize("mode", ["open", "regroup"])
 def test_a_row_without_decisions_is_named(tmp_path: Path, mode: str) -> None:
-    """What is damaged is no ground for a what-if, and no traceback."""
+    """A sample row without decisions is named as damaged, without a traceback."""
 
     def emptied(rows: list[dict[str, Any]]) -> None:
         rows[1] |= {name: [] for name in ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")}
@@ -159,7 +161,7 @@ def test_a_row_without_decisions_is_named(tmp_path: Path, mode: str) -> None:
 
 
 def test_the_rest_of_an_answer_does_not_wait(tmp_path: Path) -> None:
-    """Without connections too: what no quota judged came with the answer before it, and who waits goes on after the wait."""
+    """Without connections, bytes without a verdict stay with the answer before them, and the next request comes after the wait."""
     write_directory(tmp_path, [list(rest_of_answers(20.0))], {0: Sensor(0, 20.0, request=True, cap_ms=1_000)})
     add_table(tmp_path, "dim_client", [CLIENT])
     for bound in (20.0, 25.0):
@@ -174,7 +176,7 @@ def test_the_rest_of_an_answer_does_not_wait(tmp_path: Path) -> None:
 
 
 def test_a_bound_that_is_kept_is_the_one_of_its_time(tmp_path: Path) -> None:
-    """No quota file speaks of the groups of a callback: they keep their bounds, also those that changed on the way."""
+    """Groups of a callback, which no quota file names, keep their recorded bounds, including bounds that changed during the run."""
     bounds, batches, now_ms = (30_000.0, 15_000.0), [], START_MS
     group = QuotaGroup({}, bounds[0])
     for bound in bounds:
@@ -194,21 +196,21 @@ def test_a_bound_that_is_kept_is_the_one_of_its_time(tmp_path: Path) -> None:
 
 
 def test_another_bound_gives_the_waits_of_the_plain_loop(scene: Path) -> None:
-    """Open loop: events as recorded, each through a sensor with the other bound, over the seams between file sets."""
+    """In the open loop another bound gives the waits of the reference loop, also across file sets."""
     found = waits_by_name(outcomes(scene, '[[quota]]\nclient-id = "checkout"\nproducer_byte_rate = 55000\n', "open"))
     assert found["", "checkout"] == oracle(recorded_events(scene, {0}), 55_000.0)
     assert found["", "refunds"].number == 0, "who is in no quota any more waits no more"
 
 
 def test_a_group_that_would_be_another_is_named(scene: Path) -> None:
-    """Open loop: what is recorded by client-id has no quota under a file for users; that this is not the whole truth stands in a note."""
+    """In the open loop a group by client-id has no quota under a file for users, and a note says that the result is incomplete."""
     notes = {change.group: change.note for change in changes_of("user.toml", outcomes(scene, BY_USER, "open"), "open")}
     assert {group for group, note in notes.items() if "--mode regroup" in note} == {"client-id checkout", "client-id refunds"}
     assert {change.note for change in changes_of("as.toml", outcomes(scene, AS_IT_WAS, "open"), "open")} == {""}
 
 
 def test_groups_that_come_together_share_one_sensor(scene: Path) -> None:
-    """A quota for the user makes one group of two client-ids: its samples begin elsewhere, and its waits are the plain loop's."""
+    """Under a quota for the user, two client-ids share one sensor, and their waits equal those of the reference loop."""
     found = outcomes(scene, BY_USER, "regroup")
     assert waits_by_name(found) == {
         ("orders", ""): oracle(recorded_events(scene, {0, 1}), 50_000.0),
@@ -218,7 +220,7 @@ def test_groups_that_come_together_share_one_sensor(scene: Path) -> None:
 
 
 def test_clients_that_wait_send_later(scene: Path) -> None:
-    """Closed loop: under half the quota as much less is sent, and far less is waited than in the open loop."""
+    """In the closed loop half the quota halves what is sent, and waits are much shorter than in the open loop."""
     halved = AS_IT_WAS.replace("40000", "20000")
     closed, opened = outcomes(scene, halved, "closed"), outcomes(scene, halved, "open")
     ours = next(outcome for group, outcome in closed.items() if group.client_id == "checkout")
@@ -228,7 +230,7 @@ def test_clients_that_wait_send_later(scene: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["open", "regroup"])
 def test_who_was_forgotten_is_not_one_with_the_next(tmp_path: Path, mode: str) -> None:
-    """Two users that are forgotten have one name, and had two sensors."""
+    """Two forgotten users have the same name and keep separate sensors."""
 
     def forgotten(tables: dict[str, list[dict[str, Any]]]) -> None:
         for row in tables["dim_group"]:
@@ -242,7 +244,7 @@ def test_who_was_forgotten_is_not_one_with_the_next(tmp_path: Path, mode: str) -
 
 
 def test_members_that_would_part_are_named(tmp_path: Path) -> None:
-    """A client-id of two users cannot be parted by user from the record: its group stays, and is marked."""
+    """A client-id group of two users, which the record cannot split by user, stays one group and is marked."""
     cast = [Client(user, "shared", "produce", 40_000.0, 9_000, 45, group="shared") for user in ("alice", "bob")]
 
     def one_client_id(tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -254,7 +256,7 @@ def test_members_that_would_part_are_named(tmp_path: Path) -> None:
 
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, scene: Path) -> None:
-    """One Spark task per unit of work gives what this process gives."""
+    """With one Spark task per unit of work the results equal those of the local engine."""
     from pipeline.spark.tasks import run_on_spark
 
     files = [quota_file_of(text, "test.toml") for text in (AS_IT_WAS, BY_USER)]
@@ -264,7 +266,7 @@ def test_on_spark_the_outcomes_are_the_same(spark: Any, scene: Path) -> None:
 
 
 def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -> None:
-    """Two quota files give two scenarios, as a table, as JSON and as CSV; --out writes the summary."""
+    """Two quota files give two scenarios as a table, as JSON and as CSV, and --out writes the summary."""
     paths = []
     for name, text in (("today.toml", AS_IT_WAS), ("user.toml", BY_USER)):
         (tmp_path / name).write_text(text)
@@ -294,7 +296,7 @@ def test_several_files_are_compared_in_every_form(scene: Path, tmp_path: Path) -
     ],
 )
 def test_a_wrong_quota_file_is_one_line(scene: Path, tmp_path: Path, text: str, message: str) -> None:
-    """What the proxy would refuse is refused, with the place, and exit code 2."""
+    """A quota file that the proxy refuses is refused with the place of the error and exit code 2."""
     (tmp_path / "quotas.toml").write_text(text)
     outcome = CliRunner().invoke(meter, ["whatif", "--in", str(scene), "--quotas", str(tmp_path / "quotas.toml")])
     assert (outcome.exit_code, outcome.stderr.count("\n")) == (2, 1)
@@ -302,7 +304,7 @@ def test_a_wrong_quota_file_is_one_line(scene: Path, tmp_path: Path, text: str, 
 
 
 def test_who_asks_before_setting_quotas_gets_the_same_answer(scene: Path) -> None:
-    """Entities and values say what a quota file says; what ended before the time that is asked for does not count."""
+    """Quotas given as entities and values have the same result as a quota file, and data before the requested time does not count."""
     since_s = (START_MS - 1) / 1_000
     entities: dict[forecast.Entity, dict[str, float]] = {
         (("user", "orders"),): {"producer_byte_rate": 50_000.0},
@@ -325,7 +327,7 @@ def test_who_asks_before_setting_quotas_gets_the_same_answer(scene: Path) -> Non
 
 
 def test_the_same_group_of_two_proxies_is_distinguished(scene: Path) -> None:
-    """Each proxy has sensors of its own: of several the name stands with each group."""
+    """Each proxy has sensors of its own, and with several proxies each group is shown with its proxy."""
     found = outcomes(scene, AS_IT_WAS, "open")
     ours = changes_of("x", found, "open")
     theirs = [structs.replace(change, proxy_id="sluice-2") for change in ours]

@@ -1,4 +1,4 @@
-"""Controller mutations under another quota file, against the plain loop over token buckets."""
+"""Controller mutations under another quota file, compared with a reference loop over token buckets."""
 
 import random
 from pathlib import Path
@@ -22,14 +22,14 @@ Rows = list[dict[str, Any]]
 
 
 def clients(tables: dict[str, Rows]) -> None:
-    """Both client-ids are of one user."""
+    """Return the clients; both client-ids belong to one user."""
     named = {"run_id": tables["dim_group"][0]["run_id"], "principal_type": "User", "principal": "ann", "name_form": "plain"}
     tables["dim_client"] = [{**named, "client_ref": ref, "client_id": f"c{ref}"} for ref in range(len(BOUNDS))]
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six connections that heed their waits, old clients among them, in three file sets."""
+    """Six connections that wait when throttled, some with old protocol versions, in three file sets."""
     dice = random.Random(3)
     batches = [lambda buckets: buckets.serve(6, 60, dice)] * 3
     return write_buckets(tmp_path_factory.mktemp("served"), Buckets(BOUNDS), batches, clients)
@@ -46,7 +46,7 @@ def recorded(directory: Path, refs: set[int]) -> Rows:
 
 
 def oracle(rows: Rows, bound: float) -> Waits:
-    """The plain loop: each step through a full bucket of `quota`."""
+    """The reference loop: each step through a bucket of `quota` that is full at first."""
     bucket = MutationGroup({}, bound, last_update_ms=START_MS - 100_000)
     counts: dict[int, int] = {}
     for row in rows:
@@ -59,7 +59,7 @@ def oracle(rows: Rows, bound: float) -> Waits:
 
 @pytest.mark.parametrize("mode", ["open", "regroup", "closed"])
 def test_the_same_quotas_give_the_recorded_waits(served: Path, mode: str) -> None:
-    """Under the quotas of the day every mode says what was recorded, to the millisecond, over the seams between file sets."""
+    """Under the quotas of the recording every mode gives the recorded waits to the millisecond, also across file sets."""
     found = outcomes(served, AS_IT_WAS, mode)
     assert len(found) == 2
     assert all(outcome.waits == outcome.recorded and outcome.recorded.number > 20 for outcome in found.values())
@@ -68,7 +68,7 @@ def test_the_same_quotas_give_the_recorded_waits(served: Path, mode: str) -> Non
 
 @pytest.mark.parametrize("mode", ["open", "regroup"])
 def test_steps_of_all_kinds_give_the_recorded_waits(tmp_path: Path, mode: str) -> None:
-    """What is given back, and bounds that change under a quota that no file names, are taken again as they were."""
+    """The replay reproduces refunds and recorded bound changes of groups that no file names."""
 
     def changing(buckets: Buckets) -> None:
         buckets.play(200, random.Random(5))
@@ -92,7 +92,7 @@ def test_steps_of_all_kinds_give_the_recorded_waits(tmp_path: Path, mode: str) -
 
 
 def test_another_bound_gives_the_waits_of_the_plain_loop(served: Path) -> None:
-    """Open loop: steps as recorded through a bucket with the other bound; who is in no quota any more waits no more."""
+    """In the open loop another bound gives the waits of the reference loop, and a client without a quota does not wait."""
     found = outcomes(served, '[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 3.5\n', "open")
     waits = {group.client_id: outcome.waits for group, outcome in found.items()}
     assert waits == {"c0": oracle(recorded(served, {0}), 3.5), "c1": Waits()}
@@ -100,7 +100,7 @@ def test_another_bound_gives_the_waits_of_the_plain_loop(served: Path) -> None:
 
 
 def test_buckets_that_come_together_are_one(served: Path) -> None:
-    """A quota for the user makes one bucket of two client-ids; its waits are the plain loop's over the steps of both."""
+    """Under a quota for the user, two client-ids share one bucket, and its waits equal those of the reference loop."""
     found = outcomes(served, '[[quota]]\nuser = "ann"\ncontroller_mutation_rate = 4\n', "regroup")
     assert [(group.user, outcome.groups, outcome.waits) for group, outcome in found.items()] == [
         ("ann", 2, oracle(recorded(served, {0, 1}), 4.0))
@@ -108,7 +108,7 @@ def test_buckets_that_come_together_are_one(served: Path) -> None:
 
 
 def test_a_run_whose_begin_is_gone_goes_on_with_its_balance(served: Path, tmp_path: Path) -> None:
-    """Without the first file set a bucket begins with the balance that was found, so the waits are still the recorded ones."""
+    """Without the first file set a bucket begins with its recorded balance, and the waits equal the recorded ones."""
     dice = random.Random(3)
     batches = [lambda buckets: buckets.serve(6, 60, dice)] * 3
     directory = write_buckets(tmp_path, Buckets(BOUNDS), batches, clients)
@@ -119,7 +119,7 @@ def test_a_run_whose_begin_is_gone_goes_on_with_its_balance(served: Path, tmp_pa
 
 
 def asked(reported: list[tuple[int, int, int]]) -> Any:
-    """Steps of one connection of one bucket: (ms later, permits, kind)."""
+    """Return steps of one connection of one bucket: (ms later, permits, kind)."""
     ways = {CHARGED: "strict", REFUSED: "strict", OWED: "permissive", SETTLED: "settled"}
 
     def batch(buckets: Buckets) -> None:
@@ -132,16 +132,16 @@ def asked(reported: list[tuple[int, int, int]]) -> Any:
 
 
 def test_what_is_refused_is_refused_whole_and_not_given_back(tmp_path: Path) -> None:
-    """A request of two topics that is refused now waits once, and what its answer gave back was never taken."""
+    """A request of two topics that is refused now waits once, and its recorded refund does not apply."""
     reported = [(0, 8, CHARGED), (0, 9, CHARGED), (0, 3, CHARGED), (40, -12, SETTLED), (1_000, 1, CHARGED)]
     directory = write_buckets(tmp_path, Buckets([5.0]), [asked([(0, 20, CHARGED), (100, *reported[0][1:]), *reported[1:]])], clients)
     [outcome] = outcomes(directory, '[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 1\n', "open").values()
-    # 11 - 20 = -9, 8.9 s left after 100 ms; all of the request is refused; 1,040 ms later 7.86 are still missing
+    # 11 - 20 = -9, 8.9 s left after 100 ms; the whole request is refused; 1,040 ms later 7.86 s are left
     assert (outcome.waits.lengths, outcome.waits.numbers) == ([7_860, 8_900], [1, 1])
 
 
 def test_who_is_refused_less_may_have_asked_for_more(tmp_path: Path) -> None:
-    """Of a refused request the record has the first topic only; where it passes now, that is said."""
+    """A recorded refusal has the first topic only, and when it passes now, a note says that the request may have been larger."""
     directory = write_buckets(tmp_path, Buckets([1.0]), [asked([(0, 20, CHARGED), (100, 2, REFUSED)])], clients)
     found = outcomes(directory, '[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 2\n', "open")
     [outcome] = found.values()
@@ -152,7 +152,7 @@ def test_who_is_refused_less_may_have_asked_for_more(tmp_path: Path) -> None:
 
 
 def test_clients_ask_again_for_what_is_refused(served: Path) -> None:
-    """Closed loop: under half the quota about half as much is made by the end, no more than the bucket allows, and each wait is longer."""
+    """In the closed loop half the quota gives about half the mutations, within the bucket's limit, and each wait is longer."""
     found = outcomes(served, AS_IT_WAS.replace("5.0", "2.5").replace("0.7", "0.35"), "closed")
     for outcome in found.values():
         assert outcome.bound is not None
@@ -161,7 +161,7 @@ def test_clients_ask_again_for_what_is_refused(served: Path) -> None:
 
 
 def test_who_asks_before_setting_quotas_gets_the_same_answer(served: Path) -> None:
-    """Entities and values say what a quota file says."""
+    """Quotas given as entities and values have the same result as a quota file."""
     entities: dict[forecast.Entity, dict[str, float]] = {(("client-id", f"c{ref}"),): {"controller_mutation_rate": 2.0} for ref in (0, 1)}
     reported = forecast.forecast_groups(served, entities, (START_MS - 1) / 1_000 - 2e9)
     text = AS_IT_WAS.replace("5.0", "2.0").replace("0.7", "2.0")
@@ -170,7 +170,7 @@ def test_who_asks_before_setting_quotas_gets_the_same_answer(served: Path) -> No
 
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, served: Path) -> None:
-    """A task on Spark gives what this process gives."""
+    """A task on Spark has the same result as the local engine."""
     from pipeline.spark.tasks import run_on_spark
 
     work = plan_work(served, [quota_file_of(AS_IT_WAS, "test.toml")], "open")

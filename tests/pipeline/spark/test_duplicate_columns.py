@@ -1,4 +1,4 @@
-"""A column whose bytes are those of another one is read once, and what is read is what stands in the file."""
+"""A column with the same bytes as another one is decoded once, and the table that is read equals the one that was written."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ WAITS = [[5], [], [7, 8], [9], [], [1, 2, 3]]
 
 
 def table(applied: list[list[int]]) -> pa.Table:
-    """Six rows, what was decided and what was applied."""
+    """Six rows with decided and applied waits."""
     lists = pa.list_(pa.field("element", pa.int32(), nullable=False))
     columns = {
         "n": pa.array(range(6), pa.int32()),
@@ -42,10 +42,12 @@ def differing(at: int) -> list[list[int]]:
         ([[5], [], [8, 7], [9], [], [1, 2, 3]], [0, 1, 2], ["n", "throttle_ms_sum", "thr_ms", "applied_ms"]),
     ],
 )
-def test_twins_are_unpacked_once(
+def test_duplicate_columns_are_decoded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, applied: list[list[int]], groups: list[int], unpacked: list[str]
 ) -> None:
-    """Row groups that are not asked for say nothing of it; two columns whose sums are alike are not alike themselves."""
+    """Only the requested row groups decide which columns are duplicates, and columns with equal sums but different bytes are both
+    decoded.
+    """
     path = tmp_path / "samples.parquet"
     pq.write_table(table(applied), path, row_group_size=2, compression="zstd")
     asked: list[list[str]] = []
@@ -69,14 +71,14 @@ def test_twins_are_unpacked_once(
     ],
 )
 def test_what_is_written_otherwise_is_read_as_it_is(tmp_path: Path, written: dict[str, Any]) -> None:
-    """Other codecs, encodings and pages, whether or not they make the bytes differ."""
+    """With other codecs, encodings and page sizes the table that is read equals the one that was written."""
     path = tmp_path / "samples.parquet"
     pq.write_table(table(WAITS), path, **written)
     assert read(path, [0], COLUMNS).select(COLUMNS).equals(table(WAITS))
 
 
-def test_columns_of_other_types_are_no_twins(tmp_path: Path) -> None:
-    """Bytes that are alike may mean something else."""
+def test_columns_of_other_types_are_no_duplicates(tmp_path: Path) -> None:
+    """Columns of different types are not duplicates, even with equal bytes."""
     whole = table(WAITS)
     whole = whole.set_column(2, "applied_ms_sum", whole.column("throttle_ms_sum").cast(pa.timestamp("ms")))
     path = tmp_path / "samples.parquet"
@@ -85,7 +87,7 @@ def test_columns_of_other_types_are_no_twins(tmp_path: Path) -> None:
 
 
 def test_every_column_is_read_where_none_is_named(tmp_path: Path) -> None:
-    """Then twins are not looked for."""
+    """When no columns are named, every column is read."""
     path = tmp_path / "samples.parquet"
     pq.write_table(table(WAITS), path)
     assert read(path, [0], None).equals(table(WAITS))

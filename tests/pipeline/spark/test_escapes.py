@@ -1,4 +1,4 @@
-"""Signs that a client tries to get round a quota."""
+"""Signs that a client tries to bypass a quota."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ def rows(principal: str, client_id: str, seconds: range, *, throttled: int = 0, 
 
 
 def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> None:
-    """New connections right after waits and a successor of a throttled client-id are reported; steady clients and strangers are not."""
+    """New connections right after waits and a successor of a throttled client-id are reported; steady and unrelated clients are not."""
     from pipeline.spark.rollup.escapes import escapes_of
 
     seconds = [
@@ -44,8 +44,8 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
 
 
 def test_a_full_hour_hides_no_successor_and_makes_none(spark: Any) -> None:
-    """Who goes on under another name just after the full hour is reported; who has been there for hours is no successor, though quiet
-    when the hour began.
+    """A successor that begins just after the full hour is reported; a client that has existed for hours is not, although it was idle at
+    the full hour.
     """
     from pipeline.spark.rollup.escapes import escapes_of
 
@@ -67,7 +67,7 @@ def test_a_full_hour_hides_no_successor_and_makes_none(spark: Any) -> None:
 
 
 def test_a_crowd_under_one_name_is_not_compared_all_with_all(spark: Any) -> None:
-    """2,000 throttled client-ids of one principal within a minute give a few rows each, not four million; a successor is still found."""
+    """2,000 throttled client-ids of one principal within a minute give a few rows each, and a successor is still found."""
     from pipeline.spark.rollup.escapes import BEFORE_MAX, rotations_of, succession_of
 
     crowd = 2_000
@@ -86,7 +86,7 @@ def test_a_crowd_under_one_name_is_not_compared_all_with_all(spark: Any) -> None
 
 
 def test_offered_load_counts_what_waits_kept_back() -> None:
-    """Two connections that each wait half the time would have moved twice as much; without waits both are the same."""
+    """Two connections that wait half the time have an offered load of twice their usage; without waits both values are equal."""
     series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
     throttle_windows = [{"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2}]
     pressed = pressure_of(series, throttle_windows, 1.0)
@@ -97,7 +97,7 @@ def test_offered_load_counts_what_waits_kept_back() -> None:
 
 
 def test_hours_that_the_series_lacks_do_not_lower_the_goodput() -> None:
-    """A group is in the series of the hours in which it waited most: its rate, and its waits, are those of these hours."""
+    """A group's rate and waits come from the hours that the series covers, those in which it waited most."""
     hours = (T, T + 3_600_000, T + 5 * 3_600_000)
     series = [{"second_ms": begin + 1_000 * at, "units": 100, "bound": 90.0, "throttled": 1} for begin in hours for at in range(3_600)]
     throttle_windows = [{"begin_ms": T + 3 * 3_600_000, "end_ms": T + 3 * 3_600_000 + 50, "throttle_ms": 50, "waiting_max": 1}]
@@ -106,7 +106,7 @@ def test_hours_that_the_series_lacks_do_not_lower_the_goodput() -> None:
 
 
 def test_waits_that_were_not_applied_keep_nothing_back() -> None:
-    """In `observe` waits are decided and not applied: the offered load is what passed, and the possible waits are reported separately."""
+    """In `observe` the offered load equals the usage, and the decided waits are reported separately."""
     series = [{"second_ms": T + 1_000 * at, "units": 100, "bound": 90.0} for at in range(100)]
     would = {"begin_ms": T, "end_ms": T + 60_000, "throttle_ms": 100_000, "waiting_max": 2, "applied": False}
     pressed = pressure_of(series, [would], 1.0)

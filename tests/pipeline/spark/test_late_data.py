@@ -1,4 +1,4 @@
-"""What comes late: hours that are open are built again, closed days get adjustments, each once; and coverage follows."""
+"""Late file sets: open hours are rebuilt, closed days get adjustments once, and the coverage changes with them."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def scene(tmp_path: Path) -> Path:
 
 
 def hold_back(source: Path, *numbers: int) -> dict[int, tuple[Path, bytes]]:
-    """Take manifests away; return them by number."""
+    """Remove manifests; return them by number."""
     paths = manifests(source)
     held = {number: (paths[number], paths[number].read_bytes()) for number in numbers}
     for path, _ in held.values():
@@ -44,13 +44,13 @@ def let_come(held: tuple[Path, bytes]) -> None:
 
 
 def requests_of(source: Path, number: int) -> int:
-    """What the raw rows of a file set add up to."""
+    """Return the sum of requests in the raw rows of a file set."""
     path = sorted((source / "usage").rglob("*.parquet"))[number]
     return sum(pq.read_table(path, columns=["requests"], partitioning=None).column(0).to_pylist())
 
 
 def test_what_was_missing_before_an_hour_makes_it_whole(scene: Path) -> None:
-    """A file set that comes late opens its own hour, and the one behind it, whose rows said that something was missing before them."""
+    """A late file set reopens its own hour and the next one, whose rows recorded that something was missing before them."""
     held = hold_back(scene, 1)
     few = find_inputs(scene)
     lost = lost_between(few, {})
@@ -69,7 +69,7 @@ def by_key(inputs: Any) -> Any:
 
 
 def test_one_file_set_in_two_places_is_late_once(scene: Path) -> None:
-    """A manifest that is copied into another hour's directory is the file set that it was, in the hour of its files."""
+    """A manifest that is copied into the directory of another hour still counts once, in the hour of its files."""
     inputs = find_inputs(scene)
     ledger = Ledger(settings="x", hours=dict(by_key(inputs)), closed_through=DAY)
     copy = manifests(scene)[1].parents[1] / "hour=11" / manifests(scene)[1].name
@@ -80,8 +80,8 @@ def test_one_file_set_in_two_places_is_late_once(scene: Path) -> None:
 
 
 def test_late_data_of_a_closed_day_count_once_and_make_it_whole(spark: Any, scene: Path, tmp_path: Path) -> None:
-    """A run that was killed while it put adjustments in place did not count, whatever came since; the day's coverage rises with what
-    came; and what was charged is not adjusted without prices.
+    """Adjustments of a killed run do not count, later ones count once and raise the day's coverage, and charges are adjusted only with
+    prices.
     """
     from pipeline.spark.rollup.rollup import roll_up
 
@@ -96,7 +96,7 @@ def test_late_data_of_a_closed_day_count_once_and_make_it_whole(spark: Any, scen
         plan_local(replace(settings, prices=None))
     assert roll_up(spark, settings).coverage == {DAY: 100.0}
     [only] = plan_of(find_inputs(scene), before, settings.fingerprint).late
-    write_ledger(out, replace_pending(before, batch_of([only])))  # as if it had been killed before the end
+    write_ledger(out, replace_pending(before, batch_of([only])))  # as after a kill before the end
 
     let_come(held[3])
     assert (result := roll_up(spark, settings)).late == 2

@@ -1,4 +1,4 @@
-"""Sums of samples by stretches of time, file by file: what the plain loop adds up, without Spark and with it."""
+"""Sums of samples by interval and by file equal those of the reference loop, with and without Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ Sums = dict[tuple[int, int], list[float]]
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in three file sets, cut in the middle of minutes."""
+    """A run in three file sets that are cut in the middle of minutes."""
     return write_scene(tmp_path_factory.mktemp("scene"), 100, file_set_s=40)
 
 
@@ -24,7 +24,7 @@ def files(directory: Path) -> list[Path]:
 
 
 def added(rows: Iterator[dict[str, Any]], stretch_ms: int) -> Sums:
-    """The plain loop."""
+    """The reference loop."""
     sums: Sums = {}
     for row in rows:
         own = sums.setdefault((row["group_ref"], row["sample_start_ms"] // stretch_ms * stretch_ms), [0, 0, 0, 0, 0.0])
@@ -35,7 +35,7 @@ def added(rows: Iterator[dict[str, Any]], stretch_ms: int) -> Sums:
 
 
 def test_files_add_up_to_what_the_loop_does(spark: Any, scene: Path) -> None:
-    """Seconds and minutes over all files, those of a stretch that two files share too, are the sums of the rows, to the unit."""
+    """Sums by second and by minute over all files equal the sums of the rows, also for an interval that two files share."""
     from pipeline.spark.validation.partial_sums import Source, sums_of
 
     sources = [Source(str(path), RUN_ID, PROXY_ID) for path in files(scene)]

@@ -1,4 +1,4 @@
-"""The proof on many decisions: the plain loop against the validator, and corruption by the hundred."""
+"""The validator against the reference loop on many decisions, and hundreds of corrupted values."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ SMALL = {"events": 30_000, "groups": 60, "seconds": 120, "file_set_seconds": 40}
     ids=lambda shape: f"{shape.quota_type}-{shape.num_samples}x{shape.window_ms}",
 )
 def test_the_loop_and_the_validator_agree(tmp_path: Path, shape: Shape) -> None:
-    """What `quota` decided one after the other, and the proxy's writer packed, is found right to the last decision, for any window."""
+    """For any window settings, the validator confirms every decision that `quota` made and the proxy's writer packed."""
     write(tmp_path, shape, decide(shape))
     verdict = validate(tmp_path)
     assert (verdict.violations, verdict.decisions, verdict.unjudged, verdict.incomplete) == (0, shape.events, 0, [])
@@ -50,7 +50,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def corrupted(trace: Path, change: Callable[[Rows], int]) -> tuple[int, dict[str, int]]:
-    """How many were changed in the second file set, and what its verdict says by kind."""
+    """Change values in the second file set; return how many were changed, and the findings of its verdict by kind."""
     file_sets = next(iter(runs_of(trace, find_manifests(trace)).values()))
     entry = next(entry for entry in file_sets[1].manifest.files if entry.table == "samples")
     path = trace / entry.path
@@ -66,7 +66,7 @@ def corrupted(trace: Path, change: Callable[[Rows], int]) -> tuple[int, dict[str
 
 
 def _waits(rows: Rows, number: int) -> list[dict[str, Any]]:
-    """Rows whose first listed wait is above 0, one of each."""
+    """Return rows whose first listed wait is above 0, each once."""
     return [row for row in rows if row["thr_ms"] and row["thr_ms"][0] > 0][:number]
 
 
@@ -135,14 +135,16 @@ def a_byte_more(rows: Rows) -> int:
     ],
 )
 def test_corruption_by_the_hundred_is_counted(trace: Path, change: Callable[[Rows], int], kind: str | None, least: int, most: int) -> None:
-    """Each changed wait and rate is counted, no more and no fewer; what shifts later sums is found; what is right raises no alarm."""
+    """Every kind of corruption is found and counted under its kind, and unchanged rows give no finding."""
     changed, found = corrupted(trace, change)
     assert least <= (found.get(kind, 0) if kind else sum(found.values())) <= most, found
     assert changed <= sum(found.values())
 
 
 def test_a_cold_start_would_be_no_proof(trace: Path) -> None:
-    """Without the file sets before it a file set in mid-run cannot be judged: the warm-up is what keeps false alarms away."""
+    """A file set in the middle of a run has no finding after the file set before it; without that one most decisions are wrong or
+    unjudged.
+    """
     file_sets = next(iter(runs_of(trace, find_manifests(trace)).values()))
     assert judge_file_set(file_sets[1], file_sets[:1]).findings.total == 0
     cold = judge_file_set(file_sets[1], [])

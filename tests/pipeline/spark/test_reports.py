@@ -1,4 +1,4 @@
-"""Reports are one file each, whole, whatever clients call themselves; and what neighbours do is found."""
+"""Each report is one complete file whatever the client names are, and a client that slows others is found."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ CAST = [
 
 
 def slow_when_loud(tables: dict[str, list[dict[str, Any]]]) -> None:
-    """Requests of the victim take four times as long while the other is there."""
+    """The victim's requests take four times as long while the other client is active."""
     loud = {row["second_ms"] for row in tables["usage"] if row["client_ref"] == 0}
     for row in tables["usage"]:
         row["handler_ns"] = row["requests"] * (1_000_000 if row["client_ref"] == 0 else 100_000)
@@ -42,7 +42,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_neighbour_that_slows_others_is_named(scene: Path) -> None:
-    """Who makes most of a broker's load while another takes four times as long is the pair that is reported, with both figures."""
+    """A client with most of a broker's load, during which another takes four times as long, is reported with both figures."""
     reported = CliRunner().invoke(meter, ["neighbours", "--in", str(scene), "--format", "json"])
     [pair] = json.loads(reported.stdout)["pairs"]
     assert (pair["neighbour"], pair["victim"]) == (f"loud/{HOSTILE}", "meek/victim")
@@ -51,7 +51,9 @@ def test_a_neighbour_that_slows_others_is_named(scene: Path) -> None:
 
 
 def test_who_waits_while_another_is_loud_is_reported_where_one_quota_holds_both(tmp_path: Path) -> None:
-    """Of two client-ids of one user, the small one waits while the large one is there: reported. A stranger that waits just then is not."""
+    """A client-id that waits while another one of its user uses the shared quota is reported; an unrelated client that waits then is
+    not.
+    """
 
     def waits(tables: dict[str, list[dict[str, Any]]]) -> None:
         loud = {row["second_ms"] for row in tables["usage"] if row["client_ref"] == 0}
@@ -69,7 +71,7 @@ def test_who_waits_while_another_is_loud_is_reported_where_one_quota_holds_both(
 
 
 def test_a_client_without_a_name_has_no_neighbours(tmp_path: Path) -> None:
-    """Without names all clients look like one: the report says so, and not that no client delayed another."""
+    """Without client names `neighbours` prints one line on stderr and ends with exit code 2."""
     source = write_scene(tmp_path, 120, clients=CAST, mutate=slow_when_loud)
     for path in (source / "manifests").rglob("*.json"):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"names": "none"}))
@@ -79,7 +81,7 @@ def test_a_client_without_a_name_has_no_neighbours(tmp_path: Path) -> None:
 
 
 def test_without_time_together_nothing_is_reported(tmp_path: Path) -> None:
-    """Clients that never meet are no neighbours; usage that is not there is one line and exit code 3."""
+    """Clients that are never active together are not reported, and missing usage gives one line and exit code 3."""
     alone = [Client("a", "a", "produce", 1e9, 1_000, 50, end_s=20), Client("b", "b", "produce", 1e9, 1_000, 50, begin_s=30)]
     reported = CliRunner().invoke(meter, ["neighbours", "--in", str(write_scene(tmp_path / "in", 60, clients=alone))])
     assert "no client was slower" in reported.stdout
@@ -90,7 +92,7 @@ def test_without_time_together_nothing_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["neighbours", "whatif", "recommend"])
 def test_every_page_is_complete_and_loads_nothing(scene: Path, tmp_path: Path, command: str) -> None:
-    """The page that --out (or --report) writes is the one of --format html: balanced, without a script, a link or an address in it."""
+    """The page of --out (or --report) equals that of --format html; its tags balance, and it has no script, link or address."""
     quotas = tmp_path / "quotas.toml"
     quotas.write_text('[[quota]]\nclient-id = "victim"\nproducer_byte_rate = 20000\n')
     options = {"whatif": ["--quotas", str(quotas), "--mode", "closed"]}.get(command, [])
@@ -106,7 +108,7 @@ def test_every_page_is_complete_and_loads_nothing(scene: Path, tmp_path: Path, c
 
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_the_verdict_has_a_page(tmp_path: Path, is_wrong: bool) -> None:
-    """`validate` draws its verdict: exact, or the first divergence of each group with the samples that prove it."""
+    """The page of `validate` shows an exact verdict, or the first divergence of each group with its samples."""
     source = write_directory(tmp_path / "in", batches(), sensors(), mutate=missed if is_wrong else lambda _rows: None)
     reported = CliRunner().invoke(meter, ["validate", "--in", str(source), "--out", str(tmp_path / "out"), "--format", "html"])
     page = (tmp_path / "out" / "report.html").read_text()
@@ -118,7 +120,7 @@ def test_the_verdict_has_a_page(tmp_path: Path, is_wrong: bool) -> None:
 @pytest.mark.parametrize("seconds", [1, 90, 4_000, 200_000])
 @pytest.mark.parametrize("bound", [None, 0.0, 500.0])
 def test_charts_hold_at_every_length(seconds: int, bound: float | None) -> None:
-    """From one second to days, with and without a bound, idle or not: a chart is drawn, and stays within its frame."""
+    """A chart of any duration, with or without a bound, is drawn within its frame."""
     step = max(1, seconds // 500)
     times = [START_MS + 1_000 * at for at in range(0, seconds, step)]
     rate = [0.0 if at % 7 else 1_000.0 for at in range(len(times))]
@@ -145,7 +147,7 @@ def test_charts_hold_at_every_length(seconds: int, bound: float | None) -> None:
 
 
 def test_ticks_are_few_and_at_full_times() -> None:
-    """An axis has a handful of labels, whatever its length."""
+    """An axis of any length has a few labels at full times."""
     for seconds in (1, 10, 95, 3_000, 86_400, 30 * 86_400):
         ticks = TimeAxis(START_MS, START_MS + 1_000 * seconds, 0, 100).ticks()
         assert 1 <= len(ticks) <= 10
@@ -154,12 +156,12 @@ def test_ticks_are_few_and_at_full_times() -> None:
 
 
 def test_a_long_name_keeps_both_ends() -> None:
-    """Groups of two proxies, or client-ids with numbers, differ in the last letters."""
+    """A shortened name keeps its beginning and its end."""
     assert short("shop: client-id checkout @ east-1", 33) == "shop: client-id checkout @ east-1"
     assert (name := short("shop: client-id checkout @ sluice-east-1", 33)).endswith("out @ sluice-east-1"[-16:])
     assert (len(name), name[:16]) == (33, "shop: client-id ")
 
 
 def test_buckets_are_powers_of_two() -> None:
-    """A wait stands in the bucket of the smallest power of two that it does not exceed."""
+    """A wait belongs to the bucket of the smallest power of two that is not below it."""
     assert in_buckets({1: 1, 2: 1, 3: 5, 4: 1, 1_025: 2}) == {1: 1, 2: 1, 4: 6, 2_048: 2}

@@ -1,4 +1,4 @@
-"""The roll-up, from metering files to published tables."""
+"""The roll-up from metering files to published tables."""
 
 import itertools
 import json
@@ -55,7 +55,7 @@ SUMS = (
 
 
 def two_hours(directory: Path, **options: Any) -> Path:
-    """Two file sets: the last 20 s of one hour, the first 20 s of the next."""
+    """Write two file sets: the last 20 s of one hour, the first 20 s of the next."""
     return write_scene(directory, 40, clients=CAST, start_ms=START_MS + 3_580_000, **options)
 
 
@@ -68,7 +68,7 @@ def raw_rows(directory: Path, table: str) -> list[dict[str, Any]]:
 
 
 def expected_usage(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """The plain loop: sums and percentiles by (hour, client-id)."""
+    """The reference loop: sums and percentiles by (hour, client-id)."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in raw_rows(directory, "usage"):
         hour = f"{row['second_ms'] // 3_600_000 % 24:02d}"
@@ -82,7 +82,7 @@ def expected_usage(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class FirstHour:
-    """The first of two hours, rolled up with tenants and prices; `late` is the manifest of the second, held back."""
+    """The first of two hours, rolled up with tenants and prices; `late` is the manifest of the second one, removed for now."""
 
     folder: Path
     late: Path
@@ -98,18 +98,18 @@ class FirstHour:
         return self.settings.out
 
     def let_come(self) -> None:
-        """Put the manifest of the second hour where it belongs."""
+        """Put the manifest of the second hour back."""
         (self.folder / "later.json").rename(self.folder / self.late)
 
     def copy(self, folder: Path) -> "FirstHour":
-        """The same in another folder: each test goes on in its own way."""
+        """Copy everything to another folder, so that each test changes its own copy."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         return replace(self, folder=folder, settings=replace(self.settings, source=str(folder / "in"), out=folder / "out"))
 
 
 @pytest.fixture(scope="module")
 def rolled_up(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> FirstHour:
-    """A roll-up that some tests go on from."""
+    """The roll-up that several tests begin with."""
     from pipeline.spark.rollup.rollup import roll_up
 
     folder = tmp_path_factory.mktemp("first")
@@ -128,7 +128,7 @@ def first_hour(rolled_up: FirstHour, tmp_path: Path) -> FirstHour:
 
 
 def test_a_late_file_opens_its_hour_again(spark: Any, first_hour: FirstHour) -> None:
-    """Hours hold what the files hold, by client and to the byte; a file that comes later changes its own hour and day and no other."""
+    """Hours have the sums of their files, by client and to the byte, and a late file changes only its own hour and day."""
     from pipeline.spark.rollup.rollup import roll_up
 
     source, out, settings, first = first_hour.source, first_hour.out, first_hour.settings, first_hour.result
@@ -160,11 +160,11 @@ def test_a_late_file_opens_its_hour_again(spark: Any, first_hour: FirstHour) -> 
     page = draw_rollup(out, second)
     check_page(page)
     assert page.count('class="bound"') >= 4
-    assert "shop: client-id checkout" in page  # its user is in the tenants file, its group only knows the client-id
+    assert "shop: client-id checkout" in page  # the tenants file has its user, and its group has only the client-id
 
 
 def check_decisions(source: Path, out: Path) -> None:
-    """Decisions add up to the samples, by group; waits, stretches, histogram and series agree with each other."""
+    """Assert that decisions have the sums of the samples, by group, and that waits, throttle windows, histogram and series agree."""
     samples = raw_rows(source, "samples")
     days = {row["tag_client_id"]: row for row in read_table(out, "decisions_day")}
     for ref, client in enumerate(CAST):
@@ -192,7 +192,7 @@ def check_decisions(source: Path, out: Path) -> None:
 
 
 def only_observed(tables: dict[str, list[dict[str, Any]]]) -> None:
-    """The first client's quota is observed; every second wait of the other's was excused; of one sample only sums are there."""
+    """Observe the first client's quota, excuse every second wait of the other's, and remove the lists of one sample."""
     for row in tables["samples"]:
         row["applied_ms"] = [0 if row["group_ref"] == 0 else -1 if at % 2 else ms for at, ms in enumerate(row["applied_ms"])]
         row["applied_ms_sum"] = sum(max(ms, 0) for ms in row["applied_ms"])
@@ -203,7 +203,7 @@ def only_observed(tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def test_who_did_not_have_to_wait_is_not_said_to_have_waited(spark: Any, tmp_path: Path) -> None:
-    """What was decided in `observe`, or excused, is reported as not applied: in the tables, on the screen and on the page."""
+    """Waits that were observed or excused are reported as not applied in the tables, in the text and on the page."""
     from pipeline.spark.rollup.rollup import roll_up
 
     source, out = two_hours(tmp_path / "in", mutate=only_observed), tmp_path / "out"
@@ -250,7 +250,9 @@ def lost_group(tables: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def test_rows_that_cannot_count_are_set_aside_with_the_reason(spark: Any, tmp_path: Path) -> None:
-    """A second of another day, an unknown client and an unknown group are named, and do not stop the sums from adding up."""
+    """A second of another day, an unknown client and an unknown group go to the quarantine with their reason, and the other sums are
+    unchanged.
+    """
     from pipeline.spark.rollup.frames import Silver
     from pipeline.spark.rollup.quarantine import quarantine_of
 
@@ -277,7 +279,7 @@ def test_rows_that_cannot_count_are_set_aside_with_the_reason(spark: Any, tmp_pa
 
 
 def test_what_is_set_aside_is_not_covered(tmp_path: Path) -> None:
-    """Rows in the quarantine lower the coverage of their hour, usage and decisions alike."""
+    """Rows in the quarantine lower the coverage of their hour, for usage and for decisions."""
     [one] = find_inputs(write_scene(tmp_path, 5, clients=CAST))
     rows, decisions = one.rows("usage"), one.manifest.last_seq + 1
     assert coverage_by_hour([one], {}, {}, {})[one.hour].percent == 100.0
@@ -287,7 +289,7 @@ def test_what_is_set_aside_is_not_covered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("table", "column"), [("usage", "requests"), ("samples", "sum")])
 def test_sums_that_differ_from_the_manifest_end_the_run(spark: Any, tmp_path: Path, table: str, column: str) -> None:
-    """One unit more than the manifest says is an error that names the file set and both sums; nothing is published."""
+    """A sum that is one unit above the manifest's is an error with both sums, and nothing is published."""
     from pipeline.spark.rollup.rollup import roll_up
 
     def more(tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -300,7 +302,9 @@ def test_sums_that_differ_from_the_manifest_end_the_run(spark: Any, tmp_path: Pa
 
 
 def test_a_damaged_file_is_one_line(spark: Any, tmp_path: Path) -> None:
-    """A file of the right length that is no Parquet ends the run with one line that says how to find it; nothing is published."""
+    """A file of the right length that is not Parquet ends the run with one line that names it and `verify-manifests`, and nothing is
+    published.
+    """
     from pipeline.spark.rollup.rollup import roll_up
 
     source = write_scene(tmp_path / "in", 3, clients=CAST)
@@ -314,7 +318,7 @@ def test_a_damaged_file_is_one_line(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", ["usage", "dim_client", "samples", "dim_group"])
 def test_a_file_of_another_program_is_reported_by_its_columns(spark: Any, tmp_path: Path, table: str) -> None:
-    """Parquet of something else is named as that, and not as sums that differ or as rows without a client; nothing is published."""
+    """A Parquet file with other columns is reported as a file of another program, and nothing is published."""
     from pipeline.spark.rollup.rollup import roll_up
 
     source = write_scene(tmp_path / "in", 3, clients=CAST)
@@ -328,7 +332,7 @@ def test_a_file_of_another_program_is_reported_by_its_columns(spark: Any, tmp_pa
 
 
 def put_another(path: Path, manifest: Path) -> None:
-    """Put another table in the place of `path`; the manifest knows no better."""
+    """Replace the file `path` by another table, and adapt the manifest."""
     reported = json.loads(manifest.read_text())
     pq.write_table(pa.table({"hits": [1, 2, 3], "url": ["a", "b", "c"]}), path)
     [entry] = [entry for entry in reported["files"] if path.as_posix().endswith(entry["path"])]
@@ -337,7 +341,7 @@ def put_another(path: Path, manifest: Path) -> None:
 
 
 def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
-    """The same manifest in a second place is read once; a different one of the same name is refused."""
+    """The same manifest in two places is read once; a different one of the same name is refused."""
     source = write_scene(tmp_path, 5, clients=CAST)
     first = manifests(source)[0]
     copy = first.parents[1] / "hour=13" / first.name
@@ -350,7 +354,7 @@ def test_a_file_set_that_is_there_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_file_sets_without_a_decision_are_distinguished(tmp_path: Path) -> None:
-    """A proxy whose clients have no quota rotates without deciding anything: its file sets have one first number, and all of them count."""
+    """File sets without decisions, which all have the same first number, all count."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     client = {"client_ref": 0, "principal_type": "User", "principal": "a", "client_id": "c", "name_form": "plain"}
@@ -393,7 +397,7 @@ def drop_a_file(source: Path) -> None:
 def test_bad_input_is_one_line(
     tmp_path: Path, options: list[str], break_it: Callable[[Path], None] | None, code: int, message: str
 ) -> None:
-    """Whatever is wrong with options or files is one line that names it, before Spark starts, and nothing is written."""
+    """A wrong option or file gives one line that names it, before Spark starts, and nothing is written."""
     source = write_scene(tmp_path / "in", 3, clients=CAST)
     if break_it is not None:
         break_it(source)
@@ -403,8 +407,8 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
-    """A run that finds nothing new ends as the one that built the tables did: with exit code 3 while a day asked for is not covered."""
+def test_a_day_that_is_not_covered_gives_exit_code_3_in_each_run(tmp_path: Path) -> None:
+    """A run that finds nothing new ends with exit code 3 as long as a requested day is not fully covered."""
     source, out = write_scene(tmp_path / "in", 3, clients=CAST), tmp_path / "out"
     [one] = find_inputs(source)
     settings = RollupSettings(str(source), out)
@@ -425,7 +429,7 @@ def test_what_is_not_whole_stays_so_until_it_is(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path) -> None:
-    """Tables go into a new directory or one of a roll-up, never among other files."""
+    """A roll-up refuses a directory that holds other files."""
     source = write_scene(tmp_path / "in", 3, clients=CAST)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
@@ -435,7 +439,7 @@ def test_a_directory_of_something_else_is_not_written_to(tmp_path: Path) -> None
 
 
 def test_a_tenants_file_is_read_with_its_patterns(tmp_path: Path) -> None:
-    """`*` and `?` are patterns, an empty field is any name, everything else is taken literally."""
+    """In a tenants file `*` and `?` are wildcards, an empty field matches any name, and all other characters are literal."""
     path = tmp_path / "tenants.csv"
     path.write_text("user,client_id,tenant\nalice,,a\n,etl-*,b\nx.y?,[z],c\n")
     assert [(line.user, line.client_id, line.tenant) for line in read_tenants(path)] == [
@@ -443,7 +447,7 @@ def test_a_tenants_file_is_read_with_its_patterns(tmp_path: Path) -> None:
         (r"(?s)^.*\z", r"(?s)^etl\-.*\z", "b"),
         (r"(?s)^x\.y.\z", r"(?s)^\[z\]\z", "c"),
     ]
-    path.write_text("\ufeffuser,client_id,tenant\nalice,,a\n", encoding="utf-8")  # as spreadsheets write it
+    path.write_text("\ufeffuser,client_id,tenant\nalice,,a\n", encoding="utf-8")  # a byte order mark, as spreadsheets write it
     assert [line.tenant for line in read_tenants(path)] == ["a"]
     path.write_text('user,client_id,tenant\nalice,,"a\nbob,,b\n')
     with pytest.raises(BadInputError, match="cannot be read as CSV"):
@@ -466,7 +470,7 @@ produced_gib = "450.25"
 
 
 def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decimal]:
-    """What each client owes, by client-id and thing: rounded once, half up, at six places."""
+    """Return the amount of each client by client-id and SKU: rounded once, half up, to six places."""
     amounts: dict[tuple[str, str], Decimal] = {}
     for ref, client in enumerate(CAST):
         own = [row for row in rows if row["client_ref"] == ref]
@@ -496,9 +500,9 @@ def test_a_price_that_applies_to_no_client_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_closed_day_never_changes(spark: Any, first_hour: FirstHour) -> None:
-    """Files that come to a closed day become adjustment rows and charges of class Correction; no byte of what was published changes.
+    """Late files of a closed day become adjustment rows and charges of class Correction, and no byte of the published files changes.
 
-    The late ones are read through another file system, by its own name.
+    The late files are read through another file system.
     """
     from pipeline.spark.rollup.rollup import roll_up
 
@@ -551,14 +555,16 @@ def raw_rows_of_file(path: Path) -> list[dict[str, Any]]:
     ],
 )
 def test_a_wrong_price_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """A price that would be rounded, is negative, of an unknown thing, day or tenant, or there twice, is refused with its place."""
+    """A price that would be rounded, is negative or duplicate, or names an unknown SKU, day or tenant, is refused with its place."""
     (tmp_path / "prices.toml").write_text(text)
     with pytest.raises(BadInputError, match=message):
         read_prices(tmp_path / "prices.toml")
 
 
 def test_only_what_is_lost_lowers_the_coverage(tmp_path: Path) -> None:
-    """A file set that is missing between others counts as lost in the hour that follows; earlier days and what retention removed do not."""
+    """A file set that is missing between others lowers the coverage of the next hour; earlier days and files that retention removed do
+    not count.
+    """
     write_scene(tmp_path, 40, clients=CAST, start_ms=START_MS + 3_580_000, file_set_s=5)
     inputs = find_inputs(tmp_path)
     run = (inputs[0].manifest.proxy_id, inputs[0].manifest.run_id)
@@ -572,7 +578,7 @@ def test_only_what_is_lost_lowers_the_coverage(tmp_path: Path) -> None:
 
 
 def test_a_file_set_that_another_one_names_is_missed(tmp_path: Path) -> None:
-    """A file set that is gone is named while the day of the one behind it is built: it may have held usage, though no decision."""
+    """A missing file set is named when the day of the next one is built, also if it held no decisions."""
     source = two_hours(tmp_path / "in")
     settings = RollupSettings(str(source), tmp_path / "out")
     assert plan_local(settings)[1].broken == ()
@@ -589,12 +595,12 @@ def test_a_file_set_that_another_one_names_is_missed(tmp_path: Path) -> None:
 
 
 def hashes_by_hour_key(source: Path) -> dict[str, list[str]]:
-    """What a ledger says when everything there is was built."""
+    """Return the ledger's hashes after a roll-up of everything."""
     return {hour_key(hour): hashes for hour, hashes in hashes_by_hour(find_inputs(source)).items()}
 
 
 def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
-    """When retention has removed files of a day and others come, the day is not built short: the error names it and what to do."""
+    """When retention has removed files of a day and late ones arrive, the day is not rebuilt, and the error names it and the remedy."""
     source = two_hours(tmp_path)
     [first, second] = find_inputs(source)
     ledger = Ledger(settings="x", hours={hour_key(first.hour): [first.sha256]})
@@ -607,7 +613,7 @@ def test_days_are_not_built_from_what_is_left(tmp_path: Path) -> None:
 
 
 def test_hours_that_were_not_asked_for_keep_their_settings(tmp_path: Path) -> None:
-    """Other tenants or prices build an hour again, chosen or not: what a run with --from left out is built by the next one without."""
+    """After a change of tenants or prices, hours that --from excludes are rebuilt by the next run without --from."""
     source, out = two_hours(tmp_path / "in"), tmp_path / "out"
     [first, second] = find_inputs(source)
     settings = RollupSettings(str(source), out, tenants=TENANTS)
@@ -622,7 +628,7 @@ def test_hours_that_were_not_asked_for_keep_their_settings(tmp_path: Path) -> No
 
 
 def test_a_run_of_some_hours_marks_only_those_as_done(spark: Any, first_hour: FirstHour) -> None:
-    """After a change of tenants for one hour the other still has the old ones, and the next run finds it."""
+    """After a change of tenants a run for one hour leaves the other outdated, and the next run rebuilds it."""
     from pipeline.spark.rollup.rollup import roll_up
 
     first_hour.let_come()
@@ -637,7 +643,7 @@ def test_a_run_of_some_hours_marks_only_those_as_done(spark: Any, first_hour: Fi
 
 
 def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
-    """Only the hours of --from and --to are built, one after the other; their day is made from all that is there of it."""
+    """Runs that build one hour each with --from and --to give a day with all of its hours."""
     source = two_hours(tmp_path / "in")
     [first, second] = find_inputs(source)
     settings = RollupSettings(str(source), tmp_path / "out", begin="2026-11-21 13", end="2026-11-21 13")
@@ -649,10 +655,8 @@ def test_hour_by_hour_a_day_is_whole(tmp_path: Path) -> None:
     assert (plan.hours, plan.days, plan.inputs) == ((second.hour,), ("2026-11-21",), (first, second))
 
 
-def test_who_is_forgotten_was_charged_all_the_same(tmp_path: Path) -> None:
-    """A file set in which a client was forgotten, even twice, is the one that was rolled up: an open hour is built again without the
-    name, of a closed day it is not late, and nothing is missing.
-    """
+def test_a_forgotten_name_makes_no_file_set_late(tmp_path: Path) -> None:
+    """After `forget` an open hour is rebuilt without the name, and on a closed day the file set is neither late nor missing."""
     source = two_hours(tmp_path)
     before = find_inputs(source)
     ledger = Ledger(settings="x", hours={hour_key(item.hour): [item.sha256] for item in before})
@@ -666,7 +670,7 @@ def test_who_is_forgotten_was_charged_all_the_same(tmp_path: Path) -> None:
 
 
 def test_controller_mutations_add_up(spark: Any, tmp_path: Path) -> None:
-    """What buckets decided stands in the tables beside everything else, adds up to the manifests, and what was refused uses nothing."""
+    """Decisions of token buckets are in the tables with the manifests' sums, and refused requests use nothing."""
     import random
 
     from pipeline.spark.rollup.rollup import roll_up

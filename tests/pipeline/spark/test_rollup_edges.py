@@ -1,4 +1,4 @@
-"""What a roll-up says where hours end, where windows are long, and where names are odd."""
+"""Roll-ups at the ends of hours, with long windows, and with unusual names."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +28,7 @@ TENANTS = (("orders", "", "shop"), ("lake", "", "data"), ("", "", "rest"))
 
 
 def test_an_amount_is_rounded_once(spark: Any) -> None:
-    """Half a GiB less a byte at a millionth each costs 0.499999999 millionths: nothing, and not the millionth that rounding twice makes."""
+    """Half a GiB less one byte at a millionth per GiB costs 0.000000, and not the 0.000001 of rounding twice."""
     from pipeline.spark.rollup.charges import charges_of
     from pipeline.spark.schemas import USAGE_COUNTS
 
@@ -55,7 +55,7 @@ def lit_null() -> Any:
 
 
 def write_one(directory: Any, events: list[Event], *, hour: str, window_ms: int = 1_000, groups: Any = (("", "checkout"),)) -> Any:
-    """One file set of the hour `hour`, with what sensors of these groups decided; who is meant by (user, client-id)."""
+    """Write one file set of the hour `hour` with the decisions of these groups, which are (user, client-id)."""
     sensors = {ref: Sensor(ref, 1_000.0, window_ms=window_ms) for ref in range(len(groups))}
     for seq, event in enumerate(events):
         sensors[event.group].take(event, seq)
@@ -86,9 +86,7 @@ def silver_of(spark: Any, directory: Any, tenants: Any = ()) -> Any:
 
 
 def test_a_sample_that_began_before_the_hour_counts_in_the_hour_of_its_file(spark: Any, tmp_path: Any) -> None:
-    """What a file set says of the first moments of its hour is a part of that hour, also where the sample began in the one before:
-    no hour gets a second row for a group, nor a row that is filed under another one.
-    """
+    """A sample that began before the hour of its file counts in the hour of the file, which has one row per group."""
     from pipeline.spark.rollup.days import coverage_frame
     from pipeline.spark.rollup.decisions import decisions_by_second, decisions_per, waits_of
 
@@ -107,7 +105,7 @@ def test_a_sample_that_began_before_the_hour_counts_in_the_hour_of_its_file(spar
 
 
 def test_a_long_sample_is_spread_over_all_its_seconds(spark: Any, tmp_path: Any) -> None:
-    """With windows of 5 s a sample lies in up to six seconds, and each gets its share: no second has a rate four times too high."""
+    """With windows of 5 s the units of a sample are distributed over its seconds in proportion to time."""
     from pipeline.spark.rollup.decisions import decisions_by_second
 
     events = [Event(0, START_MS + 250 * at, 100) for at in range(20)]
@@ -120,8 +118,8 @@ def test_a_long_sample_is_spread_over_all_its_seconds(spark: Any, tmp_path: Any)
 
 
 def test_a_group_belongs_to_the_tenant_of_its_clients(spark: Any, tmp_path: Any) -> None:
-    """A last line for every other client does not take groups away from the tenant that all their clients have in common, and no name,
-    with a line break in it or not, is outside of every line.
+    """A group belongs to the tenant that all its clients share, also with a catch-all last line, and patterns match names with line
+    breaks.
     """
     from pipeline.rollup.tenants import read_tenants
 
@@ -138,7 +136,7 @@ WAITED = ("waited_requests", "waited_ms")
 
 
 def put_rows(directory: Path, table: str, place: str, names: tuple[str, ...], **values: Any) -> None:
-    """One published row: 1 in every column that is not given."""
+    """Write one published row: 1 in every column that is not given."""
     row = {"tenant": "t", "principal": "User:a", "client_id": "c", **dict.fromkeys(names, 1), **values}
     path = directory / table / place / "part.parquet"
     path.parent.mkdir(parents=True)
@@ -146,8 +144,8 @@ def put_rows(directory: Path, table: str, place: str, names: tuple[str, ...], **
 
 
 def test_each_hour_is_added_up_once_whatever_levels_there_are(tmp_path: Path) -> None:
-    """Days that were built as days, hours of others, minutes of the rest, and what came late: each counts once. A day that was closed
-    by a version that did not tell who waited does not hide what the others tell.
+    """Days, hours, minutes and adjustments of one total each count once; a day without columns about waits takes its throttled requests
+    as waits.
     """
     both = (*USAGE_COLUMNS, *WAITED)
     put_rows(tmp_path, "usage_day", "date=2026-11-18", USAGE_COLUMNS, throttled_requests=5, requests=1_000)
@@ -161,7 +159,7 @@ def test_each_hour_is_added_up_once_whatever_levels_there_are(tmp_path: Path) ->
 
 
 def test_the_bound_of_several_days_is_their_mean(tmp_path: Path) -> None:
-    """A bound that changed is not reported as that of the first day, and days without one do not count."""
+    """The bound of several days is their mean by active seconds, without the days that have no bound."""
     names = ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms", "utilisation_max_percent", "observed_max")
     group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": "p"}
     reported = {"quota_type": "Produce", "throttle_ms_max": 7, **group}
@@ -172,12 +170,12 @@ def test_the_bound_of_several_days_is_their_mean(tmp_path: Path) -> None:
 
 
 def test_a_name_cannot_break_a_line() -> None:
-    """What clients call themselves cannot begin a line of its own on a terminal, nor colour it."""
+    """Line breaks and terminal escapes in client names are printed as escape sequences."""
     assert list(table_lines(("name", "n"), [("x\ny\x1b[31m", 1)])) == ["name          n", "x\\ny\\x1b[31m  1"]
 
 
 def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
-    """One group of a proxy, as metered at level `sample`: throttled at unknown times."""
+    """Write one group of a proxy, metered at level `sample`: it was throttled at unknown times."""
     group = dict.fromkeys(("scope", "node", "listener", "tag_user", "tag_ip", "tags")) | {"tag_client_id": "c", "proxy_id": proxy_id}
     reported = {
         "quota_type": "Produce",
@@ -194,8 +192,8 @@ def put_group_rows(directory: Path, proxy_id: str, **series: Any) -> None:
 
 
 def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tmp_path: Path) -> None:
-    """Two proxies have a group of the same name each; at level `sample` nothing says when a client waited, which is not that no client did;
-    amounts are added up, those of adjustments too.
+    """The page shows equal groups with their proxy, says that waits are unknown at level `sample`, and adds up charges with their
+    adjustments.
     """
     for proxy_id in ("east", "west"):
         put_group_rows(tmp_path, proxy_id)
@@ -213,14 +211,14 @@ def test_the_page_tells_proxies_apart_what_it_does_not_know_and_what_it_costs(tm
 
 
 def test_a_time_is_no_number_in_a_table() -> None:
-    """Numbers with and without a unit stand to the right; times and names to the left."""
+    """Numbers with and without a unit are right-aligned; times and names are left-aligned."""
     row = ("1,234", "7.26 min", "25.3 %", "-", "600 kB/s", "2026-11-20 23:59:02", "4 of 5", "data")
     table = draw_table(tuple("abcdefgh"), [row])
     assert [f'<td class="number">{cell}</td>' in table for cell in row] == [True] * 5 + [False] * 3
 
 
 def test_what_a_report_draws_is_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more rows than a page can take the oldest are left out, whole hours, and not the newest."""
+    """When a table has more rows than a page may show, the oldest hours are left out."""
     monkeypatch.setattr(tables, "ROWS_MAX", 2)
     for hour in (11, 12, 13):
         put_rows(tmp_path, "escapes", f"date=2026-11-21/hour={hour}", ("n",))

@@ -1,4 +1,4 @@
-"""A roll-up of workers' files counts the usage of each once."""
+"""A roll-up of several workers' files counts the usage of each worker once."""
 
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from tests.support.metering.metering_workers import Step, play
 
 
 def busy(directory: Path) -> Path:
-    """Let two workers use one group by turns."""
+    """Let two workers use one group alternately."""
     play(directory, [Step(at % 2, "record", 0, 700 + 13 * at, 40) for at in range(100)])
     return directory
 
 
 def test_a_roll_up_counts_what_each_worker_recorded(spark: Any, tmp_path: Path) -> None:
-    """Decisions and units of a group are those of the manifests, whatever its workers recorded of each other."""
+    """The decisions and units of a group equal those of the manifests, without usage that workers recorded of each other."""
     from pipeline.spark.rollup.rollup import roll_up
 
     source, out = busy(tmp_path / "in"), tmp_path / "out"
@@ -27,7 +27,7 @@ def test_a_roll_up_counts_what_each_worker_recorded(spark: Any, tmp_path: Path) 
 
 
 def test_sums_of_files_leave_out_other_workers(tmp_path: Path) -> None:
-    """So do the sums that a stream adds up, file by file."""
+    """The sums by file that a stream publishes leave out usage of other workers."""
     from pipeline.spark.validation.partial_sums import file_sums
 
     source = busy(tmp_path)
@@ -40,7 +40,7 @@ def test_sums_of_files_leave_out_other_workers(tmp_path: Path) -> None:
 
 
 def test_spark_compares_workers_too(spark: Any, tmp_path: Path) -> None:
-    """The validator on Spark says of workers what the local one says."""
+    """The validator on Spark reports the same about workers as the local one."""
     from pipeline.file_sets import checked_runs
     from pipeline.spark.validation.validate import validate_runs
     from pipeline.validation.local import validate

@@ -1,4 +1,4 @@
-"""The pipeline on a cluster that is not this process: one master, two workers, started by `spark-submit`."""
+"""The pipeline on a Spark cluster outside this process: one master, two workers, started by `spark-submit`."""
 
 import json
 import re
@@ -25,7 +25,7 @@ SUBMIT_S = 150
 
 @pytest.mark.timeout(300)
 def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
-    """Handed to a cluster with --py-files, files on viewfs:, the verdict is the local engine's, and so is the exit code."""
+    """On a cluster, with --py-files and files on viewfs:, verdict and exit code equal those of the local engine."""
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
@@ -47,7 +47,7 @@ def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
 @pytest.mark.namespace
 @pytest.mark.timeout(600)
 def test_workers_without_a_shared_disk_publish_nothing(spark: Any, tmp_path: Path) -> None:
-    """A roll-up whose workers write to disks of their own ends with 2 and one line; the tables that were there, and the ledger, stay."""
+    """A roll-up whose workers write to their own disks ends with exit code 2 and one line, and leaves tables and ledger unchanged."""
     source, out = two_hours(tmp_path / "in"), tmp_path / "out"
     last, kept = max((source / "manifests").rglob("*.json")), tmp_path / "later.json"
     last.rename(kept)
@@ -72,7 +72,7 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, tmp_path: Pat
             text=True,
             timeout=4 * SUBMIT_S,
         )
-    lines = (done.stdout + done.stderr).splitlines()  # of the program that it starts, `spark-submit` puts both on stdout
+    lines = (done.stdout + done.stderr).splitlines()  # `spark-submit` writes both outputs of the program that it starts to stdout
     said = [line for line in lines if line.startswith("sluice: ") and not line.endswith(" ...")]
     assert (done.returncode, len(said)) == (2, 1), done.stderr[-2000:]
     assert re.search(

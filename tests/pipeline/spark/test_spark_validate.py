@@ -1,4 +1,4 @@
-"""The same validator with one Spark task per file set."""
+"""The validator with one Spark task per file set."""
 
 import os
 import random
@@ -29,7 +29,7 @@ from tests.support.tools import in_ci, missing_to_run
 
 
 def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> None:
-    """On Spark, one task per file set, the verdict is the one of the local engine, divergences and their evidence included."""
+    """With one Spark task per file set the verdict equals that of the local engine, with divergences and their evidence."""
     write_directory(tmp_path, batches(), sensors(), mutate=missed)
     on_spark = validate_runs(spark, tmp_path, checked_runs(tmp_path))
     assert on_spark.violations > 0
@@ -40,13 +40,13 @@ def test_spark_says_what_the_local_engine_says(spark: Any, tmp_path: Path) -> No
 
 
 def test_python_workers_keep_their_memory(spark: Any) -> None:
-    """Arrow gives back nothing in between: it is configured so before it is loaded, whatever master the session has."""
+    """Python workers configure Arrow to keep its memory before they import it, whatever the session's master is."""
     reported = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("MIMALLOC_PURGE_DELAY")).collect()
     assert reported == ["-1"]
 
 
 def test_a_worker_whose_reader_is_gone_ends_silently(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark closes the socket of an idle worker after a minute; local workers belong to a daemon that handles this."""
+    """A worker whose socket Spark has closed ends without a traceback, as a worker of the local daemon does."""
 
     def gone(_sock: object, _authenticated: bool) -> int:
         raise BrokenPipeError
@@ -61,14 +61,14 @@ def test_a_worker_whose_reader_is_gone_ends_silently(spark: Any, monkeypatch: py
 
 @pytest.fixture(scope="module")
 def mounted(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A directory, and its name on another file system: a mount of Hadoop's viewfs, which no Python library opens."""
+    """Return a directory, and its URL on a mount of Hadoop's viewfs, which no Python library can read."""
     directory = tmp_path_factory.mktemp("mounted")
     spark._jsc.hadoopConfiguration().set("fs.viewfs.mounttable.house.link./metering", directory.as_uri())
     return directory, "viewfs://house/metering"
 
 
 def test_another_file_system_is_read_through_spark(spark: Any, mounted: tuple[Path, str]) -> None:
-    """On a file system that only Hadoop knows the verdict is the one of the local engine, divergences and hashes included."""
+    """On a file system that only Hadoop can read, the verdict equals that of the local engine, with divergences and hashes."""
     directory, place = mounted
     write_directory(directory / "run", batches(), sensors(), mutate=missed)
     there = validate_remote(spark, f"{place}/run")
@@ -77,7 +77,7 @@ def test_another_file_system_is_read_through_spark(spark: Any, mounted: tuple[Pa
 
 
 def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> None:
-    """No directory, and a file that a manifest promises in vain, are one line each."""
+    """A missing directory and a missing file of a manifest each give one line."""
     directory, place = mounted
     with pytest.raises(BadInputError, match="no manifests can be read"):
         validate_remote(spark, f"{place}/absent")
@@ -88,7 +88,7 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
 
 
 def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mounted: tuple[Path, str]) -> None:
-    """Where a verdict is to be written, each task compares the files that it was given with their manifest."""
+    """When a verdict is written, each task finds files whose hash differs from their manifest."""
     directory, place = mounted
     write_directory(directory / "changed", batches(file_sets=2), sensors())
     assert validate_remote(spark, f"{place}/changed", every_byte=True).violations == 0
@@ -99,7 +99,7 @@ def test_what_changed_on_another_file_system_is_found_by_the_task(spark: Any, mo
 
 
 def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None:
-    """A damaged file, found by a task, is named in one line as the local engine names it: the exit code is not that of divergences."""
+    """A damaged file that a task finds is named in the same line, and with the same exit code, as by the local engine."""
     write_directory(tmp_path, batches(file_sets=1), sensors())
     path = next((tmp_path / "samples").rglob("*.parquet"))
     path.write_bytes(b"x" * path.stat().st_size)
@@ -125,7 +125,7 @@ def test_what_a_task_cannot_read_is_one_line(spark: Any, tmp_path: Path) -> None
     ],
 )
 def test_what_spark_cannot_finish_is_one_line(text: str, said: str) -> None:
-    """Whatever else ends a job is named in one line, and incomplete: nothing was judged."""
+    """Any other error of a Spark job is named in one line, and the verdict is incomplete."""
     reported = error_of(text)
     assert isinstance(reported, IncompleteError)
     assert str(reported) == f"Spark could not finish the work: {said}"
@@ -136,7 +136,7 @@ def test_what_spark_cannot_finish_is_one_line(text: str, said: str) -> None:
     ["java.lang.OutOfMemoryError: Java heap space", "org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE] Unable to acquire 16 bytes"],
 )
 def test_too_little_memory_is_reported_with_its_remedy(said: str) -> None:
-    """Whatever of Spark's runs out of memory is one line that names the setting."""
+    """When a part of Spark runs out of memory, one line names the setting."""
     reported = error_of(f"Job aborted due to stage failure: Task 1 failed: {said}\n\tat a.b(C.java:1)\n")
     assert isinstance(reported, IncompleteError)
     assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set {HEAP} higher, .*", str(reported))
@@ -153,12 +153,12 @@ def test_too_little_memory_is_reported_with_its_remedy(said: str) -> None:
     ],
 )
 def test_how_a_jvm_ended_is_reported(code: int, said: str) -> None:
-    """An exit code, or the signal that ended it, stands for one line with the remedy."""
+    """An exit code or signal of the JVM gives one line with the remedy."""
     assert re.search(said, str(jvm_exit_error(code)))
 
 
 def test_a_jvm_that_dies_while_spark_is_stopped_is_the_reason() -> None:
-    """A job failed first, for a reason that the end of the JVM made: what is raised is the death of the JVM."""
+    """When a job fails because its JVM ends, the error is the end of the JVM."""
     protocol = pytest.importorskip("py4j.protocol", reason="PySpark is not installed")
     with subprocess.Popen(["sh", "-c", "read line; exit 52"], stdin=subprocess.PIPE) as jvm:
 
@@ -180,7 +180,7 @@ def test_a_jvm_that_dies_while_spark_is_stopped_is_the_reason() -> None:
     ],
 )
 def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> None:
-    """The JVM is still there when the job fails, and says by its exit code a moment later what it died of."""
+    """When a job fails before its JVM has ended, the error is the exit code that the JVM has a moment later."""
     pytest.importorskip("py4j", reason="PySpark is not installed")
     with (
         subprocess.Popen(["sh", "-c", "sleep 0.2; exit 52"]) as jvm,
@@ -199,7 +199,7 @@ def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> 
     ids=["killed", "out of memory"],
 )
 def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
-    """A JVM that is killed, or that has too little heap, ends the command with one line, and not with a connection that is refused."""
+    """A JVM that is killed or has too little heap ends the command with one line instead of a refused connection."""
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
@@ -218,7 +218,7 @@ def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
 
 @pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])
 def test_sql_says_the_same(spark: Any, tmp_path: Path, mutation: Any) -> None:
-    """Worked out in SQL, over whole runs at once, right waits are right, and a wrong wait or value is found as well."""
+    """The check in SQL over whole runs accepts right waits, and finds a wrong wait or value."""
     write_directory(tmp_path, batches(), sensors(), mutate=mutation)
     file_sets = [file_set for file_sets in checked_runs(tmp_path).values() for file_set in file_sets]
     reported = cross_check(spark, tmp_path, file_sets)
@@ -241,13 +241,13 @@ def in_sql(spark: Any, directory: Path) -> CrossCheck:
     "mutation", [longer, forgotten, let_through, turned_away, one_more_before_a_wait], ids=lambda mutation: mutation.__name__
 )
 def test_sql_finds_what_is_wrong_with_a_bucket(spark: Any, tmp_path: Path, mutation: Any) -> None:
-    """Without any of the balances that the files tell, a wrong wait, a wrong refusal and a wrong number are found in SQL."""
+    """Without recorded balances the check in SQL finds a wrong wait, a wrong refusal and a wrong number of a token bucket."""
     reported = in_sql(spark, write_buckets(tmp_path, Buckets([5.0, 0.3]), [lambda buckets: buckets.play(300, random.Random(1))], mutation))
     assert (reported.decisions, reported.differences > 0) == (300, True)
 
 
 def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
-    """Over file sets and changes of bounds each wait of a bucket is worked out in SQL as well; samples beside them are counted too."""
+    """The check in SQL recomputes each wait of a bucket over file sets and bound changes, and counts samples beside them."""
 
     def changing(buckets: Buckets) -> None:
         buckets.play(150, random.Random(4))
@@ -266,7 +266,7 @@ def test_sql_says_the_same_of_buckets(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_path: Path) -> None:
-    """Over file sets much longer than a window, of which each task gets its predecessor only, no decision is left unjudged."""
+    """With file sets much longer than a window, a task that reads only the previous file set judges every decision."""
     shape = Shape(20_000, groups=40, seconds=400, file_set_seconds=100)
     write(tmp_path, shape, decide(shape))
     verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
@@ -276,7 +276,7 @@ def test_a_task_that_sees_only_what_is_recent_judges_everything(spark: Any, tmp_
 @pytest.mark.parametrize("cores", [1, 2, 3, 8, 64])
 @pytest.mark.parametrize("file_sets", [0, 1, 2, 5, 9, 12, 36, 288, 1_000])
 def test_every_core_gets_as_many_tasks(file_sets: int, cores: int) -> None:
-    """Where there are file sets enough: a task more on one core is time in which the others have nothing to do."""
+    """With enough file sets every core gets the same number of tasks."""
     tasks = tasks_for(file_sets, cores)
     if file_sets >= TASKS_PER_CORE * cores:
         assert tasks >= TASKS_PER_CORE * cores

@@ -1,4 +1,4 @@
-"""Streams of file sets: from a directory and from a topic, into Parquet exactly once."""
+"""Streams of file sets, from a directory and from a topic, into Parquet exactly once."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def settings_of(folder: Path, source: str | Path) -> StreamSettings:
 
 
 def landed(out: Path, table: str, column: str) -> list[Any]:
-    """What the batches with a marker hold."""
+    """Return the rows of the batches that have a marker."""
     whole = {int(path.stem) for path in (out / "_batches").glob("*.json")}
     files = [path for path in (out / table).rglob("*.parquet") if int(path.parent.name.removeprefix("batch=")) in whole]
     return sorted(value for path in files for value in pq.read_table(path, partitioning=None).column(column).to_pylist())
@@ -47,13 +47,13 @@ def hide_last(directory: Path) -> tuple[Path, bytes]:
 
 
 def test_a_directory_is_landed_exactly_once(spark: Any, tmp_path: Path) -> None:
-    """File sets are landed once each, whether they come early or late, and a batch that is tried again leaves what it left at first."""
+    """Early and late file sets land once each, and a repeated batch writes the same rows."""
     source = write_directory(tmp_path / "run", batches(), sensors(), mutate=missed)
     late, data = hide_last(source)
     settings = settings_of(tmp_path, source)
     first = Stream(spark, settings).run()
     late.write_bytes(data)
-    os.utime(late, (1_700_000_000, 1_700_000_000))  # years older than what is known
+    os.utime(late, (1_700_000_000, 1_700_000_000))  # years older than the file sets already landed
     second = Stream(spark, settings).run()
     assert (first.file_sets, second.file_sets, first.whole, second.whole) == (2, 1, 2, 3)
     whole = [landed(settings.out, table, column) for table, column in (("verdicts", "decisions"), ("decisions_second", "decisions"))]
@@ -69,7 +69,7 @@ def test_a_directory_is_landed_exactly_once(spark: Any, tmp_path: Path) -> None:
 
 
 def _forget_last_batch(settings: StreamSettings) -> None:
-    """As after a crash between the rows and Spark's own note of the batch."""
+    """Remove Spark's own record of the last batch, as a crash after the rows were written leaves it."""
     for folder in (settings.checkpoint / "commits", settings.out / "_batches"):
         last = max((path for path in folder.iterdir() if path.name.removesuffix(".json").isdigit()), key=lambda path: int(path.stem))
         last.unlink()
@@ -77,7 +77,7 @@ def _forget_last_batch(settings: StreamSettings) -> None:
 
 
 def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path) -> None:
-    """Behind a file set that is not there decisions cannot be judged, and the stream knows how many: it is not exact by leaving out."""
+    """Decisions after a missing file set are counted as unjudged, and the stream is not exact."""
     source = write_directory(tmp_path / "run", batches(), sensors())
     sorted((source / "manifests").rglob("*.json"))[1].unlink()
     reported, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
@@ -88,7 +88,7 @@ def test_what_is_missing_between_file_sets_is_counted(spark: Any, tmp_path: Path
 
 
 def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_path: Path) -> None:
-    """A hole that only `previous` tells is named in every call, as the commands on whole directories do; what comes late closes it."""
+    """A missing file set without decisions is named in every call, as by `validate`, until it arrives."""
     source = tmp_path / "run"
     paths = with_usage_only(source)
     gone = paths[1].read_bytes()
@@ -106,7 +106,7 @@ def test_a_file_set_without_decisions_is_missed_until_it_comes(spark: Any, tmp_p
 
 
 def test_a_divergence_is_reported_with_its_samples(spark: Any, tmp_path: Path) -> None:
-    """What `validate` finds in a file set a stream finds, names, and explains when asked."""
+    """A stream finds and names the same divergence as `validate`, and explains it with --explain."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     reported, verdict = Stream(spark, settings_of(tmp_path, source)).run(), validate(source)
     assert [one.as_row() for one in reported.findings] == verdict.as_dict(50)["first_divergences"]
@@ -117,7 +117,7 @@ def test_a_divergence_is_reported_with_its_samples(spark: Any, tmp_path: Path) -
 
 
 def test_a_violation_is_reported_until_the_output_is_another(spark: Any, tmp_path: Path) -> None:
-    """A later call that finds nothing new, or file sets that are right, tells the divergences of all that is landed, with their samples."""
+    """A later call that finds nothing new, or only right file sets, reports all divergences landed so far with their samples."""
     source = write_directory(tmp_path / "run", batches(), sensors(), mutate=missed)
     late, data = hide_last(source)
     settings = settings_of(tmp_path, source)
@@ -133,7 +133,7 @@ def test_a_violation_is_reported_until_the_output_is_another(spark: Any, tmp_pat
 
 
 def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`stream --once` ends with 1 after a violation, in each later call too."""
+    """After a violation `stream --once` ends with exit code 1 in each later call."""
     monkeypatch.setattr("pipeline.spark.session.session", lambda *_, **__: contextlib.nullcontext(spark))
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     arguments = ["stream", "--from", str(source), "--checkpoint", str(tmp_path / "c"), "--out", str(tmp_path / "o"), "--once"]
@@ -143,7 +143,7 @@ def test_the_exit_code_of_a_violation_stays(spark: Any, tmp_path: Path, monkeypa
 
 
 def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_path: Path) -> None:
-    """A marker that says nothing of divergences, as earlier versions wrote them, leaves their number to the table `verdicts`."""
+    """For a marker of an earlier version, without divergences, their number comes from the table `verdicts`."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors(), mutate=missed)
     settings = settings_of(tmp_path, source)
     first = Stream(spark, settings).run()
@@ -155,7 +155,7 @@ def test_a_batch_of_an_earlier_version_is_counted_by_its_table(spark: Any, tmp_p
 
 
 def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> None:
-    """A file that changed is named, nothing of its batch counts, and output of another checkpoint is refused."""
+    """A changed file is named and nothing of its batch counts, and the output of another checkpoint is refused."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     settings = settings_of(tmp_path, source)
     path = next((source / "samples").rglob("*.parquet"))
@@ -186,7 +186,7 @@ def test_what_does_not_add_up_ends_the_stream(spark: Any, tmp_path: Path) -> Non
 def test_what_cannot_be_followed_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, checkpoint: str, out: str, code: int, message: str
 ) -> None:
-    """Whatever is wrong with source, checkpoint or output is one line, before Spark starts, and nothing is written."""
+    """A wrong source, checkpoint or output gives one line before Spark starts, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     write_directory(Path("run"), batches(file_sets=1, events=5), sensors())
     Path("empty").mkdir()
@@ -201,7 +201,7 @@ def test_what_cannot_be_followed_is_one_line(
 
 
 def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
-    """A file that a manifest names, hash and all, and that is none of ours ends the stream with its name, in one short line."""
+    """A file of another program that a manifest lists with its hash ends the stream with one short line that names it."""
     source = write_directory(tmp_path / "run", batches(file_sets=1, events=50), sensors())
     manifest = next((source / "manifests").rglob("*.json"))
     reported = json.loads(manifest.read_text())
@@ -217,7 +217,7 @@ def test_a_file_of_another_program_is_named(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.mock
 def test_a_topic_is_landed_exactly_once(spark: Any, mock_topic: str, tmp_path: Path) -> None:
-    """File sets that came through a topic twice are the files that were sent, judged and counted once."""
+    """File sets that pass through a topic twice arrive unchanged, and are judged and counted once."""
     source = write_directory(tmp_path / "run", batches(), sensors())
     messages = list(in_order(source))
     settings = settings_of(tmp_path, mock_topic)
@@ -231,7 +231,7 @@ def test_a_topic_is_landed_exactly_once(spark: Any, mock_topic: str, tmp_path: P
 
 
 def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None:
-    """What was there when the last batch began and is in no batch ends the command; what came later is for the next call."""
+    """A file set that existed when the last batch began and is in no batch ends the command; later ones are left to the next call."""
     source = write_directory(tmp_path / "run", batches(file_sets=3, events=5), sensors())
     settings = settings_of(tmp_path, source)
     names = [str(path.relative_to(source)) for path in sorted((source / "manifests").rglob("*.json"))]
@@ -248,7 +248,7 @@ def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None
 
 
 def test_parts_make_the_file_again(tmp_path: Path) -> None:
-    """A file in parts, each of them put there twice, is the file; without one of them it is refused."""
+    """A file in parts, each received twice, is assembled; with a part missing it is refused."""
     source = write_directory(tmp_path / "run", batches(file_sets=1), sensors())
     for path, part, value in (*messages_of(source), *messages_of(source)):
         put_part(tmp_path / "landed", *checked_place(path, part)[:2], value)
@@ -276,12 +276,12 @@ def test_parts_make_the_file_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_strange_message_is_refused(path: str, part: str) -> None:
-    """A path out of the directory, a table that is none and a part that cannot be are refused."""
+    """A message with a path outside of the directory, an unknown table or an impossible part is refused."""
     with pytest.raises(BadInputError, match="not a metering file"):
         checked_place(path, part)
 
 
 def test_an_empty_file_is_one_message() -> None:
-    """Every file is at least one message, and long ones are cut."""
+    """An empty file is one message, and a long file is split into several."""
     assert [part for part, _ in parts_of(b"")] == ["0/1"]
     assert [(part, len(value)) for part, value in parts_of(bytes(600_000))] == [("0/2", 524_288), ("1/2", 75_712)]

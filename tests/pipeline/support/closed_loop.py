@@ -1,4 +1,4 @@
-"""Clients that send their next request when their wait is over, and those that do not wait."""
+"""Clients that send the next request after their wait is over, and clients that do not wait."""
 
 import heapq
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ START_MS = 1_790_000_000_000
 def closed_loop(
     connections: int, size: int, bound: float, seconds: int, *, cap_ms: int | None = None, heeds: bool = True, gap_ms: int = 1
 ) -> Iterator[Event]:
-    """Yield the records of `connections` that always have more to send.
+    """Yield the records of `connections` that always have a next request.
 
     Args:
-        heeds: False: no client waits; the next request comes after `gap_ms`.
+        heeds: whether clients wait when throttled; if not, the next request comes after `gap_ms`.
     """
     group = QuotaGroup({}, bound, cap_ms=cap_ms)
     due = [(START_MS + number, number) for number in range(connections)]

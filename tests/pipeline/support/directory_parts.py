@@ -1,4 +1,4 @@
-"""More tables for a metering directory that is there."""
+"""Adds tables to an existing metering directory."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from pipeline.manifest import file_sha256
 
 
 def add_table(directory: Path, name: str, rows: list[dict[str, Any]]) -> None:
-    """Give every file set the same rows of a table, in place of those that it has."""
+    """Give every file set these rows of a table in place of its own."""
     for path in (directory / "manifests").rglob("*.json"):
         manifest = json.loads(path.read_text())
         place = path.parent.relative_to(directory / "manifests")

@@ -1,4 +1,4 @@
-"""A metering directory as messages of a topic, as a publisher sends them."""
+"""A metering directory as messages of a topic, in the form of a publisher."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ Message = tuple[str, str, bytes]
 
 
 def messages_of(directory: Path) -> Iterator[Message]:
-    """All files of one file set, the manifest last."""
+    """Return all files of one file set as messages, the manifest last."""
     paths = [path.relative_to(directory) for path in directory.rglob("*") if path.is_file()]
     for path in sorted(paths, key=lambda path: (path.parts[0] == "manifests", path)):
         for part, value in parts_of((directory / path).read_bytes()):
@@ -19,7 +19,7 @@ def messages_of(directory: Path) -> Iterator[Message]:
 
 
 def in_order(directory: Path) -> Iterator[Message]:
-    """All file sets, one after the other."""
+    """Return the messages of all file sets, in order."""
     every = list(messages_of(directory))
     for file_set in sorted({Path(path).stem for path, *_ in every}):
         yield from (message for message in every if Path(message[0]).stem == file_set)

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback: one master and two workers, each a process of its own."""
+"""A standalone Spark cluster on loopback: one master and two workers, each in its own process."""
 
 import os
 import re
@@ -24,17 +24,17 @@ PACKAGES = ("pipeline", "sluice_cli", "quota", "metering_format")
 
 
 def environment() -> dict[str, str]:
-    """What Spark's own scripts need: where Spark is, small JVMs, and loopback only."""
+    """Return the variables that Spark's scripts need: Spark's home, small JVMs, and loopback only."""
     daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
     return os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": HOST} | daemons
 
 
 @contextmanager
 def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
-    """Yield the master's address; everything ends with the block.
+    """Yield the master's address; all processes end with the block.
 
     Args:
-        apart: a folder that each worker has for itself, empty at first: as on machines without a shared disk. Takes mount namespaces.
+        apart: a folder that is private to each worker and empty at first, as on machines without a shared disk. Needs mount namespaces.
     """
     address = f"spark://{HOST}:{free_port()}"
     deploy = "org.apache.spark.deploy"
@@ -58,7 +58,7 @@ def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
 
 
 def packages_zip(folder: Path) -> Path:
-    """The packages that the pipeline needs, as a file for `--py-files`."""
+    """Return the packages that the pipeline needs, as a file for `--py-files`."""
     path = folder / "sluice.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:

@@ -1,4 +1,4 @@
-"""`sluice meter validate --against-broker`: throttle times of brokers that keep the quotas, beside Sluice's."""
+"""`sluice meter validate --against-broker`: the throttle times of brokers that keep the quotas, compared with Sluice's."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
 Pair = tuple[str, int | None, int | None, int, int]
-"""What was answered, group, client, the broker's throttle and Sluice's."""
+"""Kind of answer, group, client, the broker's throttle time and Sluice's."""
 RUN = {"run_id": RUN_ID, "proxy_id": PROXY_ID}
 SENSOR = {"num_samples": 11, "window_ms": 1_000, "first_seen_ms": 0, "scope": "broker", "node_id": 1, "node": "1"}
 GROUPS = [
@@ -30,7 +30,7 @@ CLIENTS = [
 
 
 def directory(path: Path, pairs: list[Pair], *, store: str = "forward", **fields: Any) -> Path:
-    """A metering directory whose brokers and Sluice said this."""
+    """Write a metering directory with these throttle times of brokers and of Sluice."""
     names = ("quota_type", "group_ref", "client_ref", "broker_ms", "sluice_ms")
     rows = [{**RUN, "ts_ms": 1_000 + at, **dict(zip(names, pair, strict=True))} for at, pair in enumerate(pairs)]
     tables = {"dim_group": GROUPS, "dim_client": CLIENTS, "comparisons": rows}
@@ -48,7 +48,7 @@ def validated(path: Path, *arguments: str) -> tuple[int, str]:
 
 
 def test_a_group_has_its_figures(tmp_path: Path) -> None:
-    """Who throttled, how long in all, median, p95 and longest of the difference, and how many answers were alike."""
+    """Each group has its verdict, the totals, median, p95 and maximum of the difference, and the number of like answers."""
     [one] = compared(tmp_path, [("Produce", 0, 7, 1_000, 1_090)] * 98 + [("Produce", 0, 7, 0, 40), ("Produce", 0, 7, 5_000, 0)])
     assert (one.group, one.quota_type, one.node) == ("client-id etl", "Produce", "1")
     assert (one.answers, one.both, one.broker_only, one.sluice_only) == (100, 98, 1, 1)
@@ -62,38 +62,40 @@ def test_a_group_has_its_figures(tmp_path: Path) -> None:
     [(20_000, 22_222, ALIKE), (20_000, 22_223, APART), (0, 1_000, ALIKE), (0, 1_001, APART), (1_001, 0, APART)],
 )
 def test_alike_is_a_sample_or_a_tenth(tmp_path: Path, broker_ms: int, sluice_ms: int, verdict: str) -> None:
-    """Whichever is more; of the longer throttle."""
+    """Two throttle times are alike within one sample or a tenth of the longer one, whichever is more."""
     assert [one.verdict for one in compared(tmp_path, [("Produce", 0, None, broker_ms, sluice_ms)])] == [verdict]
 
 
 def test_nine_answers_in_ten_have_to_be_alike(tmp_path: Path) -> None:
-    """One in ten may be apart; two may not."""
+    """A group is alike when at least nine of ten answers are alike."""
     near, far = ("Produce", 0, None, 5_000, 5_000), ("Produce", 0, None, 5_000, 2_000)
     assert [one.verdict for one in compared(tmp_path / "1", [near] * 9 + [far])] == [ALIKE]
     assert [one.verdict for one in compared(tmp_path / "2", [near] * 8 + [far] * 2)] == [APART]
 
 
 def test_small_differences_that_add_up_are_apart(tmp_path: Path) -> None:
-    """Each answer within a sample's length, and Sluice says nothing at all where the broker throttles; a quarter of the sum may differ."""
+    """A group whose small differences add up to more than a quarter of the sum is apart, although each answer is alike."""
     assert [one.verdict for one in compared(tmp_path / "1", [("Produce", 0, None, 900, 0)] * 2)] == [APART]
     assert [one.verdict for one in compared(tmp_path / "2", [("Produce", 0, None, 1_000, 750)] * 9)] == [ALIKE]
     assert [one.verdict for one in compared(tmp_path / "3", [("Produce", 0, None, 1_000, 749)] * 9)] == [APART]
 
 
 def test_what_cannot_agree_is_not_judged(tmp_path: Path) -> None:
-    """The time of a broker's threads is an estimate; what a broker withholds of fetches Sluice never sees. Both are reported."""
+    """Request time, which a broker measures by its threads, and fetches that a broker withholds are reported without a verdict."""
     found = compared(tmp_path / "1", [("Fetch", 1, None, 9_000, 0)] * 3 + [("Produce", 2, None, 9_000, 10)] * 2)
     assert [(one.quota_type, one.verdict) for one in found] == [("Fetch", WITHHELD), ("Request", ESTIMATE)]
 
 
 def test_a_throttle_without_a_quota_here_is_reported_by_its_client(tmp_path: Path) -> None:
-    """The broker has a quota that Sluice did not learn: the client is named, and the verdict is that they are apart."""
+    """A broker's throttle under a quota that Sluice does not know names the client, and the verdict is apart."""
     [one] = compared(tmp_path, [("Produce", None, 7, 900, 0), ("Produce", None, 7, 900, 0)])
     assert (one.group, one.node, one.answers, one.verdict) == ("no quota here: user bob, client-id odd", "-", 2, APART)
 
 
 def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
-    """As text, in verdict.json and in report.html; exit code 0 while all are alike, 1 where one is apart."""
+    """The comparison is in the text, in verdict.json and in report.html; the exit code is 0 when all groups are alike and 1 when one is
+    apart.
+    """
     place = directory(tmp_path / "in", [("Produce", 0, 7, 1_000, 1_010)])
     code, text = validated(place, "--out", str(tmp_path / "out"))
     assert code == 0, text
@@ -109,7 +111,7 @@ def test_the_command_prints_the_table_and_writes_it(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_what_the_exit_code_is(tmp_path: Path) -> None:
-    """Groups apart, and waits that SQL finds otherwise, are no exact verdict, in JSON and on the page as well."""
+    """With groups apart, or waits that SQL finds wrong, JSON and page have no exact verdict either."""
     code, text = validated(directory(tmp_path / "apart", [("Produce", 0, 7, 5_000, 0)]), "--format", "json")
     assert (code, json.loads(text)["verdict"]) == (1, "differences")
     for differences, said in ((0, "exact"), (3, "differences")):
@@ -119,25 +121,25 @@ def test_the_verdict_is_what_the_exit_code_is(tmp_path: Path) -> None:
 
 
 def test_without_the_option_nothing_is_said(tmp_path: Path) -> None:
-    """The verdict is that of the waits alone."""
+    """Without --against-broker the verdict is that of the waits alone."""
     outcome = CliRunner().invoke(meter, ["validate", "--in", str(directory(tmp_path, [("Produce", 0, 7, 1_000, 0)]))])
     assert (outcome.exit_code, "brokers" in outcome.output) == (0, False)
 
 
 def test_nothing_to_compare_is_one_line(tmp_path: Path) -> None:
-    """Files of a Sluice that keeps the quotas itself have no brokers' throttles: exit code 2, with the remedy."""
+    """Files without brokers' throttles give one line with the remedy and exit code 2."""
     code, text = validated(directory(tmp_path, [], store="file"))
     assert (code, text.count("\n")) == (2, 1)
     assert 'quotas.store = "forward"' in text
 
 
 def test_no_client_is_throttled(tmp_path: Path) -> None:
-    """A day without throttling in forward mode is not an error."""
+    """Forward-mode files without any throttle are not an error."""
     code, text = validated(directory(tmp_path, []))
     assert (code, "0 answers of 0 groups" in text) == (0, True)
 
 
 def test_what_could_not_be_written_is_reported(tmp_path: Path) -> None:
-    """Exit code 3 says that the table is not whole."""
+    """A comparison table that is incomplete gives exit code 3."""
     code, text = validated(directory(tmp_path, [("Produce", 0, 7, 1_000, 1_000)], dropped_comparisons=3))
     assert (code, "3 answers of brokers were compared and could not be written" in text) == (3, True)

@@ -1,4 +1,4 @@
-"""The bound that was in effect for a decision is the last one noted for its group before it."""
+"""The bound of a decision is the last one recorded for its group before it."""
 
 import math
 from typing import Any, cast
@@ -16,7 +16,7 @@ ASKED = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=20)
 
 
 class Noting:
-    """A file set that has nothing but these bounds: a group, the number from which one holds, and the bound, which is its place."""
+    """A file set with these bounds only: group, first decision number, and the bound, which equals its index."""
 
     def __init__(self, noted: list[tuple[int, int]]) -> None:
         self._table = pa.table(
@@ -28,19 +28,19 @@ class Noting:
         )
 
     def read(self, _name: str, columns: list[str]) -> pa.Table:
-        """What is noted."""
+        """Return the recorded bounds."""
         return self._table.select(columns)
 
 
 def in_force(noted: list[tuple[int, int]], group: int, seq: int) -> float:
-    """Look at all of them."""
+    """Look up the bounds of all decisions."""
     before = [(since, bound) for bound, (whose, since) in enumerate(noted) if whose == group and since <= seq]
     return float(max(before)[1]) if before else math.nan
 
 
 @given(noted=NOTED, asked=ASKED)
 def test_the_last_bound_before_a_decision_holds(noted: list[tuple[int, int]], asked: list[tuple[int, int]]) -> None:
-    """Of groups with one bound, with several, and with none."""
+    """The last bound before a decision applies to it, for groups with one bound, with several, and with none."""
     groups, seqs = np.array([group for group, _ in asked], np.int64), np.array([seq for _, seq in asked], np.int64)
     found: Any = RecordedBounds(cast("FileSet", Noting(noted))).at(groups, seqs)
     assert np.array_equal(found, np.array([in_force(noted, *one) for one in asked], np.float64), equal_nan=True)

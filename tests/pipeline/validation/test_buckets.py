@@ -1,4 +1,4 @@
-"""Controller mutations in the validator: right ones pass, whatever the bucket, and every kind of wrong is found and named."""
+"""Controller mutations in the validator: right decisions pass, and every kind of wrong one is found and named."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def played(steps: int = 300, seed: int = 1) -> Callable[[Buckets], None]:
 
 @pytest.mark.parametrize(("num_samples", "window_ms"), [(11, 1_000), (2, 250), (61, 500)])
 def test_what_buckets_decide_is_exact(tmp_path: Path, num_samples: int, window_ms: int) -> None:
-    """Steps of all kinds, of several buckets over three file sets, are worked out again without a difference, whatever the burst."""
+    """Steps of all kinds, of several buckets over three file sets, are replayed without a difference, whatever the burst."""
     buckets = Buckets([5.0, 0.3, 40 / 3, 1e-9], num_samples=num_samples, window_ms=window_ms)
     verdict = validate(write_buckets(tmp_path, buckets, [played(seed=seed) for seed in range(3)]))
     assert (verdict.kinds(), verdict.incomplete, verdict.decisions, verdict.groups) == ({}, [], 900, 4)
@@ -36,7 +36,7 @@ def test_what_buckets_decide_is_exact(tmp_path: Path, num_samples: int, window_m
 
 
 def test_a_changed_bound_is_exact(tmp_path: Path) -> None:
-    """The balance stays when a bound changes, in the middle of a file set or between two, and what it holds at most is another."""
+    """When a bound changes, within a file set or between two, the tokens stay and the capacity changes."""
 
     def changing(buckets: Buckets) -> None:
         buckets.play(100, random.Random(4))
@@ -56,7 +56,7 @@ def test_a_changed_bound_is_exact(tmp_path: Path) -> None:
     bound=st.floats(1e-9, 1e12),
 )
 def test_any_steps_of_any_bucket(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, str]], bound: float) -> None:
-    """The whole-file computation and the bucket that decided agree to the last bit, waits of more than 24 days included."""
+    """The replay of whole files and the deciding bucket agree to the last bit, including waits of more than 24 days."""
 
     def asked(buckets: Buckets) -> None:
         buckets.step(0, 1, "strict")
@@ -153,7 +153,7 @@ def not_applied(tables: Tables) -> None:
     ],
 )
 def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[Tables], None], kind: str) -> None:
-    """One changed figure is found, under the name of what it breaks; of what a balance can prove, the balance is shown."""
+    """One changed value is found under its kind, with the balance where a balance proves it."""
     verdict = validate(write_buckets(tmp_path, Buckets([5.0, 0.3]), [played()], mutate))
     assert kind in verdict.kinds()
     provable = {Kind.MATH, Kind.MISSED, Kind.SPURIOUS, Kind.SEGMENT}
@@ -161,7 +161,7 @@ def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[Tables], None
 
 
 def test_a_bucket_that_goes_on_otherwise_is_found(tmp_path: Path) -> None:
-    """What the next file set says a bucket held is what it held at the end of the one before."""
+    """A file set whose first balance differs from the last one of the file set before it is a divergence."""
     seen: list[int] = []
 
     def forged(tables: Tables) -> None:
@@ -176,7 +176,7 @@ def test_a_bucket_that_goes_on_otherwise_is_found(tmp_path: Path) -> None:
 
 
 def test_a_new_bucket_is_full(tmp_path: Path) -> None:
-    """Who begins a run with less than a full bucket was given another one."""
+    """A run that begins with less than a full bucket is a divergence."""
 
     def short(buckets: Buckets) -> None:
         buckets.groups[0]._bucket._last_update_ms = START_MS - 5_000
@@ -186,7 +186,7 @@ def test_a_new_bucket_is_full(tmp_path: Path) -> None:
 
 
 def test_a_lost_file_set_is_no_divergence(tmp_path: Path) -> None:
-    """What follows it goes on with the balance that the proxy noted, and is judged; what is missing is said."""
+    """After a missing file set the replay continues from the recorded balance, and the gap is reported."""
     write_buckets(tmp_path, Buckets([5.0, 0.3]), [played(seed=seed) for seed in range(3)])
     sorted((tmp_path / "manifests").rglob("*.json"))[1].unlink()
     verdict = validate(tmp_path)
@@ -194,7 +194,7 @@ def test_a_lost_file_set_is_no_divergence(tmp_path: Path) -> None:
 
 
 def test_decisions_lost_within_a_file_set_are_no_divergence(tmp_path: Path) -> None:
-    """A reported gap breaks the chain there and nowhere else."""
+    """A reported gap interrupts the replay only where it is."""
 
     there: list[dict[str, Any]] = []
 
@@ -214,7 +214,7 @@ def test_decisions_lost_within_a_file_set_are_no_divergence(tmp_path: Path) -> N
 
 
 def test_steps_without_states_are_found(tmp_path: Path) -> None:
-    """Where nothing says how the proxy was set, waits that were not applied do not pass as right."""
+    """Without states, waits that were not applied are a divergence."""
 
     def stateless(tables: Tables) -> None:
         del tables["states"]
@@ -225,7 +225,7 @@ def test_steps_without_states_are_found(tmp_path: Path) -> None:
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
-    """In observe a wait that was applied is a divergence, and one that was not is none."""
+    """In observe an applied wait is a divergence, and a wait that was not applied is none."""
 
     def unapplied(tables: Tables) -> None:
         for row in tables["events"]:
@@ -236,7 +236,7 @@ def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
 
 
 def test_a_quota_file_says_whose_bucket_it_is(tmp_path: Path) -> None:
-    """With the quota file that was in effect, a bucket of the wrong group, and one with the wrong bound, are found."""
+    """With the quota file that was in force, a bucket of the wrong group and one with the wrong bound are found."""
     right, wrong = tmp_path / "right.toml", tmp_path / "wrong.toml"
     right.write_text('[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 5\n')
     wrong.write_text('[[quota]]\nclient-id = "c0"\ncontroller_mutation_rate = 6\n')

@@ -1,4 +1,4 @@
-"""Rates over minutes against the ceiling of Kafka's own algorithm, and groups against the quota file."""
+"""Rates over minutes compared with the ceiling of Kafka's algorithm, and groups compared with the quota file."""
 
 import hashlib
 import random
@@ -37,7 +37,7 @@ def stretch_of(events: list[Event], connections: int, cap_s: float = 25.0) -> Th
 )
 @pytest.mark.parametrize("cap_ms", [None, 1_000])
 def test_who_waits_is_below_the_ceiling(connections: int, size: float, cap_ms: int | None) -> None:
-    """Connections that send once per wait stay below it, few or many, with small requests or large, with waits that are capped or not."""
+    """Connections that send one request per wait stay below the ceiling, for any number and size, with capped waits or not."""
     events = list(closed_loop(connections, int(size * BOUND), BOUND, SECONDS, cap_ms=cap_ms))
     reported = judge([(0, stretch_of(events, connections, 25.0 if cap_ms is None else cap_ms / 1_000))])
     assert reported is not None
@@ -46,7 +46,7 @@ def test_who_waits_is_below_the_ceiling(connections: int, size: float, cap_ms: i
 
 @pytest.mark.parametrize(("connections", "size", "times"), [(1, 0.01, 2.0), (1, 0.1, 2.0), (4, 0.01, 1.5), (16, 0.001, 1.3)])
 def test_who_does_not_wait_is_above_it(connections: int, size: float, times: float) -> None:
-    """Clients that send on at a multiple of their quota are found."""
+    """Clients that send at a multiple of their quota without waiting are above the ceiling."""
     gap_ms = int(1_000 * connections * size / times)
     events = list(closed_loop(connections, int(size * BOUND), BOUND, SECONDS, heeds=False, gap_ms=gap_ms))
     reported = judge([(0, stretch_of(events, connections))])
@@ -55,20 +55,20 @@ def test_who_does_not_wait_is_above_it(connections: int, size: float, times: flo
 
 
 def test_the_ceiling_is_the_simulated_one() -> None:
-    """Without the one percent the formula gives the figures that simulations of Kafka's algorithm gave."""
+    """Without its margin of one percent the formula gives the results of simulations of Kafka's algorithm."""
     assert [round(ceiling(k, 25.0) / 1.01, 3) for k in (0.4, 1.6, 2.56, 4.0, 12.8)] == [1.037, 1.134, 1.203, 1.294, 1.712]
     assert ceiling(2.56, 1.0) / 1.01 == pytest.approx(2.56)
 
 
 def test_too_short_or_unknown_is_not_judged() -> None:
-    """Less than a minute, or connections that were not counted, lead to no judgement."""
+    """A run of less than a minute, or with an unknown number of connections, is not judged."""
     events = list(closed_loop(1, 10_000, BOUND, 80))
     assert judge([(0, stretch_of(events, 1))]) is None
     assert judge([(0, stretch_of(list(closed_loop(1, 10_000, BOUND, 120)), 0))]) is None
 
 
 def metered(folder: Path, events: list[Event], connections: int, *, file_sets: int = 2, source: str = "table") -> Path:
-    """A directory with these records of client-0, and with usage rows that say how many connections it had."""
+    """Write a directory with these records of client-0, and usage rows with its number of connections."""
     parts = [events[len(events) * at // file_sets : len(events) * (at + 1) // file_sets] for at in range(file_sets)]
     directory = write_directory(folder, parts, {0: Sensor(0, BOUND)})
     add_table(
@@ -86,7 +86,7 @@ def metered(folder: Path, events: list[Event], connections: int, *, file_sets: i
 
 
 def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
-    """Over whole file sets: who waits raises no alarm, who does not is RATE, with the file sets as evidence, and nothing else is wrong."""
+    """Over whole file sets a client that does not wait is a RATE violation with the file sets as evidence, and one that waits is none."""
     heeds = metered(tmp_path / "heeds", list(closed_loop(4, 10_000, BOUND, SECONDS)), 4)
     assert validate(heeds).kinds() == {}
     assert len(validate(heeds).long_runs) == 1
@@ -102,8 +102,8 @@ def test_a_rate_above_the_ceiling_is_a_violation(tmp_path: Path) -> None:
 
 
 def test_paced_the_ceiling_is_the_same_whatever_is_in_flight(tmp_path: Path) -> None:
-    """With much quota in flight Kafka's own algorithm is above 1.02 times the bound: in mode paced RATE says so, also where nobody counted
-    connections; who has little in flight passes in both modes.
+    """In mode paced a rate above 1.02 times the bound is RATE also with much quota in flight and unknown connections, and little in
+    flight passes.
     """
     many = metered(tmp_path / "many", list(closed_loop(64, 10_000, BOUND, SECONDS)), 64)
     few = metered(tmp_path / "few", list(closed_loop(1, 1_000, BOUND, SECONDS)), 1)
@@ -120,7 +120,7 @@ def test_paced_the_ceiling_is_the_same_whatever_is_in_flight(tmp_path: Path) -> 
 
 
 def bucketed(folder: Path, serve: Callable[[Buckets], None]) -> Path:
-    """A directory with one bucket of 5 mutations a second in three file sets, and with usage rows that say how many connections it had."""
+    """Write a directory with one bucket of 5 mutations per second in three file sets, and usage rows with its number of connections."""
 
     def counted(tables: dict[str, list[dict[str, Any]]]) -> None:
         run = {"run_id": tables["events"][0]["run_id"]}
@@ -135,7 +135,7 @@ def bucketed(folder: Path, serve: Callable[[Buckets], None]) -> Path:
 
 
 def test_a_bucket_whose_clients_do_not_wait_is_a_violation(tmp_path: Path) -> None:
-    """Connections that wait keep a bucket at its bound, those of old clients too; old clients that do not wait are RATE, and only that."""
+    """Connections that wait, old clients included, keep a bucket at its bound; old clients that do not wait are RATE and nothing else."""
     dice = random.Random(8)
     heeds = validate(bucketed(tmp_path / "heeds", lambda buckets: buckets.serve(6, 100, dice)))
     assert heeds.kinds() == {}
@@ -169,7 +169,7 @@ def _quotas(folder: Path, text: str) -> tuple[Path, str]:
     ],
 )
 def test_groups_and_bounds_are_the_quota_files(tmp_path: Path, text: str, kinds: dict[str, Any]) -> None:
-    """With the quota file at hand: its groups and bounds raise no alarm; another group is GROUP, another bound BOUND."""
+    """With the quota file its own groups and bounds pass, another group is GROUP, and another bound is BOUND."""
     path, source = _quotas(tmp_path / "quotas", text)
     directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source=source)
     outcome = CliRunner().invoke(meter, ["validate", "--in", str(directory), "--quotas", str(path), "--format", "json"])
@@ -179,7 +179,7 @@ def test_groups_and_bounds_are_the_quota_files(tmp_path: Path, text: str, kinds:
 
 
 def test_another_quota_file_is_refused(tmp_path: Path) -> None:
-    """A file that was never in force proves nothing and is refused."""
+    """A quota file that was never in force is refused."""
     path, _ = _quotas(tmp_path / "quotas", '[[quota]]\nuser = "u"\nproducer_byte_rate = 1\n')
     directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source="sha256:other")
     with pytest.raises(BadInputError, match="very file"):

@@ -1,4 +1,4 @@
-"""The whole-file replay against the plain loop over `quota`."""
+"""The replay of whole files compared with the reference loop over `quota`."""
 
 import itertools
 import random
@@ -48,7 +48,7 @@ def traces(draw: st.DrawFn, values: st.SearchStrategy[int]) -> list[Event]:
 @settings(deadline=None, max_examples=150)
 @given(traces(st.integers(-5_000, 100_000)), st.sampled_from([0.0, 1.0, 2_500.0, 1e4, 1e15]))
 def test_bytes_are_replayed_without_a_difference(events: list[Event], bound: float) -> None:
-    """Every wait, rate and sum of bytes equals the sensor's, to the last bit; ties, gaps of a window and negatives included."""
+    """Every wait, rate and sum of bytes equals the sensor's to the last bit, with ties, gaps of a window and negative values."""
     sensors = {ref: metering_rows.Sensor(ref, bound * (1 + ref)) for ref in range(4)}
     rows, decided, findings = replayed(events, sensors, Sensor(11, 1_000, NO_CAP, is_request_time=False))
     assert findings.total == 0, findings.first
@@ -58,7 +58,7 @@ def test_bytes_are_replayed_without_a_difference(events: list[Event], bound: flo
 @settings(deadline=None, max_examples=150)
 @given(traces(st.integers(0, 3_000_000_000)), st.sampled_from([0.1, 1.0, 7.3, 100.0]), st.sampled_from([(11, 1_000), (2, 500), (61, 250)]))
 def test_request_time_is_replayed_without_a_difference(events: list[Event], bound: float, window: tuple[int, int]) -> None:
-    """Nanoseconds added up as doubles of percent give the same waits, capped at one window, for any number and length of windows."""
+    """Request time, summed as doubles, gives the sensor's waits, capped at one window, for any number and length of windows."""
     num_samples, window_ms = window
     made = {"num_samples": num_samples, "window_ms": window_ms, "cap_ms": window_ms}
     sensors = {ref: metering_rows.Sensor(ref, bound, request=True, **made) for ref in range(4)}
@@ -67,7 +67,7 @@ def test_request_time_is_replayed_without_a_difference(events: list[Event], boun
 
 
 def test_a_bound_hit_to_the_last_digit_goes_through_the_fold_of_doubles() -> None:
-    """Where the sum of doubles lands beside the bound, the decision is the one of the doubles: integers alone would say another."""
+    """Where the sum of doubles and the sum of integers differ at the bound, the replay decides by the sum of doubles."""
     nanoseconds = [100_000_000, 200_000_000, 300_000_000] * 20
     bound = sum(nanoseconds) / 1e9 * 100 / 10.9  # the last event is 5.9 s after the first
     events = [Event(0, 1_000_000 + 100 * at, value) for at, value in enumerate(nanoseconds)]
@@ -79,7 +79,7 @@ def test_a_bound_hit_to_the_last_digit_goes_through_the_fold_of_doubles() -> Non
 
 @pytest.mark.parametrize("column", ["dt_ms", "val"])
 def test_rows_without_lists_are_refused(column: str) -> None:
-    """Level `sample` cannot be replayed: the error names the column."""
+    """Rows of level `sample` cannot be replayed, and the error names the missing column."""
     rows = rows_of([Event(0, 5, 1)], {0: metering_rows.Sensor(0, 1.0)})
     rows[0][column] = None
     with pytest.raises(ValueError, match=column):
@@ -89,12 +89,12 @@ def test_rows_without_lists_are_refused(column: str) -> None:
 @settings(deadline=None, max_examples=60)
 @given(traces(st.integers(-5_000, 100_000)), st.integers(1, 50))
 def test_parts_are_the_whole_cut_between_groups(events: list[Event], at_once: int) -> None:
-    """Taken some groups at a time, rows and events are those of the whole, in its order, and no group is in two parts."""
+    """Rows and events that are read some groups at a time equal those of the whole table in order, and no group is in two parts."""
     table = samples_table(rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)}))
     whole, parts = unpack(table), list(unpack_in_parts(table, None, at_once))
     for field in (field for field in fields(Rows) if field.name not in ("declared", "waits_fit")):
         joined = np.concatenate([getattr(part, field.name) for part in parts])
-        if field.name in ("row_of", "event_at"):  # these count from the beginning of their part
+        if field.name in ("row_of", "event_at"):  # offsets in these fields count from the beginning of their part
             lengths = [len(part.n) if field.name == "row_of" else part.events for part in parts]
             joined += np.repeat(np.cumsum([0, *lengths[:-1]]), [len(getattr(part, field.name)) for part in parts])
         assert joined.tolist() == getattr(whole, field.name).tolist(), field.name
@@ -117,7 +117,7 @@ FLAT: dict[str, Callable[[dict[str, Any]], list[int]]] = {
     "ts_ms": lambda row: [row["sample_start_ms"] + dt_ms for dt_ms in row["dt_ms"]],
     "throttle_ms": _listed_waits,
 }
-"""What a row of a table becomes in some columns of `Rows`."""
+"""The values that a table row gives in some columns of `Rows`."""
 
 
 @settings(deadline=None, max_examples=100)
@@ -125,7 +125,7 @@ FLAT: dict[str, Callable[[dict[str, Any]], list[int]]] = {
 def test_rows_are_put_in_order_wherever_they_stand(
     events: list[Event], dice: random.Random, chunks: int, at_once: int, groups: set[int]
 ) -> None:
-    """In whatever order a table has its rows, and in however many pieces, what comes is by group and in decision order."""
+    """Rows in any order and any number of chunks are returned by group and in order of decisions."""
     reported = rows_of(events, {ref: metering_rows.Sensor(ref, 2_500.0) for ref in range(4)})
     dice.shuffle(reported)
     cuts = sorted(dice.randrange(len(reported) + 1) for _ in range(chunks))
@@ -140,7 +140,7 @@ def test_rows_are_put_in_order_wherever_they_stand(
 
 
 def test_groups_without_rows_have_no_parts() -> None:
-    """A file set may name groups that have no samples, as token buckets: nothing is there to be judged."""
+    """Groups without sample rows, such as token buckets, give no parts."""
     table = samples_table(rows_of([Event(0, 5, 1)], {0: metering_rows.Sensor(0, 1.0)}))
     assert list(unpack_in_parts(table, np.array([7]), 10)) == []
     assert unpack(table.slice(0, 0)).events == 0

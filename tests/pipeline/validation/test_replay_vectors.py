@@ -1,4 +1,4 @@
-"""The whole-file replay against numbers that Kafka's own classes printed."""
+"""The replay of whole files compared with numbers that Kafka's own classes printed."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def replayed(sensors: dict[Any, metering_rows.Sensor], sensor: Sensor) -> tuple[
 
 
 def test_rates_windows_and_waits_are_kafkas() -> None:
-    """Where nothing but records happens, each rate, window and wait of the replay is the one that Kafka's classes gave, to the last bit."""
+    """For traces of records only, each rate, window and wait of the replay equals that of Kafka's classes to the last bit."""
     judged = 0
     for case in cases("rate.json"):
         events = case["events"]
@@ -61,11 +61,13 @@ def test_rates_windows_and_waits_are_kafkas() -> None:
 
 
 def test_waits_of_whole_managers_are_kafkas() -> None:
-    """Produce and fetch, with what was taken back: each wait that Kafka's quota managers gave is the replay's, whoever shares a group."""
+    """For produce and fetch, with un-recorded values, each wait of the replay equals that of Kafka's quota managers, also for shared
+    groups.
+    """
     judged: dict[str, int] = {}
     for case in cases("client-quota-manager.json"):
         if not case["name"].startswith("rnd-") or case["manager"] not in ("produce", "fetch"):
-            continue  # request times of the vectors are no whole nanoseconds
+            continue  # request times of the vectors are not whole nanoseconds
         window_ms = case["window_s"] * 1_000
         sensors, reported = _taken(case, window_ms)
         _, decided, findings = replayed(sensors, Sensor(case["samples"], window_ms, NO_CAP, is_request_time=False))
@@ -76,7 +78,7 @@ def test_waits_of_whole_managers_are_kafkas() -> None:
 
 
 def _taken(case: dict[str, Any], window_ms: int) -> tuple[dict[Any, metering_rows.Sensor], list[tuple[int, int, int]]]:
-    """Sensors that took the events of a case, and (group, number, Kafka's wait) of each event."""
+    """Return sensors after the events of a case, and (group, number, Kafka's wait) of each event."""
     sensors: dict[Any, metering_rows.Sensor] = {}
     reported: list[tuple[int, int, int]] = []
     for event, group in _recorded(case):

@@ -1,4 +1,4 @@
-"""Numbers that are there once, and times that go one way: found with and without sorting."""
+"""Duplicate decision numbers and decreasing times are found, with and without sorting."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,11 +18,11 @@ from tests.support.metering.metering_rows import Event, Sensor, rows_of, samples
 
 NO_EVENTS = pa.table({"seq": pa.array([], pa.int64()), "kind": pa.array([], pa.int8())})
 NO_GAPS = pa.table({"from_seq": pa.array([], pa.int64()), "n": pa.array([], pa.int64())})
-DENSE, STRETCHED = 1, 4 * SPARSE  # how far apart numbers lie: each has a place of its own, or they are sorted
+DENSE, STRETCHED = 1, 4 * SPARSE  # the distance between numbers decides between a table lookup and sorting
 
 
 def sequence_findings(firsts: list[int]) -> Findings:
-    """What is said of rows that begin so, in a file whose manifest goes from 0 to the last of them, and has as many decisions."""
+    """Return the findings for rows with these first numbers, in a file whose manifest has as many decisions as their range."""
     counts = [max(firsts) - min(firsts) + 1] + [0] * (len(firsts) - 1)
     samples = pa.table({"first_seq": firsts, "last_seq": firsts, "n": counts})
     manifest: Any = SimpleNamespace(first_seq=min(firsts), last_seq=max(firsts), first_ts_ms=0, dropped_decisions=0)
@@ -33,7 +33,7 @@ def sequence_findings(firsts: list[int]) -> Findings:
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.sampled_from([DENSE, STRETCHED]))
 def test_a_number_that_begins_two_rows_is_found(numbers: list[int], apart: int) -> None:
-    """Whether numbers lie close together or far apart, the lowest that is there twice is named, and nothing where each is there once."""
+    """The lowest duplicate number is named, whether numbers are dense or sparse, and without duplicates there is no finding."""
     firsts = [number * apart for number in numbers]
     twice = sorted(number for number in set(firsts) if firsts.count(number) > 1)
     found = [finding for finding in sequence_findings(firsts).first.values() if finding.recorded == "there twice"]
@@ -41,7 +41,7 @@ def test_a_number_that_begins_two_rows_is_found(numbers: list[int], apart: int) 
 
 
 def parts_of(times_ms: list[int], apart: int) -> list[Rows]:
-    """Rows of two groups, by turns, whose decisions are numbered `apart` from each other; a part for each group."""
+    """Return rows of two groups that alternate, with decision numbers `apart` from each other; one part per group."""
     events = [Event(at % 2, time_ms, 10, checked=True) for at, time_ms in enumerate(times_ms)]
     table = samples_table(rows_of(events, {ref: Sensor(ref, 1e9) for ref in range(2)}))
     parts = list(unpack_in_parts(table, None, 1))
@@ -49,7 +49,7 @@ def parts_of(times_ms: list[int], apart: int) -> list[Rows]:
 
 
 def order_findings(parts: list[Rows], unjudged_seq: int | None = None) -> list[tuple[Kind, int]]:
-    """What is said of the order of rows, and of which number."""
+    """Return the findings about the order of rows, and their numbers."""
     order, findings = NumberOrder(), Findings()
     for rows in parts:
         order.add(rows, rows.first_seq != (-1 if unjudged_seq is None else unjudged_seq))
@@ -59,7 +59,7 @@ def order_findings(parts: list[Rows], unjudged_seq: int | None = None) -> list[t
 
 @pytest.mark.parametrize("apart", [DENSE, STRETCHED])
 def test_a_later_number_with_an_earlier_time_is_found(apart: int) -> None:
-    """Two groups whose decisions cross in time are notified of, though they are judged apart; in order of their numbers nothing is said."""
+    """A decision with a later number and an earlier time is found, also across groups that are judged separately."""
     even, odd = parts_of([at * 1_000 for at in range(40)], apart)
     assert order_findings([even, odd]) == []
     back = np.flatnonzero(odd.first_seq == 21 * apart)[0]
@@ -70,7 +70,7 @@ def test_a_later_number_with_an_earlier_time_is_found(apart: int) -> None:
 
 
 def test_rows_are_known_to_differ_only_where_every_number_is_there_once() -> None:
-    """Then no duplicate has to be searched; the rows of all groups are counted together."""
+    """Rows count as distinct only if the rows of all groups together have every number once."""
     even, odd = parts_of([at * 1_000 for at in range(40)], DENSE)
     twice = odd.first_seq.copy()
     twice[3] = even.first_seq[3]

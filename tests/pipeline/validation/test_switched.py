@@ -1,4 +1,4 @@
-"""What switches let the decisions of a group be, as the validator works it out from the table of states."""
+"""The outcomes that switches allow for a group's decisions, as the validator computes them."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ TABLES = st.dictionaries(TARGETS, st.sampled_from(["enforce", "observe", "off"])
 
 
 def outcome(enforcement: Enforcement | None) -> str:
-    """What the proxy does with a verdict, in the words of the validator."""
+    """Return the proxy's handling of a verdict, in the terms of the validator."""
     return OFF if enforcement is None else OBSERVE if enforcement.only_observes else ENFORCE
 
 
@@ -52,7 +52,7 @@ def policy_and_switched(table: dict[str, str], mode: Mode, names: Names | None =
 @example({"entity:user=alice": "observe", "entity:user=ANONYMOUS": "enforce"}, Mode.DELAY, "none")
 @example({"entity:user=alice": "enforce", "entity:user=ANONYMOUS": "observe"}, Mode.DELAY, "none")
 def test_what_happens_to_any_member_is_possible(table: dict[str, str], mode: Mode, form: Any) -> None:
-    """For any switches and any way to write names: what the proxy does to a client is among what its groups may show."""
+    """For any switches and any form of names, the outcome of every client is among the possible outcomes of its groups."""
     names = Names(form, b"0123456789abcdef")
     policy, switched = policy_and_switched(table, mode, names)
     for user in USERS:
@@ -72,8 +72,8 @@ def test_what_happens_to_any_member_is_possible(table: dict[str, str], mode: Mod
 
 
 @given(TABLES, st.sampled_from(Mode))
-def test_of_a_group_that_is_one_client_only_the_listener_is_open(table: dict[str, str], mode: Mode) -> None:
-    """Nothing is possible that does not happen on one of the listeners, or on one without a switch."""
+def test_a_group_of_one_client_has_the_outcomes_of_its_listeners(table: dict[str, str], mode: Mode) -> None:
+    """The possible outcomes of a group of one client are those that it has on some listener."""
     policy, switched = policy_and_switched(table, mode)
     for user in USERS:
         for client_id in CLIENT_IDS:
@@ -83,7 +83,7 @@ def test_of_a_group_that_is_one_client_only_the_listener_is_open(table: dict[str
 
 @given(TABLES, st.sampled_from(Mode))
 def test_connections(table: dict[str, str], mode: Mode) -> None:
-    """A listener's rate has its mode; the process's rate that of any listener; an address's rate its own."""
+    """A listener's rate has that listener's outcome, the process's rate that of any listener, and an address's rate its own."""
     policy, switched = policy_and_switched(table, mode)
     every = (*LISTENERS, "third")
     of_listeners = {name: outcome(policy.of_listener(name)) for name in every}
@@ -96,7 +96,7 @@ def test_connections(table: dict[str, str], mode: Mode) -> None:
 
 
 def test_without_switches_the_mode_applies_to_all_clients() -> None:
-    """Then no group has to be looked up."""
+    """Without switches, or with one for all clients, every group has the same mode."""
     assert Switched("mute", None).is_plain
     assert Switched("observe", None).modes == {OBSERVE}
     assert Switched("delay", '[{"mode":"off"}]').modes == {OFF}

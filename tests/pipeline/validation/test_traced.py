@@ -1,4 +1,4 @@
-"""At level `trace` the row of each decision says what the samples say: whatever differs is found."""
+"""At level `trace` the row of each decision equals what the samples say, and every difference is found."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ Rows = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file set of the proxy's writer, with what was taken back."""
+    """Return a file set of the proxy's writer, with un-recorded values."""
     proxy = MeteringWriterFixture(tmp_path_factory.mktemp("trace"), header={"level": "trace"})
     proxy.writer.start()
     proxy.play(2_000, 1)
@@ -30,7 +30,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found_in(trace: Path, change: Callable[[Rows], object]) -> dict[str, int]:
-    """What is found when rows of `events` are changed, by kind."""
+    """Return the findings, by kind, when rows of `events` are changed."""
     [manifest] = find_manifests(trace)
     path = trace / next(entry.path for entry in manifest.files if entry.table == "events")
     good = path.read_bytes()
@@ -44,7 +44,7 @@ def found_in(trace: Path, change: Callable[[Rows], object]) -> dict[str, int]:
 
 
 def test_a_trace_agrees_with_its_samples(trace: Path) -> None:
-    """Every row that the writer makes is the one that the samples give, un-records and waits among them."""
+    """Every row that the writer makes equals what the samples give, un-records and waits included."""
     assert found_in(trace, lambda rows: rows.reverse()) == {}
     verdict = validate(trace)
     assert (verdict.kinds(), verdict.decisions) == ({}, 2_000)
@@ -67,7 +67,7 @@ def test_a_trace_agrees_with_its_samples(trace: Path) -> None:
     ],
 )
 def test_a_row_that_says_otherwise_is_found(trace: Path, column: str, kind: str, at: int) -> None:
-    """One more in one column of one row, whether a sample begins there, ends there or neither."""
+    """One unit more in any column of any row is found, whether a sample begins there, ends there or neither."""
 
     def one_more(rows: Rows) -> None:
         rows[at][column] += 1
@@ -75,8 +75,8 @@ def test_a_row_that_says_otherwise_is_found(trace: Path, column: str, kind: str,
     assert kind in found_in(trace, one_more)
 
 
-def test_a_witness_that_is_an_ulp_off_is_found(trace: Path) -> None:
-    """The rate that was measured, to the last bit."""
+def test_a_measured_rate_that_is_an_ulp_off_is_found(trace: Path) -> None:
+    """A measured rate that differs in its last bit is found."""
 
     def an_ulp(rows: Rows) -> None:
         rows[50]["observed"] *= 1 + 2**-52
@@ -85,7 +85,7 @@ def test_a_witness_that_is_an_ulp_off_is_found(trace: Path) -> None:
 
 
 def test_kinds_and_applied_waits_are_compared(trace: Path) -> None:
-    """What was taken back was no checked record; what was announced to a client is in both."""
+    """A wrong kind of record and a wrong applied wait are found."""
 
     def as_checked(rows: Rows) -> None:
         next(row for row in rows if row["value"] < 0)["kind"] = 0
@@ -97,7 +97,7 @@ def test_kinds_and_applied_waits_are_compared(trace: Path) -> None:
 
 
 def test_each_decision_has_one_row(trace: Path) -> None:
-    """One that is gone, one that is there twice and a table that is empty are found."""
+    """A missing row, a duplicate row and an empty table are found."""
     assert found_in(trace, lambda rows: rows.pop(40)) == {"GAP": 2}
     assert found_in(trace, lambda rows: rows.append(rows[40])) == {"GAP": 3}
     assert found_in(trace, lambda rows: rows.clear())["GAP"] >= 2_000

@@ -1,4 +1,4 @@
-"""The validator over whole directories: right ones pass, and every kind of wrong is found and named."""
+"""The validator over whole directories: right ones pass, and every kind of error is found and named."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def some_throttled(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_a_verdict_names_what_it_judged(tmp_path: Path) -> None:
-    """A file set that the proxy finishes meanwhile is not in the verdict, and neither is its manifest's hash."""
+    """A file set that the proxy finishes during validation is not in the verdict, and neither is its manifest's hash."""
     source = write_scene(tmp_path, 30, clients=[Client("orders", "checkout", "produce", 40_000.0, 9_000, 45)], file_set_s=20)
     late = max((source / "manifests").rglob("*.json"))
     late.rename(source / "late")
@@ -65,7 +65,7 @@ def test_a_verdict_names_what_it_judged(tmp_path: Path) -> None:
 
 
 def test_a_run_of_the_sensor_is_exact(tmp_path: Path) -> None:
-    """Decisions of several groups and types over three file sets are all worked out again without a difference, warm-up included."""
+    """Decisions of several groups and types over three file sets, warm-up included, are replayed without a difference."""
     verdict = validate(write_directory(tmp_path, batches(), sensors()))
     assert (verdict.violations, verdict.incomplete, verdict.decisions, verdict.groups) == (0, [], 2_400, 4)
     assert sum(count["throttled"] for count in verdict.counts.values()) > 100
@@ -73,12 +73,12 @@ def test_a_run_of_the_sensor_is_exact(tmp_path: Path) -> None:
 
 
 def test_a_changed_bound_is_exact(tmp_path: Path) -> None:
-    """A bound that changes in mid-run is the one that later decisions are judged by."""
+    """After a bound changes in the middle of a run, later decisions are judged by the new one."""
     assert kinds_of(write_directory(tmp_path, batches(), sensors(), bound_changes=[(1, 0, 1_000.0), (2, 0, 1e9)])) == {}
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
-    """In observe the arithmetic is checked, nothing may have been applied, and what was decided is reported as what would have been."""
+    """In observe decisions are recomputed, an applied wait is a divergence, and decided waits are reported as not applied."""
     verdict = validate(write_directory(tmp_path / "observe", batches(), sensors(), mode="observe"))
     assert verdict.kinds() == {}
     throttled = {name: sum(count[name] for count in verdict.counts.values()) for name in ("throttled", "throttle_ms")}
@@ -169,7 +169,7 @@ def not_applied(rows: list[dict[str, Any]]) -> None:
     ],
 )
 def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[list[dict[str, Any]]], None], kind: str) -> None:
-    """One changed figure is found, under the name of what it breaks; of what samples can prove, the samples are shown."""
+    """One changed value is found under its kind, with the samples where samples prove it."""
     verdict = validate(write_directory(tmp_path, batches(file_sets=1), sensors(), mutate=mutate))
     assert kind in verdict.kinds()
     provable = {Kind.MATH, Kind.MISSED, Kind.SPURIOUS, Kind.CAP, Kind.SEGMENT}
@@ -177,7 +177,7 @@ def test_every_mutation_is_found(tmp_path: Path, mutate: Callable[[list[dict[str
 
 
 def test_a_divergence_says_whose_it_is_and_when(tmp_path: Path) -> None:
-    """Each line has the group's name and number, the decision's number and its time, as JSON and the page have."""
+    """Each divergence has the group's name and number, the decision's number and its time, in the text as in JSON and on the page."""
     write_directory(tmp_path, batches(), sensors(), mutate=missed)
     reported = CliRunner().invoke(meter, ["validate", "--in", str(tmp_path), "--out", str(tmp_path / "out")]).output
     [finding] = [one for one in validate(tmp_path).as_dict(50)["first_divergences"] if one["group_ref"] == 0]
@@ -189,7 +189,7 @@ def test_a_divergence_says_whose_it_is_and_when(tmp_path: Path) -> None:
 
 
 def test_divergences_as_csv(tmp_path: Path) -> None:
-    """A line for the first divergence of each group, as JSON has it; where there is none, the header alone."""
+    """CSV has a line for the first divergence of each group, equal to JSON's; without a divergence it has the header only."""
     write_directory(tmp_path / "wrong", batches(), sensors(), mutate=missed)
     command = ["validate", "--format", "csv", "--in"]
     outcome = CliRunner().invoke(meter, [*command, str(tmp_path / "wrong")])
@@ -206,7 +206,7 @@ def test_divergences_as_csv(tmp_path: Path) -> None:
 
 
 def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
-    """A wait that was applied although the mode was observe is a divergence."""
+    """An applied wait in mode observe is a divergence."""
 
     def applied(rows: list[dict[str, Any]]) -> None:
         row = some_throttled(rows)
@@ -216,14 +216,14 @@ def test_what_was_applied_in_observe_is_found(tmp_path: Path) -> None:
 
 
 def rewrite(path: Path, **reported: Any) -> None:
-    """Let a manifest say something else."""
+    """Change fields of a manifest."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **reported}))
 
 
 def change_rows(
     directory: Path, manifest: Path, table: str, change: Callable[[list[dict[str, Any]]], None], *, write_statistics: bool = True
 ) -> None:
-    """Change the rows of one table, and let the manifest tell of the file as it is then."""
+    """Change the rows of one table, and update its size and hash in the manifest."""
     files = json.loads(manifest.read_text())["files"]
     [entry] = [entry for entry in files if entry["table"] == table]
     path = directory / entry["path"]
@@ -236,7 +236,7 @@ def change_rows(
 
 @pytest.mark.parametrize("missing", ["Produce", "Request"])
 def test_a_type_that_the_manifest_does_not_count_is_found(tmp_path: Path, missing: str) -> None:
-    """Decisions of a quota type of which the manifest counts none are a divergence, as any other sum that differs."""
+    """Decisions of a quota type that is not in the manifest's counts are a divergence."""
     write_directory(tmp_path, batches(file_sets=1), sensors())
     [path] = (tmp_path / "manifests").rglob("*.json")
     counts = json.loads(path.read_text())["counts"]
@@ -250,7 +250,7 @@ def test_a_type_that_the_manifest_does_not_count_is_found(tmp_path: Path, missin
 
 
 def test_states_that_are_missing_are_found(tmp_path: Path) -> None:
-    """Decisions without a word of how the proxy was set, or with one from later on, are a divergence: nothing says what to apply."""
+    """Decisions without a state of the proxy, or with one from a later decision on, are a divergence."""
 
     def later(rows: list[dict[str, Any]]) -> None:
         rows[0]["from_seq"] += 1
@@ -271,7 +271,7 @@ def test_states_that_are_missing_are_found(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("is_reported", [True, False], ids=["footer", "rows"])
 def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str, *, is_reported: bool) -> None:
-    """Numbers of groups and decisions hold within a run: a file with rows of another run or proxy is named, though its hash is right."""
+    """A file with rows of another run or proxy is named, although its hash matches the manifest."""
 
     def of_another(rows: list[dict[str, Any]]) -> None:
         rows[-1][column] += "-other"
@@ -296,7 +296,7 @@ def test_rows_of_another_run_are_refused(tmp_path: Path, table: str, column: str
     ids=["first-time", "last-time", "dropped"],
 )
 def test_a_manifest_that_tells_otherwise_is_found(tmp_path: Path, edit: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """When the first and last decision were taken, and how many are in gaps, has to be what the rows say."""
+    """A manifest whose first time, last time or number of dropped decisions differs from the rows is a divergence."""
     write_directory(tmp_path, batches(file_sets=2), sensors())
     path = max((tmp_path / "manifests").rglob("*.json"))
     rewrite(path, **edit(json.loads(path.read_text())))
@@ -305,7 +305,7 @@ def test_a_manifest_that_tells_otherwise_is_found(tmp_path: Path, edit: Callable
 
 @pytest.mark.parametrize("column", ["first_seq", "last_seq"])
 def test_numbers_of_rows_that_cannot_be_are_found(tmp_path: Path, column: str) -> None:
-    """No two rows share a first or last decision, and the file set's own first and last are among them."""
+    """A row that shares its first or last number with another one is found, and so is a missing first or last number of the file set."""
 
     def anothers(rows: list[dict[str, Any]]) -> None:
         taken = {row[name] for row in rows for name in ("first_seq", "last_seq")}
@@ -321,7 +321,7 @@ def test_numbers_of_rows_that_cannot_be_are_found(tmp_path: Path, column: str) -
 
 
 def test_a_last_file_set_that_is_not_the_last_is_reported(tmp_path: Path) -> None:
-    """A run goes on behind no file set that says it is the last one: `validate` and `verify-manifests` end with 3."""
+    """When a file set follows the one that is marked as the last, `validate` and `verify-manifests` end with exit code 3."""
     write_directory(tmp_path, batches(file_sets=2), sensors())
     first, second = sorted((tmp_path / "manifests").rglob("*.json"))
     rewrite(first, final=True)
@@ -330,7 +330,7 @@ def test_a_last_file_set_that_is_not_the_last_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
-    """What was delivered twice changes nothing; two that differ are one line and exit code 2."""
+    """A copy of a manifest changes nothing; two that differ give one line and exit code 2."""
     write_directory(tmp_path, batches(file_sets=2), sensors())
     path = max((tmp_path / "manifests").rglob("*.json"))
     copy = path.parents[1] / "hour=13" / path.name
@@ -349,8 +349,8 @@ def test_a_manifest_that_is_there_twice_counts_once(tmp_path: Path) -> None:
         *(("window_ms", 999), ("produce_enabled", False), ("request_enabled", False), ("switches", '[{"mode": "off"}]')),
     ],
 )
-def test_unchanged_settings_stay_the_same(tmp_path: Path, column: str, value: object) -> None:
-    """A file set begins with the state that the one before it ended with: any changed column of it is found."""
+def test_a_first_state_that_differs_from_the_last_one_is_found(tmp_path: Path, column: str, value: object) -> None:
+    """A file set whose first state differs from the last state of the file set before it, in any column, is a divergence."""
 
     def otherwise(rows: list[dict[str, Any]]) -> None:
         rows[0][column] = value
@@ -366,7 +366,7 @@ def test_unchanged_settings_stay_the_same(tmp_path: Path, column: str, value: ob
 def test_a_change_of_settings_is_in_the_file_set_that_it_came_in(
     tmp_path: Path, from_seq: int, *, gone: bool, kinds: dict[str, int]
 ) -> None:
-    """A change between two decisions, or behind the last one, is what the next file set begins with; taken out it is missed."""
+    """A recorded change of settings leads to the first state of the next file set; if it is not recorded, that state is a divergence."""
     write_directory(tmp_path, batches(file_sets=2), sensors())
     first, second = sorted((tmp_path / "manifests").rglob("*.json"))
     if not gone:
@@ -377,7 +377,7 @@ def test_a_change_of_settings_is_in_the_file_set_that_it_came_in(
 
 @pytest.mark.parametrize("ref", [0, 2])
 def test_a_group_that_nothing_is_said_of_is_refused(tmp_path: Path, ref: int) -> None:
-    """Each file set describes every group that decided something in it, the first one too."""
+    """A file set with decisions of a group that its dim_group does not name is refused."""
     write_directory(tmp_path, batches(file_sets=1), {at: sensor for at, sensor in sensors().items() if at < 3} | {3: Sensor(3, 9_000.0)})
     [path] = (tmp_path / "manifests").rglob("*.json")
     change_rows(tmp_path, path, "dim_group", lambda rows: rows.remove(next(row for row in rows if row["group_ref"] == ref)))
@@ -386,7 +386,7 @@ def test_a_group_that_nothing_is_said_of_is_refused(tmp_path: Path, ref: int) ->
 
 
 def test_a_group_without_a_number_is_refused(tmp_path: Path) -> None:
-    """Numbers begin at 0: a row of group -1 is one clear line, as any other that nothing is said of."""
+    """Rows of group -1 are refused with one line."""
 
     def nobodys(rows: list[dict[str, Any]]) -> None:
         rows[0]["group_ref"] = -1
@@ -397,7 +397,7 @@ def test_a_group_without_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
-    """A file set that was removed is named by the numbers of its decisions."""
+    """A missing file set is named by the numbers of its decisions, and lowers the coverage."""
     write_directory(tmp_path, batches(), sensors())
     manifests = sorted((tmp_path / "manifests").rglob("*.json"))
     manifests[0].unlink()
@@ -407,7 +407,7 @@ def test_a_missing_file_set_is_incomplete(tmp_path: Path) -> None:
 
 
 def with_usage_only(directory: Path) -> list[Path]:
-    """A run whose last two file sets hold no decision; return its manifests, in order."""
+    """Write a run whose last two file sets have no decisions; return its manifests in order."""
     write_directory(directory, batches(file_sets=1), sensors())
     [path] = (directory / "manifests").rglob("*.json")
     rewrite(path, final=False)
@@ -418,14 +418,14 @@ def with_usage_only(directory: Path) -> list[Path]:
 
 
 def both_say(directory: Path) -> list[tuple[int, str]]:
-    """Exit code and output of `validate` and of `verify-manifests`."""
+    """Return exit code and output of `validate` and of `verify-manifests`."""
     commands = (["validate", "--in", str(directory)], ["verify-manifests", str(directory)])
     outcomes = [CliRunner().invoke(meter, command) for command in commands]
     return [(outcome.exit_code, outcome.output) for outcome in outcomes]
 
 
 def test_a_missing_file_set_without_decisions_is_incomplete(tmp_path: Path) -> None:
-    """Each manifest names the one before it: one that is gone is named by both commands, which end with exit code 3."""
+    """A missing file set without decisions is named by both commands, which end with exit code 3."""
     paths = with_usage_only(tmp_path)
     assert [code for code, _ in both_say(tmp_path)] == [0, 0]
     paths[1].unlink()
@@ -433,7 +433,7 @@ def test_a_missing_file_set_without_decisions_is_incomplete(tmp_path: Path) -> N
 
 
 def test_the_first_file_set_is_missing_unless_retention_removed_it(tmp_path: Path) -> None:
-    """A run whose first manifest names one before it has lost that; where the ledger knows the run, it went on purpose."""
+    """A run whose first manifest names a previous one is incomplete, unless the ledger of retention has the run."""
     gone = f"{RUN_ID}-{0:016d}"
     write_file_set(tmp_path, {}, 0, -1, START_MS, START_MS, {}, part=1, final=True, previous=gone)
     assert [(code, f"{gone}, the file set before {gone}.0001" in said) for code, said in both_say(tmp_path)] == [(3, True)] * 2
@@ -444,14 +444,14 @@ def test_the_first_file_set_is_missing_unless_retention_removed_it(tmp_path: Pat
 
 
 def test_a_manifest_that_names_none_before_it_is_incomplete(tmp_path: Path) -> None:
-    """Only the first of a run may name none: who tells otherwise was tampered with."""
+    """A manifest that names no previous one, although one exists, makes the verdict incomplete."""
     paths = with_usage_only(tmp_path)
     rewrite(paths[2], previous=None)
     assert validate(tmp_path).incomplete == [f"run {RUN_ID}: {paths[2].stem} names no file set before it, and {paths[1].stem} is there"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A file that a manifest promises and that is not there ends the run with its name."""
+    """A missing file of a manifest ends the validation with its name."""
     write_directory(tmp_path, batches(file_sets=1), sensors())
     next((tmp_path / "samples").rglob("*.parquet")).unlink()
     with pytest.raises(IncompleteError, match="is missing"):
@@ -469,7 +469,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_strange_manifest_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
-    """Another schema, another program, a missing key and a path out of the directory are one clear line each."""
+    """A manifest with another schema, kind or level, a missing key or a path outside of the directory is refused with one clear line."""
     write_directory(tmp_path, batches(file_sets=1), sensors())
     path = next((tmp_path / "manifests").rglob("*.json"))
     manifest = json.loads(path.read_text())
@@ -480,7 +480,7 @@ def test_a_strange_manifest_is_refused(tmp_path: Path, change: Callable[[dict[st
 
 
 def test_exit_codes(tmp_path: Path) -> None:
-    """0 for exact, 1 for divergences, 2 for what is no metering directory, 3 for what is incomplete; one line each."""
+    """The exit code is 0 for an exact run, 1 for divergences, 2 for a missing directory and 3 for one without manifests."""
     run = CliRunner().invoke
     write_directory(tmp_path / "right", batches(), sensors())
     write_directory(tmp_path / "wrong", batches(), sensors(), mutate=missed)
@@ -493,18 +493,18 @@ def test_exit_codes(tmp_path: Path) -> None:
 
 
 def change_unread(directory: Path) -> Path:
-    """Change a byte that judging does not read, in a table that it does; return the file."""
+    """Change a byte that the validation does not read, in a file that it does read; return the file."""
     path = next((directory / "dim_bound").rglob("*.parquet"))
     data = path.read_bytes()
     assert data.count(b"client-id") > 1
-    at = data.rindex(b"ARROW:schema") - 1  # in the footer: metadata of the writer, which no reader needs
+    at = data.rindex(b"ARROW:schema") - 1  # in the footer: metadata of the writer that no reader needs
     path.write_bytes(data[:at] + data[at:].replace(b"ARROW:schema", b"ARROW:schemb"))
     return path
 
 
 @pytest.mark.parametrize("written", [("--out", "OUT"), ("--format", "html")], ids=["out", "html"])
 def test_a_verdict_is_written_only_of_the_files_that_manifests_tell_of(tmp_path: Path, written: tuple[str, str]) -> None:
-    """A verdict names the hashes of manifests: before it is written every byte is compared, and a file that changed ends it in one line."""
+    """Before a verdict is written every file is hashed, and a changed one ends the command with one line."""
     write_directory(tmp_path / "in", batches(file_sets=2), sensors())
     command = ["validate", "--in", str(tmp_path / "in")]
     arguments = [argument.replace("OUT", str(tmp_path / "out")) for argument in written]
@@ -517,7 +517,7 @@ def test_a_verdict_is_written_only_of_the_files_that_manifests_tell_of(tmp_path:
 
 
 def test_verify_manifests_names_a_changed_file(tmp_path: Path) -> None:
-    """One flipped byte is found by its SHA-256, and the file is named."""
+    """`verify-manifests` finds a flipped byte by the SHA-256 and names the file."""
     write_directory(tmp_path, batches(file_sets=1), sensors())
     path = next((tmp_path / "samples").rglob("*.parquet"))
     data = bytearray(path.read_bytes())

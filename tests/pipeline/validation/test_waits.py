@@ -1,4 +1,4 @@
-"""What rows say of their waits, looked through in the order of the file, against what the events give."""
+"""The listed waits of rows, read in file order, compared with the waits that the events give."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,7 +48,7 @@ def twice(row: Row) -> None:
 
 
 def twice_and_counted(row: Row) -> None:
-    """The last wait stands there twice, at the same event, and the figures know both."""
+    """List the last wait twice, at the same event, and adapt the sums."""
     if row["thr_ms"]:
         row["violated_n"] += 1
         row["throttled_n"] += row["thr_ms"][-1] > 0
@@ -82,7 +82,7 @@ def tables(draw: st.DrawFn) -> list[Row]:
 @settings(deadline=None, max_examples=400)
 @given(tables(), st.sampled_from(TAMPERS), st.data())
 def test_the_short_way_finds_what_the_long_one_finds(rows: list[Row], tamper: Tamper, data: st.DataObject) -> None:
-    """Whichever figure or entry of a row is another one, twice there or not there. A wait of 0 ms that is excused changes no sum."""
+    """For any changed value or entry of a row, the fast check and the full one have the same findings."""
     at = data.draw(st.integers(0, len(rows) - 1))
     tamper(rows[at])
     unpacked = unpack(samples_table(rows))
@@ -93,8 +93,8 @@ def test_the_short_way_finds_what_the_long_one_finds(rows: list[Row], tamper: Ta
 
 @settings(deadline=None, max_examples=100)
 @given(tables())
-def test_rows_that_fit_their_lists_are_seen_to(rows: list[Row]) -> None:
-    """Nothing is put in order for them, waits of 0 ms among them or not."""
+def test_rows_whose_waits_fit_are_not_sorted(rows: list[Row]) -> None:
+    """Rows whose waits fit their lists are checked without sorting, also with waits of 0 ms."""
     unpacked = unpack(samples_table(rows))
     assert unpacked.waits_fit()
     assert not found(unpacked)

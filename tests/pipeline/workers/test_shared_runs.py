@@ -1,4 +1,4 @@
-"""Workers that share usage write file sets from which everything they decided can be worked out again, and compared."""
+"""Workers that share usage write file sets from which every decision can be replayed and compared."""
 
 import json
 import random
@@ -42,7 +42,7 @@ STEPS = st.lists(st.builds(Step, st.integers(0, 2), KINDS, st.integers(0, 2), st
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, level=st.sampled_from(["packed", "packed", "trace"]))
 def test_what_workers_write_is_accepted(tmp_path_factory: pytest.TempPathFactory, steps: list[Step], level: str) -> None:
-    """Whatever they record, take back, publish, forget and rotate: every wait is exact, and what one knows of another is all of it."""
+    """Whatever the workers record, take back, publish, forget and rotate, every wait is exact and their records of each other agree."""
     directory = tmp_path_factory.mktemp("metering")
     play(directory, steps, 3, level=level)
     verdict = validate(directory)
@@ -54,7 +54,7 @@ def test_what_workers_write_is_accepted(tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_a_group_that_is_forgotten_and_made_again_in_one_millisecond_goes_on(tmp_path: Path, level: str) -> None:
-    """Its second life goes on from the total of the first, which no other worker could read in between."""
+    """A group that is forgotten and created again within a millisecond continues its published total, and the verdict is exact."""
     steps = [Step(0, "record", 0, 7435, 0), Step(0, "expire", 0, 80, 0), Step(0, "record", 0, 90, 0), Step(2, "record", 0, 6227, 1)]
     play(tmp_path, steps, 3, level=level)
     verdict = validate(tmp_path)
@@ -62,7 +62,7 @@ def test_a_group_that_is_forgotten_and_made_again_in_one_millisecond_goes_on(tmp
 
 
 def test_usage_that_is_older_than_all_samples_is_not_missed(tmp_path: Path) -> None:
-    """A row whose usage is that old may go to another group: a worker that begins in the old one then knows nothing of it."""
+    """A worker that starts after a row with old usage went to another group knows nothing of that usage, and the verdict is exact."""
     steps = [Step(2, "record", 2, 3378, 0), Step(2, "expire", 2, 369, 0), Step(0, "record", 1, 2375, 15_000), Step(0, "record", 2, 4690, 0)]
     play(tmp_path, steps, 3)
     verdict = validate(tmp_path)
@@ -70,13 +70,13 @@ def test_usage_that_is_older_than_all_samples_is_not_missed(tmp_path: Path) -> N
 
 
 def busy(directory: Path, level: str = "packed") -> Path:
-    """Let two workers use one group by turns for some seconds, at a rate of which each knows only half by itself."""
+    """Let two workers use one group alternately for some seconds; each of them knows only half of the rate by itself."""
     play(directory, [Step(at % 2, "record", 0, 700 + 13 * at, 40) for at in range(150)], level=level)
     return directory
 
 
 def test_each_worker_counts_its_own_usage(tmp_path: Path) -> None:
-    """What a manifest says of decisions and units is what its worker recorded itself; the others' records stand beside it."""
+    """A manifest counts the decisions and units that its worker recorded itself, without the records of others."""
     busy(tmp_path)
     manifests = find_manifests(tmp_path)
     assert [manifest.schema for manifest in manifests] == [2, 2]
@@ -89,7 +89,7 @@ def test_each_worker_counts_its_own_usage(tmp_path: Path) -> None:
 
 
 def test_a_demand_is_that_of_one_worker(tmp_path: Path) -> None:
-    """A recommendation adds up what each worker recorded itself: nothing is counted twice."""
+    """A recommendation adds up what each worker recorded itself, so no usage counts twice."""
     busy(tmp_path)
     demands = demands_of(measure(work) for work in plan_demand(tmp_path))
     used = {group.proxy_id: sum(int(units.sum()) for _, units in demand.parts) for group, demand in demands.items()}
@@ -99,7 +99,9 @@ def test_a_demand_is_that_of_one_worker(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["open", "regroup", "closed"])
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_a_what_if_counts_what_each_worker_recorded(tmp_path: Path, mode: str, level: str) -> None:
-    """Usage of the other worker fills the samples, and is no decision here; under the bound that held, waits are those of today."""
+    """In a what-if the usage of the other worker fills the samples without being a decision, and under the recorded bound the waits are
+    the recorded ones.
+    """
     busy(tmp_path / "in", level)
     (tmp_path / "q.toml").write_text(f'[[quota]]\nclient-id = "etl"\nproducer_byte_rate = {BOUNDS[0]}\n')
     asked = ["whatif", "--in", str(tmp_path / "in"), "--quotas", str(tmp_path / "q.toml"), "--mode", mode, "--format", "json"]
@@ -115,7 +117,7 @@ def test_a_what_if_counts_what_each_worker_recorded(tmp_path: Path, mode: str, l
 
 
 def test_a_worker_that_is_started_again_goes_on(tmp_path: Path) -> None:
-    """Its second life takes in what the first one used, and the others see one total."""
+    """A restarted worker takes over the usage of its predecessor, other workers see one total, and the verdict is exact."""
     segment, clock = Segment.create(2, 16, NUM_SAMPLES, WINDOW_MS), Clock()
     first, other = (MeteringWorker(tmp_path, segment, number, clock) for number in (0, 1))
     workers = [first, other]
@@ -136,7 +138,7 @@ def test_a_worker_that_is_started_again_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_files_is_missed(tmp_path: Path) -> None:
-    """A worker that nothing is there of may have recorded anything, so the verdict is incomplete."""
+    """A worker without any file set makes the verdict incomplete."""
     busy(tmp_path)
     for path in tmp_path.rglob("proxy=edge-1"):
         path.rename(tmp_path / f"gone-{path.parent.parent.name}")
@@ -144,13 +146,13 @@ def test_a_worker_without_files_is_missed(tmp_path: Path) -> None:
     assert verdict.incomplete == ["worker 1 of those that share usage is in no file set"]
 
 
-# What was changed is found
+# --- changed records are found
 
 Rows = list[dict[str, Any]]
 
 
 def change(directory: Path, alter: Callable[[Rows], None], *, proxy: str = "edge-0") -> None:
-    """Let rows of `samples` of one worker be others, and have the manifest agree."""
+    """Change the `samples` rows of one worker, and adapt the manifest."""
     path = next(directory.glob(f"manifests/schema=2/proxy={proxy}/**/*.json"))
     manifest = json.loads(path.read_bytes())
     entry = next(entry for entry in manifest["files"] if entry["table"] == "samples")
@@ -163,12 +165,12 @@ def change(directory: Path, alter: Callable[[Rows], None], *, proxy: str = "edge
 
 
 def row_with(rows: Rows, number: int) -> dict[str, Any]:
-    """Return a row in the middle with so many records from elsewhere or more."""
+    """Return a row in the middle with at least this many records of other workers."""
     return [row for row in rows if row["remote_n"] >= number][2]
 
 
 def drop(rows: Rows) -> None:
-    """Leave the second record out."""
+    """Remove the second record."""
     row = row_with(rows, 2)
     at = row["remote_pos"][1]
     row["remote_n"] -= 1
@@ -182,7 +184,7 @@ def drop(rows: Rows) -> None:
 
 
 def double(rows: Rows) -> None:
-    """Have the first record there twice in place of the second."""
+    """Replace the second record by a copy of the first."""
     row = row_with(rows, 2)
     first, second = row["remote_pos"][:2]
     difference = row["val"][first] - row["val"][second]
@@ -193,7 +195,7 @@ def double(rows: Rows) -> None:
 
 
 def change_amount(rows: Rows) -> None:
-    """Let a record be of one unit more."""
+    """Add one unit to a record."""
     row = row_with(rows, 1)
     row["val"][row["remote_pos"][0]] += 1
     row["sum"] += 1
@@ -201,28 +203,28 @@ def change_amount(rows: Rows) -> None:
 
 
 def change_total(rows: Rows) -> None:
-    """Let a record's total be one more."""
+    """Add one to the total of a record."""
     row_with(rows, 1)["remote_total"][0] += 1
 
 
 def change_source(rows: Rows) -> None:
-    """Let a record be another worker's."""
+    """Change the worker of a record."""
     row_with(rows, 1)["remote_source"][0] = "7"
 
 
 def misplace(rows: Rows) -> None:
-    """Let a record of this worker be the one from elsewhere."""
+    """Mark a record of this worker as one of another."""
     row = row_with(rows, 1)
     row["remote_pos"][0] += 1 if row["remote_pos"][0] + 1 < row["n"] else -1
 
 
 def point_beyond(rows: Rows) -> None:
-    """Let a record be where there is none."""
+    """Give a record a position that does not exist."""
     row_with(rows, 1)["remote_pos"][-1] = 10_000
 
 
 def miscount(rows: Rows) -> None:
-    """Let a row say that it has less of other workers."""
+    """Lower a row's count of other workers' records."""
     row_with(rows, 1)["remote_sum"] -= 1
 
 
@@ -230,7 +232,7 @@ def miscount(rows: Rows) -> None:
     "alter", [drop, double, change_amount, change_total, change_source, misplace, point_beyond, miscount], ids=lambda alter: alter.__name__
 )
 def test_what_was_changed_is_found(tmp_path: Path, alter: Callable[[Rows], None]) -> None:
-    """A record that is missing, there twice, of another amount, total, worker or place, or counted wrongly."""
+    """A record that is missing, duplicate or miscounted, or has another amount, total, worker or position, is found."""
     change(busy(tmp_path), alter)
     kinds = validate(tmp_path).kinds()
     assert kinds
@@ -239,7 +241,7 @@ def test_what_was_changed_is_found(tmp_path: Path, alter: Callable[[Rows], None]
 
 
 def drop_last(rows: Rows) -> None:
-    """Leave out the last record of all: no record behind it tells."""
+    """Remove the last record; no later record contradicts that."""
     row = max((row for row in rows if row["remote_n"]), key=lambda row: row["last_seq"])
     at = row["remote_pos"][-1]
     row["remote_n"] -= 1
@@ -254,7 +256,7 @@ def drop_last(rows: Rows) -> None:
 
 
 def merge_two(rows: Rows) -> None:
-    """Let one record have the amount of two, and the other none: totals go on as they did."""
+    """Add the amount of one record to another one, so that the totals stay the same."""
     row = row_with(rows, 2)
     first, second = row["remote_pos"][:2]
     row["val"][second] += row["val"][first]
@@ -263,19 +265,19 @@ def merge_two(rows: Rows) -> None:
 
 
 def double_row(rows: Rows) -> None:
-    """Have a whole row there twice."""
+    """Duplicate a whole row."""
     rows.append(dict(row_with(rows, 1)))
 
 
 @pytest.mark.parametrize("alter", [drop_last, double_row], ids=lambda alter: alter.__name__)
 def test_what_no_later_record_contradicts_is_found(tmp_path: Path, alter: Callable[[Rows], None]) -> None:
-    """The last record left out, a row twice: numbers and sums no longer fit."""
+    """A missing last record and a duplicate row are found by numbers and sums."""
     change(busy(tmp_path), alter)
     assert validate(tmp_path).kinds()
 
 
 def test_usage_that_was_known_later_shows_in_the_lag(tmp_path: Path) -> None:
-    """An amount moved to the record behind it, where no wait differs: this is usage that became known later. The verdict says how late."""
+    """An amount that moves to the next record counts as usage that became known later, and the verdict reports the lag."""
     busy(tmp_path)
     before = validate(tmp_path).shared
     change(tmp_path, merge_two)
@@ -286,7 +288,7 @@ def test_usage_that_was_known_later_shows_in_the_lag(tmp_path: Path) -> None:
 
 
 def in_parts(directory: Path) -> list[Path]:
-    """Let two workers use one group and write several file sets; return the manifests of the first, in order."""
+    """Let two workers use one group and write several file sets; return the manifests of the first worker in order."""
     play(directory, [Step(at % 2, "rotate" if at % 40 < 2 else "record", 0, 700 + at, 40) for at in range(200)])
     found = directory.glob("manifests/schema=2/proxy=edge-0/**/*.json")
     manifests = sorted(found, key=lambda path: json.loads(path.read_bytes())["first_seq"])
@@ -297,7 +299,7 @@ def in_parts(directory: Path) -> list[Path]:
 
 @pytest.mark.parametrize("at", [0, 1, -1], ids=["first", "one in the middle", "last"])
 def test_a_file_set_of_one_worker_that_is_gone_is_named(tmp_path: Path, at: int) -> None:
-    """Manifest and files are away: the verdict is incomplete, and says of which run; what is left diverges in nothing else."""
+    """When a file set of one worker is missing, the verdict is incomplete and names the run, and nothing else diverges."""
     manifest = in_parts(tmp_path)[at]
     run_id = json.loads(manifest.read_bytes())["run_id"]
     for entry in json.loads(manifest.read_bytes())["files"]:
@@ -309,7 +311,7 @@ def test_a_file_set_of_one_worker_that_is_gone_is_named(tmp_path: Path, at: int)
 
 
 def test_a_file_of_one_worker_that_is_gone_is_named(tmp_path: Path) -> None:
-    """The manifest is there, and the file of samples is not: nothing is judged, and the error names the file."""
+    """A missing samples file of one worker ends the validation with its name."""
     manifest = json.loads(in_parts(tmp_path)[1].read_bytes())
     path = next(entry["path"] for entry in manifest["files"] if entry["table"] == "samples")
     (tmp_path / path).unlink()
@@ -318,7 +320,7 @@ def test_a_file_of_one_worker_that_is_gone_is_named(tmp_path: Path) -> None:
 
 
 def test_groups_that_are_read_in_parts_are_judged_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory too large to be read at once: some groups at a time give the same figures, and find the same."""
+    """A directory that is read some groups at a time has the same counts and findings."""
     dice = random.Random(1)
     play(tmp_path, [Step(at % 3, "record", dice.randrange(3), 500 + at, dice.choice((0, 10, 90))) for at in range(300)], 3)
     change(tmp_path, change_amount)
@@ -329,7 +331,7 @@ def test_groups_that_are_read_in_parts_are_judged_alike(tmp_path: Path, monkeypa
 
 
 def test_usage_without_a_source_is_found(tmp_path: Path) -> None:
-    """All totals of a source are higher than what the source recorded, and fit each other."""
+    """Totals of a worker that are consistent but higher than what that worker recorded are found."""
 
     def raise_all(rows: Rows) -> None:
         first = min((row for row in rows if row["remote_n"]), key=lambda row: row["first_seq"])
@@ -342,7 +344,7 @@ def test_usage_without_a_source_is_found(tmp_path: Path) -> None:
 
 
 def test_usage_that_was_not_known_in_time_is_found(tmp_path: Path) -> None:
-    """A worker that does not publish a record for two seconds lets another one decide without it."""
+    """A record that a worker does not publish for two seconds, so that another one decides without it, is found."""
     segment, clock = Segment.create(2, 16, NUM_SAMPLES, WINDOW_MS), Clock()
     silent, other = (MeteringWorker(tmp_path, segment, number, clock) for number in (0, 1))
     for worker, after_ms in ((other, 0), (silent, 100), (silent, 1), (other, 2_000), (silent, 500), (other, 10)):
@@ -358,7 +360,7 @@ def test_usage_that_was_not_known_in_time_is_found(tmp_path: Path) -> None:
 
 
 def test_a_trace_says_of_each_record_whose_it_is(tmp_path: Path) -> None:
-    """Rows of `events` have the source and its total, and nothing is assumed; a group that begins to count says so at every level."""
+    """Rows of `events` have the worker and its total, and a group that begins to count is recorded at every level."""
     busy(tmp_path, "trace")
     assert validate(tmp_path).kinds() == {}
     place = next(tmp_path.glob("events/schema=2/proxy=edge-0/**/*.parquet"))
@@ -374,7 +376,7 @@ def test_a_trace_says_of_each_record_whose_it_is(tmp_path: Path) -> None:
 
 
 def test_columns_about_others_are_only_where_usage_is_shared(tmp_path: Path) -> None:
-    """A run of version 2 has them in its files of samples and events."""
+    """Only a run of schema version 2 has the columns about other workers in its samples and events."""
     busy(tmp_path)
     for table in ("samples", "events"):
         for path in tmp_path.glob(f"{table}/**/*.parquet"):
@@ -382,7 +384,7 @@ def test_columns_about_others_are_only_where_usage_is_shared(tmp_path: Path) -> 
 
 
 def test_a_verdict_tells_how_late_usage_was_known(tmp_path: Path) -> None:
-    """Text and JSON have how many workers there are, what they recorded of each other, how late, and the highest rate of all together."""
+    """Text and JSON state the number of workers, their records of each other, the lag, and the highest rate of all together."""
     verdict = validate(busy(tmp_path))
     lines = list(lines_of(verdict, 5, explain=False))
     assert any(line.startswith("workers     2, 1 group, ") for line in lines)
@@ -394,7 +396,7 @@ def test_a_verdict_tells_how_late_usage_was_known(tmp_path: Path) -> None:
 
 
 def take_from_bucket(directory: Path, *, given_more: float = 0.0) -> None:
-    """Two workers take from one bucket by turns, as the supervisor has it; a step's balance is noted with so much more than it was."""
+    """Let two workers take from one bucket alternately through the supervisor; one recorded balance is changed by `more`."""
     segment, clock, buckets = Segment.create(2, 16, NUM_SAMPLES, WINDOW_MS), Clock(), Buckets()
     workers = [MeteringWorker(directory, segment, number, clock) for number in (0, 1)]
     tags, bound = {"user": "", "client-id": "admin"}, 5.0
@@ -415,7 +417,7 @@ def take_from_bucket(directory: Path, *, given_more: float = 0.0) -> None:
 
 
 def test_steps_of_a_bucket_that_workers_share_are_judged(tmp_path: Path) -> None:
-    """The supervisor says which balance a step found, so who was let through, what was left and each wait are worked out again."""
+    """Each step of a shared bucket is replayed from the balance that the supervisor recorded."""
     take_from_bucket(tmp_path)
     verdict = validate(tmp_path)
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
@@ -424,7 +426,7 @@ def test_steps_of_a_bucket_that_workers_share_are_judged(tmp_path: Path) -> None
 
 
 def test_a_step_that_found_another_balance_is_found(tmp_path: Path) -> None:
-    """A balance of a bucket that workers share which is not the one that the wait and the rest were made of."""
+    """A recorded balance of a shared bucket that does not fit the wait and the remaining tokens is found."""
     take_from_bucket(tmp_path, given_more=0.001)
     assert Kind.MATH in validate(tmp_path).kinds()
 
@@ -434,7 +436,7 @@ COMMANDS = ("validate", "whatif", "recommend", "neighbours", "verify-manifests",
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_both_versions(tmp_path: Path, command: str) -> None:
-    """A directory with the runs of workers, and one of a process that shares nothing: none is refused for its version."""
+    """Every command reads a directory with runs of workers and a run of a single process."""
     source = busy(tmp_path / "in")
     alone = MeteringWriterFixture(source)
     alone.writer.start()

@@ -1,4 +1,4 @@
-"""Two independent codecs agree with what the walkers do, over every version that they can decode."""
+"""The walkers agree with two independent codecs, over every version that these can decode."""
 
 from typing import Any
 
@@ -37,12 +37,12 @@ def replaced(tree: Any, addresses: Addresses) -> Any:
 
 
 def spliced(api: ApiVersion, frame: bytes, addresses: Addresses) -> bytes:
-    """Splice with a plain map."""
+    """Splice with a plain mapping."""
     return splice_report(api, frame, lambda node_id, _host, _port: addresses.get(node_id)).frame
 
 
 def judge(api: ApiVersion, frame: bytes, after: bytes, addresses: Addresses) -> int:
-    """Compare decode(after) with replace(decode(frame)) by each oracle that takes the frame; return how many did."""
+    """Compare decode(splice(frame)) with replace(decode(frame)) by each oracle that reads the frame; return how many did."""
     body_at = BODY_AT[api.response_header_version]
     judges = 0
     for oracle in ORACLES:
@@ -58,7 +58,7 @@ def judge(api: ApiVersion, frame: bytes, after: bytes, addresses: Addresses) -> 
 
 @BY_NAME
 def test_splice_then_decode_is_decode_then_replace(api: ApiVersion) -> None:
-    """Every oracle that has the version takes every generated message and finds the new addresses, and nothing else changed."""
+    """After a splice every oracle that supports the version finds the new addresses and no other change."""
     expected = sum(oracle.covers(api.key, api.version) for oracle in ORACLES)
 
     @QUICK
@@ -71,7 +71,7 @@ def test_splice_then_decode_is_decode_then_replace(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_unknown_tagged_fields_survive(api: ApiVersion) -> None:
-    """With unknown tagged fields, which the oracles cannot read, the plain model of the tables says the same."""
+    """Unknown tagged fields, which the oracles cannot read, survive a splice according to the plain model."""
     layout = layout_of(api.key, "response", api.version)
     body_at = BODY_AT[api.response_header_version]
 
@@ -91,7 +91,7 @@ def test_unknown_tagged_fields_survive(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_damaged_messages_are_refused_or_spliced_alike(api: ApiVersion) -> None:
-    """Of overwritten and truncated messages, those that an oracle takes and we take have the same addresses afterwards."""
+    """When both an oracle and the splice accept a damaged message, both have the same addresses afterwards."""
 
     @QUICK
     @given(frame=damaged(frames(api)), addresses=ADDRESSES)
@@ -107,7 +107,7 @@ def test_damaged_messages_are_refused_or_spliced_alike(api: ApiVersion) -> None:
 
 
 def test_what_no_oracle_covers_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Only the unstable share APIs of 3.9 are beyond both oracles."""
+    """The unstable share APIs of 3.9 are the only ones that neither oracle can read."""
     covered = {oracle.name: [api for api in SPLICED if oracle.covers(api.key, api.version)] for oracle in ORACLES}
     neither = [f"{api.name} v{api.version}" for api in SPLICED if not any(api in apis for apis in covered.values())]
     with capsys.disabled():

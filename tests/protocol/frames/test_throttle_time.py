@@ -1,4 +1,4 @@
-"""Where the throttle time stands in frames that arrive in pieces, and how it is raised."""
+"""The place of the throttle time in frames that arrive in pieces, and how it is raised."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ CASES = json.loads((FRAMES / "throttle.json").read_text(encoding="utf-8"))["case
 
 
 def test_every_prefix_gives_the_same_place_or_asks_for_more() -> None:
-    """A cut never moves the field, and from the field's own bytes on the place is known."""
+    """A prefix of a frame gives the same place as the whole one or asks for more, and once the field has arrived it gives the place."""
     for case in CASES:
         api = API_VERSIONS[case["key"] << 16 | case["version"]]
         frame = b"xx" + bytes.fromhex(case["frame"])
@@ -27,7 +27,7 @@ def test_every_prefix_gives_the_same_place_or_asks_for_more() -> None:
 
 
 def test_a_first_field_is_found_before_it_arrives() -> None:
-    """The response header is enough, so a held answer can be stamped when its bytes come."""
+    """A throttle time that is the first field is found from the response header alone."""
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7) + b"\x00") == 9
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7)) == NEEDS_MORE_BYTES
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 11], struct.pack(">ii", 1000, 7)) == 8
@@ -44,14 +44,14 @@ def test_a_first_field_is_found_before_it_arrives() -> None:
     ],
 )
 def test_a_whole_frame_without_its_field_is_refused(key: ApiKey, version: int, body: bytes) -> None:
-    """The reader does not wait for bytes that the frame does not have."""
+    """A frame that ends before its throttle time is refused without waiting for more bytes."""
     with pytest.raises(BadResponseError):
         throttle_at(API_VERSIONS[key << 16 | version], struct.pack(">ii", 4 + len(body), 7) + body)
 
 
 @pytest.mark.parametrize(("before", "asked", "after"), [(0, 500, 500), (5000, 4000, 5000), (5000, 5001, 5001), (0, 0, 0)])
 def test_the_larger_time_wins(before: int, asked: int, after: int) -> None:
-    """What the broker wrote is never lowered."""
+    """Setting the throttle time never lowers the broker's value."""
     buffer = bytearray(b"ab" + struct.pack(">i", before) + b"cd")
     assert stamp(buffer, 2, asked) is (after != before)
     assert buffer == b"ab" + struct.pack(">i", after) + b"cd"

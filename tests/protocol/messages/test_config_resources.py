@@ -1,4 +1,4 @@
-"""Requests for configurations cut to some of their resources, results put into answers."""
+"""Configuration requests reduced to some of their resources, and results inserted into answers."""
 
 import contextlib
 from typing import Any
@@ -36,13 +36,15 @@ BY_NAME = pytest.mark.parametrize("api", APIS, ids=lambda api: f"{api.name}-v{ap
 
 
 def named(api: ApiVersion, frame: Buffer, at: int) -> bool:
-    """Look through a whole request at once."""
+    """Walk a whole request at once."""
     return finished(names_quotas(api, frame, at))
 
 
 @BY_NAME
 def test_requests_are_read_and_cut(api: ApiVersion) -> None:
-    """Every resource is found; a cut request decodes to the same without the others, under our correlation id."""
+    """Every resource is read, and a reduced request decodes to the same one without the other resources and with Sluice's correlation
+    id.
+    """
 
     @QUICK
     @given(bodies(asked_by(api)), st.data())
@@ -73,7 +75,7 @@ def test_requests_are_read_and_cut(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_results_are_joined_in_the_order_of_the_request(api: ApiVersion) -> None:
-    """Whatever the order of the broker's results, each stays what it was; ours stand where their resources were named."""
+    """Broker results in any order and Sluice's own ones are joined in the order in which the request names the resources."""
 
     @QUICK
     @given(bodies(answered_by(api)), st.data())
@@ -102,7 +104,9 @@ def _empty(api: ApiVersion) -> dict[str, Any]:
 
 @BY_NAME
 def test_an_answer_of_ours_reads_everywhere(api: ApiVersion) -> None:
-    """kio and kafka-python read what is described, with its source, its synonym and its documentation where they were asked for."""
+    """kio and kafka-python read an answer of Sluice with its source, and with synonym and documentation where the request asked for
+    them.
+    """
     frame = a_request(api, _empty(api))
     asked = read_config_request(api, frame, body_at(frame))
     resource = ConfigResource(USER, "alice", None, (), 0, 0)
@@ -124,7 +128,7 @@ def test_an_answer_of_ours_reads_everywhere(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_any_bytes_are_read_or_refused(api: ApiVersion) -> None:
-    """Requests and answers that were cut or changed: nothing else happens."""
+    """Truncated or changed requests and answers are read or refused, nothing else."""
 
     @QUICK
     @given(bodies(asked_by(api)), bodies(answered_by(api)), st.data())

@@ -1,4 +1,4 @@
-"""The tail of Fetch and ShareFetch answers: found in any pieces, replaced without changing its length."""
+"""The tail of Fetch and ShareFetch answers: found in any pieces, and replaced without changing its length."""
 
 import struct
 from typing import Any
@@ -23,7 +23,7 @@ FETCH = API_VERSIONS[ApiKey.FETCH << 16 | 17]
 
 
 def encoded_tail(api: ApiVersion, body: dict[str, Any]) -> bytes:
-    """Return the end of a body as the model writes it: its tag section, and before it the endpoints of a ShareFetch."""
+    """Return the end of a body as the model writes it: its tag section, preceded by the endpoints of a ShareFetch."""
     layout = layout_of(api.key, "response", api.version)
     kept = tuple(field for field in layout.fields if field.tag is not None or field.name == "NodeEndpoints")
     return layout_codec.encode(layout._replace(fields=kept), body)
@@ -31,7 +31,7 @@ def encoded_tail(api: ApiVersion, body: dict[str, Any]) -> bytes:
 
 @BY_VERSION
 def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
-    """However the frame is cut, the bytes before the tail pass, and the tail is what the tables say."""
+    """However a frame is split, the bytes before its tail are passed on, and the tail equals the model's."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=60, deadline=None)
@@ -55,7 +55,7 @@ def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVersion) -> None:
-    """Afterwards the frame has our addresses or none at all, the same length, and everything else as it was."""
+    """After the replacement the frame has Sluice's addresses or none, and the same length and other fields."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=100, deadline=None)
@@ -83,7 +83,7 @@ def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVe
 
 
 def seen(entry: dict[str, Any], resolve: Any) -> tuple[str, int] | None:
-    """Return what clients should see of an entry; "no node" stays what it is."""
+    """Return the entry that clients should see; "no node" stays as it is."""
     if entry["NodeId"] < 0 and not entry["Host"]:
         return entry["Host"], entry["Port"]
     found: tuple[str, int] | None = resolve(entry["NodeId"], entry["Host"], entry["Port"])
@@ -91,14 +91,14 @@ def seen(entry: dict[str, Any], resolve: Any) -> tuple[str, int] | None:
 
 
 def one_endpoint(host: bytes) -> bytes:
-    """Return the tail of a Fetch with one endpoint."""
+    """Return the tail of a Fetch answer with one endpoint."""
     value = b"\x02" + struct.pack(">i", 1) + bytes([len(host) + 1]) + host + struct.pack(">i", 9092) + b"\x00\x00"
     return b"\x01\x00" + layout_codec.uvarint(len(value)) + value
 
 
 @pytest.mark.parametrize("shorter_by", [*range(-2, 5), 40])
 def test_endpoints_of_every_length(shorter_by: int) -> None:
-    """Ours are written when they fit exactly or leave room for an empty tagged field; one byte less and they are left out."""
+    """An endpoint is written when it fits exactly or leaves room for an empty tagged field; with one byte less it is left out."""
     tail = one_endpoint(b"h" * 60)
     ours = "s" * (60 - shorter_by)
     found: list[tuple[int, str, int]] = []
@@ -112,7 +112,7 @@ def test_endpoints_of_every_length(shorter_by: int) -> None:
 
 @pytest.mark.parametrize("other_tag", [5, 126, 127, 200, 16_382, 16_383, 16_393, 2_097_151])
 def test_every_length_of_padding_can_be_written(other_tag: int) -> None:
-    """Also where the size of the padding itself grows by a byte, and where a longer tag number makes up for that."""
+    """A padding of every length can be written, also where its own size or a longer tag number takes a byte more."""
     for host_bytes in range(1, 126):
         tail = b"\x02" + one_endpoint(b"h" * host_bytes)[1:] + layout_codec.uvarint(other_tag) + b"\x00"
         assert len(blank_endpoints(FETCH, tail, lambda *_: None)) == len(tail)
@@ -127,13 +127,13 @@ def test_every_length_of_padding_can_be_written(other_tag: int) -> None:
 
 
 def test_an_address_that_is_ours_already_changes_nothing() -> None:
-    """The tail is returned as it is."""
+    """A tail whose addresses are already Sluice's is returned unchanged."""
     tail = one_endpoint(b"sluice")
     assert blank_endpoints(FETCH, tail, lambda _id, host, port: (host, port)) is tail
 
 
 def test_records_are_never_kept() -> None:
-    """A walker over a gigabyte of records holds a few numbers."""
+    """A walker over a gigabyte of records keeps only a few numbers."""
     partition = bytes(30) + b"\x00" + bytes(4) + b"\x81\x80\x80\x80\x04"  # records of 2^30 bytes
     head = frame_of(FETCH, bytes(10) + b"\x02" + bytes(16) + b"\x02" + partition)
     frame_bytes = len(head) + 2**30 + 3
@@ -157,7 +157,7 @@ def test_records_are_never_kept() -> None:
     ],
 )
 def test_what_cannot_be_walked_is_refused(body: bytes, declared: int) -> None:
-    """Rather than let an address through."""
+    """A malformed answer is refused, so that no address of it is forwarded."""
     frame = frame_of(FETCH, body)
     with pytest.raises(BadResponseError):
         FetchWalker(FETCH, max(declared, len(frame))).feed(frame, 0, len(frame))
@@ -165,7 +165,7 @@ def test_what_cannot_be_walked_is_refused(body: bytes, declared: int) -> None:
 
 @pytest.mark.parametrize("tag", [5, 127, 2**14 - 1, 2**21 - 1, 2**28 - 1])
 def test_a_tail_of_any_length_keeps_it(tag: int) -> None:
-    """Whatever an address is long, and whatever tags a broker of the future adds, what takes its place fills the tail to the byte."""
+    """A tail with addresses of any length and any further tags keeps its length to the byte."""
     api = API_VERSIONS[ApiKey.SHARE_FETCH << 16 | 1]
     for size in range(1, 400):
         host = uvarint(size + 1) + b"h" * size

@@ -1,4 +1,6 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: read, cut to some topics, refused topics spliced into the answer; two oracles judge."""
+"""CreateTopics, DeleteTopics and CreatePartitions: read, reduced to some topics, refused topics inserted into answers; two oracles
+compare.
+"""
 
 from typing import Any
 
@@ -33,12 +35,12 @@ def plain(tree: Any) -> Any:
 
 
 def topics_of(tree: dict[str, Any]) -> tuple[str, list[Any]]:
-    """Return the name and the value of the array of topics in an oracle's tree."""
+    """Return the name and the value of the topic array in an oracle's tree."""
     return next((name, value) for name, value in tree.items() if name in ("topics", "topic_names", "responses", "results") and value)
 
 
 def body_at(frame: bytes) -> int:
-    """Return where the body of a request begins."""
+    """Return the offset of a request's body."""
     head = read_request_head(frame, 0, len(frame) - 4)
     assert head is not None
     return head.body_at
@@ -46,7 +48,7 @@ def body_at(frame: bytes) -> int:
 
 @BY_VERSION
 def test_cut_then_decode_is_decode_then_cut(api: ApiVersion) -> None:
-    """A request cut to some of its topics reads, for every oracle, as the same request with those topics alone."""
+    """For every oracle a reduced request is the same request with the kept topics only."""
     layout = change_layout(api, "request")
     judges = [oracle for oracle in ORACLES if oracle.covers(api.key, api.version, response=False)]
     assert judges
@@ -71,7 +73,7 @@ def test_cut_then_decode_is_decode_then_cut(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_every_field_that_a_charge_needs_is_read(api: ApiVersion) -> None:
-    """Name or id, partitions, replication factor and placements are those of the plain model, unknown tagged fields or not."""
+    """Name or id, partitions, replication factor and assignments equal those of the plain model, with or without unknown tagged fields."""
     layout = change_layout(api, "request")
 
     @QUICK
@@ -98,7 +100,7 @@ def test_every_field_that_a_charge_needs_is_read(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_insert_then_decode_is_decode_then_insert(api: ApiVersion) -> None:
-    """An answer with refused topics spliced in reads, for every oracle, as the same answer with those entries at their places."""
+    """For every oracle an answer with refused topics inserted is the same answer with those entries at their positions."""
     layout = change_layout(api, "response")
     judges = [oracle for oracle in ORACLES if oracle.covers(api.key, api.version)]
     assert judges
@@ -127,7 +129,7 @@ def test_insert_then_decode_is_decode_then_insert(api: ApiVersion) -> None:
 
 
 def refused(api: ApiVersion, name: str) -> dict[str, Any]:
-    """Return the entry of a topic that was refused, with every field that some version has."""
+    """Return the entry of a refused topic, with every field that some version has."""
     every = {"Name": name, "TopicId": NO_ID, "ErrorCode": QUOTA_EXCEEDED, "ErrorMessage": None, "NumPartitions": -1}
     every |= {"ReplicationFactor": -1, "Configs": []}
     return every | {layout_codec.UNKNOWN: []} if api.flexible else every
@@ -135,7 +137,7 @@ def refused(api: ApiVersion, name: str) -> dict[str, Any]:
 
 @BY_VERSION
 def test_results_read_as_the_plain_model(api: ApiVersion) -> None:
-    """Name, id, error and number of partitions of every entry, unknown tagged fields or not."""
+    """Name, id, error and number of partitions of every entry equal the plain model's, with or without unknown tagged fields."""
     layout = change_layout(api, "response")
 
     @QUICK
@@ -153,7 +155,7 @@ def test_results_read_as_the_plain_model(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_an_answer_of_our_own_reads_as_one(api: ApiVersion) -> None:
-    """An answer that is written here has the throttle time, the names and nothing else, for every oracle."""
+    """For every oracle an answer that Sluice writes has the throttle time and the names, and nothing else."""
     entries = [result_entry(api, name, NO_ID, QUOTA_EXCEEDED) for name in ("a", "b")]
     frame = results_answer(api, 7, entries, 1234)
     layout = change_layout(api, "response")
@@ -169,7 +171,7 @@ def test_an_answer_of_our_own_reads_as_one(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_damaged_requests_and_answers_raise_errors_of_their_own_alone(api: ApiVersion) -> None:
-    """Whatever the bytes, reading gives a message or the error of its side, and what it gives can be cut and spliced."""
+    """A damaged message raises only the error of its side, or gives a message that can be reduced and spliced."""
     asks, answers = change_layout(api, "request"), change_layout(api, "response")
 
     @QUICK
@@ -196,7 +198,7 @@ def test_damaged_requests_and_answers_raise_errors_of_their_own_alone(api: ApiVe
 
 
 def test_the_question_for_the_default_reads_as_a_request_that_makes_nothing() -> None:
-    """It is a CreateTopics v5 with validate_only, the broker's default everywhere, and the client's own id."""
+    """The request for the broker's defaults is a CreateTopics v5 with validate_only and the client's own client-id."""
     frame = finished(default_partitions_request(9, b"etl", ["a", "b"], Pace()))
     api = API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | 5]
     assert frame[:4] == (len(frame) - 4).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Kafka's own rule: eight levels, a ninth, and who shares."""
+"""Kafka's default callback: eight levels of precedence, a ninth for the static default, and which clients share a group."""
 
 import pytest
 
@@ -22,7 +22,7 @@ SHARED_BY = ["alice/etl", "alice/etl", "alice/", "alice/etl", "alice/etl", "alic
 
 @pytest.mark.parametrize("level", range(8))
 def test_the_most_specific_entity_wins(level: int) -> None:
-    """With the levels above taken away the next one decides: its limit, and who shares it."""
+    """Without the levels above it, each level decides the limit and which clients share it."""
     callback = DefaultQuotaCallback(static_default=9.0)
     for number, entity in enumerate(PRECEDENCE, 1):
         callback.update_quota(PRODUCE, entity, float(number))
@@ -35,7 +35,7 @@ def test_the_most_specific_entity_wins(level: int) -> None:
 
 
 def test_the_ninth_level() -> None:
-    """Without any entity's quota the static default limits each client-id, and no client without one."""
+    """Without any quota the static default limits each client-id, and no client without one."""
     callback = DefaultQuotaCallback(static_default=9.0)
     tags = callback.quota_metric_tags(PRODUCE, ALICE, "etl")
     assert (tags, callback.quota_limit(PRODUCE, tags)) == ({"user": "", "client-id": "etl"}, 9.0)
@@ -47,7 +47,7 @@ def test_the_ninth_level() -> None:
 
 
 def test_names_in_tags() -> None:
-    """The user is encoded in tags, the client-id is not; the quota is found all the same."""
+    """Tags have the user encoded and the client-id as it is, and the quota is found by them."""
     callback = DefaultQuotaCallback()
     callback.update_quota(PRODUCE, ClientQuotaEntity("bob smith", "a b"), 7.0)
     tags = callback.quota_metric_tags(PRODUCE, KafkaPrincipal("User", "bob smith"), "a b")

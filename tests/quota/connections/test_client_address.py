@@ -17,5 +17,5 @@ from quota.connections.client_address import address_of
     ],
 )
 def test_an_address_is_distinguished_from_a_name(host: str, address: str | None) -> None:
-    """In its usual short form, so that a client who comes from there is found."""
+    """An address is read in its canonical short form, and a name is no address."""
     assert address_of(host) == address

@@ -1,4 +1,4 @@
-"""Connection quotas: the worked examples, and laws that hold for any history."""
+"""Connection quotas: worked examples, and properties that hold for any history."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ ALICE, BOB = (0, "192.0.2.1"), (0, "192.0.2.2")
 
 
 def proxy(*listeners: str, protected: str | None = None, num_samples: int = 2) -> ConnectionQuotas:
-    """Connection quotas without a limit, two samples of one second."""
+    """Return connection quotas without a limit, with two samples of one second."""
     return ConnectionQuotas(listeners or ("external",), protected=protected, num_samples=num_samples)
 
 
@@ -26,7 +26,7 @@ def listener_of(quotas: ConnectionQuotas, name: str = "external") -> ListenerQuo
 
 
 def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = NOW_MS, name: str = "external") -> Decision:
-    """One connection that waits as long as the rates ask; WAIT is returned when a slot is missing then."""
+    """Make one connection that waits as long as the rates require; return WAIT when it then has no slot."""
     listener = listener_of(quotas, name)
     decision = quotas.arrive(listener, now_ms)
     if decision is not ACCEPTED and not quotas.has_slot(listener):
@@ -36,7 +36,7 @@ def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = N
 
 
 def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
-    """20 pass, the 21st is closed after 50 ms; with 30 it is 33 ms, and the average of both is 41.5."""
+    """The 21st connection at a rate of 20 is closed after 50 ms, at 30 after 33 ms, and the average of both waits is 41.5 ms."""
     quotas = proxy("external", "admin")
     update_rate(quotas.ips, ALICE[1], 20)
     assert [come(quotas) for _ in range(20)] == [ACCEPTED] * 20
@@ -53,7 +53,7 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
 
 @pytest.mark.parametrize("name", ["external", "internal"])
 def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
-    """A connection is closed after one window and not counted; this includes a protected listener."""
+    """At a rate of 0 a connection is closed after one window and not counted, also on a protected listener."""
     quotas = proxy("external", "internal", protected="internal")
     update_rate(quotas.ips, None, 0)
     assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
@@ -62,7 +62,7 @@ def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
 
 
 def test_the_rate_of_the_process_makes_listeners_wait() -> None:
-    """With 10 a second the 11th waits 100 ms, and a protected listener does not wait for the others."""
+    """At a process rate of 10 the 11th connection waits 100 ms, and a protected listener does not wait for the others."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(UNLIMITED_CONNECTIONS, 10)
     assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
@@ -73,7 +73,9 @@ def test_the_rate_of_the_process_makes_listeners_wait() -> None:
 
 
 def test_an_address_may_have_so_many() -> None:
-    """3 by default and 5 by an override; who is one too many is refused and not counted, and a place that is free is given again."""
+    """An address may have 3 connections by default and 5 by an override; one too many is refused uncounted, and a closed one frees its
+    place.
+    """
     quotas = proxy()
     quotas.ips.max_connections, quotas.ips.max_overrides = 3, {BOB[1]: 5}
     assert [come(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
@@ -84,7 +86,7 @@ def test_an_address_may_have_so_many() -> None:
 
 
 def test_a_sole_listener_is_not_protected() -> None:
-    """With 3 connections and 2 a second the 3rd waits 500 ms, the 4th 1,000 ms and then for a slot."""
+    """With at most 3 connections and 2 per second the 3rd waits 500 ms, and the 4th waits 1,000 ms and then for a slot."""
     quotas = proxy("external", protected="external")
     quotas.update_process(3, 2)
     assert [come(quotas) for _ in range(3)] == [ACCEPTED] * 3
@@ -95,7 +97,7 @@ def test_a_sole_listener_is_not_protected() -> None:
 
 
 def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
-    """Its own limit holds for it, that of the process does not; the others have to close what is too many."""
+    """A protected listener may exceed the limit of the process within its own, and the other listener must close connections."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(2, UNLIMITED_CONNECTIONS)
     quotas.update_listener("internal", 2, UNLIMITED_CONNECTIONS)
@@ -107,7 +109,7 @@ def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
 
 
 def test_limits_that_come_and_go() -> None:
-    """A default binds rates under way, an override stands above it, and without both nothing is recorded any more."""
+    """A default rate binds existing addresses, an override takes precedence, and without both nothing is recorded."""
     ips = IpConnections(2, 1_000)
     assert ips.record(ALICE, NOW_MS) == 0
     assert len(ips) == 0
@@ -124,7 +126,7 @@ def test_limits_that_come_and_go() -> None:
 
 
 def test_a_rate_is_forgotten_after_an_hour_of_silence() -> None:
-    """Not at an hour, but after it; who was recorded later stays."""
+    """The rate of an address is removed more than an hour after its last record, and others stay."""
     ips = IpConnections()
     update_rate(ips, None, 5)
     ips.record(ALICE, 0)
@@ -135,7 +137,7 @@ def test_a_rate_is_forgotten_after_an_hour_of_silence() -> None:
 
 
 def test_the_table_of_rates_is_bounded() -> None:
-    """The rate recorded longest ago makes room; counts are never dropped."""
+    """When the table is full the rate with the oldest record is removed; counts of connections are never removed."""
     ips = IpConnections(rates_max=3)
     update_rate(ips, None, 5)
     keys = [(0, f"192.0.2.{number}") for number in range(5)]
@@ -149,7 +151,7 @@ def test_the_table_of_rates_is_bounded() -> None:
 
 
 def test_a_connection_that_was_not_counted_cannot_leave() -> None:
-    """Removing a connection of an address that has none raises an error."""
+    """Removing a connection of an address without connections raises an error."""
     quotas = proxy()
     with pytest.raises(QuotaError, match=r"192\.0\.2\.1"):
         quotas.leave(listener_of(quotas), ALICE)
@@ -167,12 +169,12 @@ def test_a_connection_that_was_not_counted_cannot_leave() -> None:
     ],
 )
 def test_plain_address(host: str, expected: str) -> None:
-    """One client has one address, however its socket writes it."""
+    """A client has one address, in whatever form its socket reports it."""
     assert plain_address(host) == expected
 
 
 def test_ipv6_by_prefix() -> None:
-    """Addresses of one /64 count as one; one with an override by itself; IPv4 is never grouped."""
+    """Addresses of one /64 count as one, an address with an override counts by itself, and IPv4 addresses are never grouped."""
     assert address_group("2001:db8::7", 64) == address_group("2001:db8::8", 64) == "2001:db8::/64"
     assert address_group("2001:db8::7", 128) == "2001:db8::7"
     ips = IpConnections()
@@ -183,7 +185,7 @@ def test_ipv6_by_prefix() -> None:
 
 
 def test_blocked_time_is_a_share_of_the_last_minute() -> None:
-    """What is over counts by its length, what lasts from its beginning; reading it changes nothing."""
+    """Finished waits count with their length and a running one from its start, and reading the share changes nothing."""
     listener = listener_of(proxy())
     assert listener.blocked_ratio(0) == 0.0
     listener.record_blocked(3_000, 30_000)
@@ -197,8 +199,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), st.integers(0, 700
 
 
 @given(steps=STEPS, bound=st.integers(1, 9), most=st.integers(1, 5), slots=st.integers(1, 8))
-def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: int, most: int, slots: int) -> None:
-    """Whatever comes and goes: counts equal who is connected, no limit is exceeded, and nothing is left when all have gone."""
+def test_counts_equal_the_open_connections(steps: list[tuple[str, int, bool]], bound: int, most: int, slots: int) -> None:
+    """For any sequence of connects and closes the counts equal the open connections, no limit is exceeded, and all counts end at zero."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(slots, UNLIMITED_CONNECTIONS)
     update_rate(quotas.ips, None, bound)
@@ -223,7 +225,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
 
 @given(gaps=st.lists(st.integers(0, 1_500), max_size=80), bound=st.integers(1, 12), num_samples=st.integers(2, 11))
 def test_who_waits_as_announced_stays_within_the_rate(gaps: list[int], bound: int, num_samples: int) -> None:
-    """One after the other, each after its wait: no more come through than a burst and the rate allow."""
+    """Connections that wait as announced never exceed a burst plus the rate."""
     quotas = proxy(num_samples=num_samples)
     quotas.update_process(UNLIMITED_CONNECTIONS, bound)
     now_ms, through = NOW_MS, []
@@ -238,7 +240,7 @@ def test_who_waits_as_announced_stays_within_the_rate(gaps: list[int], bound: in
 
 @given(times=st.lists(st.integers(0, 3_000), max_size=60), looks=st.lists(st.booleans(), min_size=60, max_size=60))
 def test_looking_changes_nothing(times: list[int], looks: list[bool]) -> None:
-    """A rate that is looked at between its records says the same afterwards as one that is not."""
+    """Measuring a rate between records does not change later measurements."""
     watched, alone = ConnectionRate(3, 3, 1_000), ConnectionRate(3, 3, 1_000)
     now_ms = 0
     for gap, look in zip(times, looks, strict=False):
@@ -251,7 +253,7 @@ def test_looking_changes_nothing(times: list[int], looks: list[bool]) -> None:
 
 @given(times=st.lists(st.integers(0, 3_000), max_size=60))
 def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
-    """Where nothing is compared, the samples are those that a measurement at each record leaves."""
+    """Without a bound the samples equal those of a rate that is measured at each record."""
     rate, measured = ConnectionRate(UNLIMITED_CONNECTIONS, 3, 1_000), Rate(3, 1_000)
     now_ms = 0
     for gap in times:
@@ -263,7 +265,7 @@ def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
 
 
 def test_rates_that_are_switched_off_count_nothing() -> None:
-    """No client comes too fast, nothing is recorded; a slot is needed all the same."""
+    """With rates disabled nothing is recorded and no connection waits for a rate, but a slot is still required."""
     quotas = proxy()
     quotas.update_process(3, 1)
     update_rate(quotas.ips, None, 1)
@@ -278,7 +280,7 @@ def test_rates_that_are_switched_off_count_nothing() -> None:
 
 
 def test_only_what_was_counted_is_taken_back() -> None:
-    """An address that is too fast, where the rates of process and listener are off: those stay as they are."""
+    """When an address exceeds its rate while the rates of process and listener are disabled, those rates stay unchanged."""
     quotas = proxy()
     update_rate(quotas.ips, None, 0)
     listener = listener_of(quotas)

@@ -16,14 +16,14 @@ class Tokens(AioTokens, PythonTokens):
         self._user = user
 
     def token(self) -> Any:
-        """Return one that lasts a minute; for aiokafka something that it can wait for."""
+        """Return a token that lasts a minute; for aiokafka an awaitable."""
         now = int(time.time())
         return sasl_tokens.jwt({"sub": self._user, "iat": now, "exp": now + 60})
 
 
 class AwaitedTokens(Tokens):
-    """The same for aiokafka."""
+    """Unsecured tokens of one user, for aiokafka."""
 
     async def token(self) -> str:
-        """Return one that lasts a minute."""
+        """Return a token that lasts a minute."""
         return str(super().token())

@@ -31,7 +31,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes], codec: str = "n
 
 
 def produce_waiting(producer: Producer, topic: str, **record: object) -> None:
-    """Hand a record over; while the client's queue is full, wait for answers."""
+    """Enqueue a record; while the client's queue is full, wait for answers."""
     while True:
         try:
             producer.produce(topic, **record)
@@ -51,7 +51,7 @@ def consume_messages(bootstrap: str, topic: str, count: int, group: str, setting
     """Read `count` messages as a member of a consumer group, from the beginning.
 
     Raises:
-        AssertionError: nothing came for 30 s.
+        AssertionError: no message arrived for 30 s.
     """
     base = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.partition.eof": False}
     consumer = Consumer({**base, **QUIET, **(settings or {})})
@@ -63,7 +63,9 @@ def consume_messages(bootstrap: str, topic: str, count: int, group: str, setting
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, settings: Settings | None = None) -> list[Message]:
-    """Read what a topic holds at the time of the call, without a group: the truth when `bootstrap` is the broker itself."""
+    """Read what a topic holds at the time of the call, without a group; with `bootstrap` of the broker itself these are the stored
+    records.
+    """
     base = {"bootstrap.servers": bootstrap, "group.id": "read-all", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
     consumer = Consumer({**base, **QUIET, **(settings or {})})
     try:
@@ -75,7 +77,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, settings: Settings | N
 
 
 def stored_count(bootstrap: str, topic: str, partitions: int) -> int:
-    """Return how many offsets a topic has given out; markers of transactions count."""
+    """Return how many offsets a topic has assigned; markers of transactions count."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "stored-count", **QUIET})
     try:
         return sum(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1] for number in range(partitions))
@@ -106,10 +108,10 @@ def _read(consumer: Consumer, count: int) -> list[Message]:
 
 
 def _batch(consumer: Consumer, count: int) -> list[Message]:
-    """Return what comes without a pause, message by message.
+    """Return the available messages, read one by one.
 
-    `Consumer.consume` takes many at once, and takes what has become outdated meanwhile out of its batch again. Seen once, on a busy
-    machine: a position at the end of 2,000 stored records, 54 of which no client had been given.
+    `Consumer.consume` takes many messages at once, and drops those that have become outdated meanwhile. On a busy machine it left a
+    position at the end of 2,000 stored records, 54 of which were never returned.
     """
     messages: list[Message] = []
     while len(messages) < count and (message := consumer.poll(0.2)) is not None:

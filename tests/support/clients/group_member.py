@@ -1,4 +1,4 @@
-"""A librdkafka member of a consumer group in a process of its own, which can be killed; its events go to a file of JSON lines.
+"""A librdkafka member of a consumer group in a child process that can be killed; its events go to a file of JSON lines.
 
 python -m tests.support.clients.group_member OUT TOPIC SETTINGS
 """
@@ -25,14 +25,14 @@ STATISTICS_MS = 1_000
 
 
 class GroupMember:
-    """A member as a child process; a context manager that ends it with SIGTERM, on which it leaves its group.
+    """A member as a child process; a context manager that ends it with SIGTERM, after which it leaves its group.
 
     Args:
         bootstrap: address that it connects to.
         topic: the topic that it reads.
         group: its group.
         out: the file of its events.
-        settings: of the client.
+        settings: client settings.
     """
 
     def __init__(self, bootstrap: str, topic: str, group: str, out: Path, settings: Mapping[str, str | int] | None = None) -> None:
@@ -43,7 +43,7 @@ class GroupMember:
         self._process = subprocess.Popen(command, cwd=ROOT)
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """What it lived through of one kind, oldest first, each with the monotonic time `at` in seconds."""
+        """Return its events of one kind, oldest first, each with the monotonic time `at` in seconds."""
         if not self._out.exists():
             return []
         lines = [line for line in self._out.read_text().splitlines(keepends=True) if line.endswith("\n")]
@@ -51,11 +51,11 @@ class GroupMember:
 
     @property
     def assignments(self) -> int:
-        """How often it was given partitions."""
+        """How often partitions were assigned to it."""
         return len(self.events("rebalanced"))
 
     def owned(self) -> list[int]:
-        """The partitions that it has now."""
+        """The partitions that it owns now."""
         changes = self.events("assigned")
         return changes[-1]["partitions"] if changes else []
 
@@ -65,16 +65,16 @@ class GroupMember:
         return round(max((event["rtt_max_ms"] for event in self.events("coordinator")), default=0.0))
 
     def read_offsets(self) -> set[tuple[int, int]]:
-        """(partition, offset) of all it read and got round to committing or to trying to."""
+        """Return (partition, offset) of all records that it read and has tried to commit."""
         return {(partition, offset) for event in self.events("read") for partition, offset in event["offsets"]}
 
     def kill(self) -> None:
-        """SIGKILL: its group learns of it by its silence."""
+        """Send SIGKILL: its group notices by the missing heartbeats."""
         self._process.kill()
         self._process.wait()
 
     def leave(self) -> None:
-        """SIGTERM: it leaves its group."""
+        """Send SIGTERM: it leaves its group."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(30)
@@ -90,7 +90,7 @@ class GroupMember:
 
 
 class _Diary:
-    """Writes each line in one call, so that a kill leaves complete lines."""
+    """Writes each line in one call, so that a kill leaves complete lines only."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -119,13 +119,13 @@ def _live(diary: _Diary, topic: str, settings: dict[str, Any]) -> None:
             diary.note("read", offsets=[(message.partition(), message.offset()) for message in messages])
             try:
                 consumer.commit(asynchronous=False)
-            except KafkaException as error:  # a rebalance came first: another member reads it again
+            except KafkaException as error:  # a rebalance came first: another member reads the record again
                 diary.note("not_committed", problem=str(error))
     consumer.close()
 
 
 def _note_coordinator(diary: _Diary, statistics: dict[str, Any]) -> None:
-    """librdkafka keeps a connection of its own to the coordinator; `rtt` is over the last interval, in microseconds."""
+    """Record the round-trip times of librdkafka's own connection to the coordinator; `rtt` covers the last interval, in microseconds."""
     for name, broker in statistics["brokers"].items():
         if name.startswith("GroupCoordinator") and broker["rtt"]["cnt"]:
             diary.note("coordinator", rtt_max_ms=broker["rtt"]["max"] / 1_000)

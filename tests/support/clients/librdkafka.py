@@ -1,14 +1,14 @@
-"""Ends clients of librdkafka that a test left behind: they connect to ports of ended servers, which another test may use by then."""
+"""Ends librdkafka clients that a test left behind: they connect to ports of ended servers, which may belong to another test by then."""
 
 import gc
 from pathlib import Path
 
 
 def end_clients_left() -> None:
-    """End every client that nothing refers to any more.
+    """End every client without a reference to it.
 
-    A client ends when its object does. One that is part of a cycle of references waits for the collector, and an App in the same process
-    freezes such cycles: then they wait for ever.
+    A client ends with its object. One in a reference cycle waits for the garbage collector, and an App in the same process freezes such
+    cycles, so that they would wait without end.
     """
     if _clients_run():
         gc.unfreeze()
@@ -16,11 +16,11 @@ def end_clients_left() -> None:
 
 
 def _clients_run() -> bool:
-    """Whether this process has threads of librdkafka; their names begin alike."""
+    """Whether this process has threads of librdkafka, which have a common prefix."""
     for task in Path("/proc/self/task").glob("*/comm"):
         try:
             if task.read_text().startswith("rdk:"):
                 return True
-        except OSError:  # that thread has just ended
+        except OSError:  # the thread has just ended
             continue
     return False

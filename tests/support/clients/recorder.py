@@ -1,4 +1,4 @@
-"""A librdkafka producer that records every record that it sends, and readers for them."""
+"""A librdkafka producer that notes every record it sends, and conversions for readers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -29,7 +29,7 @@ class RecordingProducer:
         self._producer = Producer({"bootstrap.servers": bootstrap, **confluent.QUIET, "throttle_cb": self._throttled, **settings})
 
     def send(self, body_bytes: Iterable[int]) -> None:
-        """Hand over one record per size; waits only while the client's own queue is full."""
+        """Enqueue one record per size; wait only while the client's own queue is full."""
         for size in body_bytes:
             partition = self._sent % self._partitions
             entry = Entry(self._producer_number, partition, self._counts[partition])
@@ -52,7 +52,7 @@ class RecordingProducer:
         assert left == 0, f"{left} records without an answer"
 
     def close(self) -> None:
-        """Leave: what has no answer yet never gets one."""
+        """Close the producer: records without an answer never get one."""
         del self._producer
 
     def _hand_over(self, entry: Entry, size: int) -> None:
@@ -70,5 +70,5 @@ class RecordingProducer:
 
 
 def as_stored(messages: Iterable[Message]) -> list[Stored]:
-    """Turn what a consumer read into what the ledger judges."""
+    """Convert what a consumer read into the form that the ledger judges."""
     return [Stored(message.partition(), message.offset(), message.value()) for message in messages]

@@ -12,7 +12,7 @@ _numbers = itertools.count(1)
 
 
 def new_topic(bootstrap: str, name: str, *, partitions: int = 1, replicas: int = 1, assignment: list[list[int]] | None = None) -> str:
-    """Create a topic under a fresh name that begins with `name`, and wait until its leaders serve it. Returns the name.
+    """Create a topic with a new name that begins with `name`, and wait until its leaders serve it. Return the name.
 
     Args:
         assignment: node ids per partition; takes the place of `partitions` and `replicas`.
@@ -33,7 +33,7 @@ def new_topic(bootstrap: str, name: str, *, partitions: int = 1, replicas: int =
 
 
 def _is_served(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether all leaders know that they are: for some milliseconds they do not, and who sends without acknowledgements then loses it."""
+    """Whether all leaders know that they lead: for some milliseconds they do not, and records without acknowledgements would be lost."""
     try:
         for asked in admin.list_offsets({TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}).values():
             asked.result(READY_SECONDS)
@@ -49,7 +49,7 @@ def leaders(admin: AdminClient, topic: str) -> dict[int, int]:
 
 
 def topic_id(bootstrap: str, topic: str) -> uuid.UUID | None:
-    """Return the id of a topic; None from a broker that gives no ids."""
+    """Return the id of a topic; None from a broker without topic ids."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     found = admin.describe_topics(TopicCollection([topic]))[topic].result(READY_SECONDS).topic_id
     number = (found.get_most_significant_bits() % 2**64) << 64 | found.get_least_significant_bits() % 2**64

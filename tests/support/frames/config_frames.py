@@ -1,4 +1,4 @@
-"""DescribeConfigs and IncrementalAlterConfigs, requests and answers, by Kafka's definitions of them."""
+"""DescribeConfigs and IncrementalAlterConfigs: requests and answers from Kafka's message definitions."""
 
 from typing import Any
 
@@ -47,29 +47,29 @@ ALTERED = {
 
 
 def asked_by(api: ApiVersion) -> Layout:
-    """The request of this version."""
+    """Return the request of this version."""
     return layout_from(DESCRIBE if api.key == 32 else ALTER, api.version)
 
 
 def answered_by(api: ApiVersion) -> Layout:
-    """The answer of this version."""
+    """Return the answer of this version."""
     return layout_from(DESCRIBED if api.key == 32 else ALTERED, api.version)
 
 
 def results_of(api: ApiVersion, frame: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """An answer's fields, and its results."""
+    """Return an answer's fields, and its results."""
     body, end = layout_codec.decode(answered_by(api), frame, 8 + api.response_header_version)
     assert end == len(frame)
     return body, body["Results" if api.key == 32 else "Responses"]
 
 
 def body_at(frame: bytes) -> int:
-    """Where the body of a request begins."""
+    """Return the offset of a request's body."""
     head = read_request_head(frame, 0, len(frame) - 4)
     assert head is not None
     return head.body_at
 
 
 def a_request(api: ApiVersion, body: dict[str, Any]) -> bytes:
-    """A whole request."""
+    """Return a complete request."""
     return request(api, layout_codec.encode(asked_by(api), body), 7, "admin")

@@ -1,4 +1,4 @@
-"""Complete frames by name: requests of clients and responses of brokers, of any size.
+"""Complete frames by name: requests of clients and answers of brokers, of any size.
 
 Messages are made from the tables of `apis.json`; a field that a test does not name is empty.
 """
@@ -17,12 +17,12 @@ _EMPTY: dict[str, Any] = {"bool": False, "float64": 0.0, "string": "", "bytes": 
 
 
 def api_of(key: int, version: int) -> ApiVersion:
-    """Return what the table says about an API and version, also one from the future."""
+    """Return the table's entry of an API and version, also for a version above the highest known one."""
     return API_VERSIONS.get(key << 16 | version) or unknown_api_version(key, version)
 
 
 def request(api: ApiVersion, body: bytes, correlation_id: int, client_id: str | None = CLIENT_ID) -> bytes:
-    """Return a whole request with the header that its version wants."""
+    """Return a complete request with the header of its version."""
     head = struct.pack(">hhi", api.key, api.version, correlation_id)
     if api.request_header_version >= 1:
         head += b"\xff\xff" if client_id is None else struct.pack(">h", len(client_id.encode())) + client_id.encode()
@@ -32,7 +32,7 @@ def request(api: ApiVersion, body: bytes, correlation_id: int, client_id: str | 
 
 
 def response(api: ApiVersion, body: bytes, correlation_id: int, tags: dict[int, bytes] | None = None) -> bytes:
-    """Return a whole answer with the header that its version wants, with tagged fields in it if given."""
+    """Return a complete answer with the header of its version, with tagged fields in it if given."""
     head = struct.pack(">i", correlation_id)
     if api.response_header_version >= 1:
         head += uvarint(len(tags or {}))
@@ -69,7 +69,7 @@ def fetch(
     version: int = 12,
     client_id: str | None = CLIENT_ID,
 ) -> bytes:
-    """Return a Fetch request for no partition in particular."""
+    """Return a Fetch request without partitions."""
     layout = layout_of(ApiKey.FETCH, "request", version)
     values: dict[str, Any] = {"MaxWaitMs": 500, "MinBytes": min_bytes, "MaxBytes": max_bytes}
     if version < 15:
@@ -111,12 +111,12 @@ def share_fetched(correlation_id: int, *, size: int = 100, throttle_ms: int = 0)
 
 
 def plain(correlation_id: int, key: int = ApiKey.HEARTBEAT, version: int = 0, client_id: str | None = CLIENT_ID) -> bytes:
-    """Return a request that no byte quota judges; its body means nothing to a proxy."""
+    """Return a request that no byte quota counts; a proxy does not read its body."""
     return request(api_of(key, version), b"\x00\x01g\x00\x00\x00\x00\x00\x01m", correlation_id, client_id)
 
 
 def answered(correlation_id: int, key: int = ApiKey.HEARTBEAT, version: int = 0) -> bytes:
-    """Return an answer that passes as it is."""
+    """Return an answer that is forwarded unchanged."""
     return response(api_of(key, version), b"\x00\x00", correlation_id)
 
 
@@ -159,13 +159,13 @@ def endpoint(node_id: int, host: str, port: int) -> dict[str, Any]:
 
 
 def message(layout: Layout, **values: Any) -> bytes:
-    """Write a message; fields that are not given are empty, those that the version lacks are left out."""
+    """Write a message; fields that are not given are empty, and those that the version lacks are left out."""
     top = Field("", "", is_array=False, fields=layout.fields, tag=None)
     return layout_codec.encode(layout, _filled(top, values))
 
 
 def split(data: bytes) -> list[bytes]:
-    """Cut a stream into its whole frames.
+    """Split a stream into its complete frames.
 
     Raises:
         ValueError: bytes are left over.
@@ -181,17 +181,17 @@ def split(data: bytes) -> list[bytes]:
 
 
 def request_ids(data: bytes) -> list[int]:
-    """Return the correlation ids of whole requests."""
+    """Return the correlation ids of complete requests."""
     return [int.from_bytes(frame[8:12], "big") for frame in split(data)]
 
 
 def answer_ids(data: bytes) -> list[int]:
-    """Return the correlation ids of whole answers."""
+    """Return the correlation ids of complete answers."""
     return [int.from_bytes(frame[4:8], "big") for frame in split(data)]
 
 
 def throttle_ms(frame: bytes, key: int, version: int) -> int:
-    """Return the throttle time of a whole answer, by the plain model of its message."""
+    """Return the throttle time of a complete answer, by the plain model of its message."""
     api = api_of(key, version)
     head_bytes = 8 if api.response_header_version == 0 else 9
     body, _ = layout_codec.decode(layout_of(key, "response", version), frame, head_bytes)

@@ -1,7 +1,7 @@
-"""Reads and writes whole messages by the tables of `apis.json`: a slow and plain model to compare the walkers with.
+"""Reads and writes complete messages by the tables of `apis.json`: a slow and plain model to compare the walkers with.
 
 A struct is a dictionary by field name; tagged fields that are absent have no entry; the unknown tagged fields of a
-flexible struct stand under UNKNOWN as a list of (tag, bytes).
+flexible struct are under UNKNOWN as a list of (tag, bytes).
 """
 
 import struct
@@ -14,7 +14,7 @@ _NUMBERS = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "uint32"
 
 
 def decode(layout: Layout, data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    """Return the message whose body begins at `at`, and the offset behind it."""
+    """Return the message whose body begins at `at`, and the offset after it."""
     return _decode_struct(layout.fields, data, at, flexible=layout.flexible)
 
 
@@ -24,7 +24,7 @@ def encode(layout: Layout, value: dict[str, Any]) -> bytes:
 
 
 def kafka_json(value: Any) -> Any:
-    """Return a decoded value as Kafka's own JSON converters name its fields; unknown tagged fields are not shown there."""
+    """Rename the fields of a decoded value as Kafka's own JSON converters do; unknown tagged fields are left out."""
     if isinstance(value, dict):
         return {name[0].lower() + name[1:]: kafka_json(item) for name, item in value.items() if name != UNKNOWN}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Requests and responses with any number of items."""
+"""Requests and answers with any number of items."""
 
 import struct
 
@@ -8,12 +8,12 @@ from tests.support.frames.layout_codec import uvarint
 
 
 def create_of(body: bytes) -> bytes:
-    """A CreateTopics v7 request with these bytes as its array of topics."""
+    """Return a CreateTopics v7 request with these bytes as its array of topics."""
     return request(api_of(ApiKey.CREATE_TOPICS, 7), body + struct.pack(">i", 30_000) + b"\0\0", 7)
 
 
 def grow_of(body: bytes) -> bytes:
-    """A CreatePartitions v3 request with these bytes as its array of topics."""
+    """Return a CreatePartitions v3 request with these bytes as its array of topics."""
     return request(api_of(ApiKey.CREATE_PARTITIONS, 3), body + struct.pack(">i", 30_000) + b"\0\0", 7)
 
 
@@ -22,13 +22,13 @@ TOPIC = b"\x02t" + struct.pack(">ih", -1, -1)
 
 
 def coordinators(correlation_id: int, keys: int) -> bytes:
-    """A FindCoordinator v4 answer about so many keys."""
+    """Return a FindCoordinator v4 answer for this many keys."""
     entry = b"\2k" + struct.pack(">i", 1) + b"\5host" + struct.pack(">ih", 9_092, 0) + b"\0\0"
     return response(api_of(ApiKey.FIND_COORDINATOR, 4), struct.pack(">i", 0) + uvarint(keys + 1) + entry * keys + b"\0", correlation_id)
 
 
 def configs(correlation_id: int, settings: int) -> bytes:
-    """A DescribeConfigs v4 answer about a broker with so many settings, one of which is an address."""
+    """Return a DescribeConfigs v4 answer about a broker with this many settings, one of which is an address."""
     plain_one = b"\2a\2b\0\5\0\1\2\0\0"
     entries = plain_one * (settings - 1) + b"\x0alisteners\2b\0\5\0\1\2\0\0"
     body = struct.pack(">i", 0) + b"\2\0\0\0\4\2" + b"1" + uvarint(settings + 1) + entries + b"\0\0"

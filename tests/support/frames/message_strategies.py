@@ -1,4 +1,4 @@
-"""Hypothesis strategies for messages, made from the tables of `apis.json`: what a broker could have written."""
+"""Hypothesis strategies for messages that a broker could write, from the tables of `apis.json`."""
 
 import struct
 from typing import Any
@@ -13,7 +13,7 @@ BODY_AT = {0: 8, 1: 9}
 """Offset of the body by version of the response header, without tagged fields there."""
 
 _RANGES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-_MILLISECONDS = st.integers(0, 2**40)  # kio reads them as a date, which ends in the year 9999
+_MILLISECONDS = st.integers(0, 2**40)  # kio reads them as a date, which is limited to the year 9999
 _ERROR_CODES = st.sampled_from([0, 3, 6, 16, 35, 74, 76])
 NODE_IDS = st.sampled_from([-1, 0, 1, 2, 3, 1001, 2**31 - 1])
 HOSTS = st.text(max_size=12) | st.integers(100, 300).map("h".__mul__) | st.sampled_from(["", "localhost", "2001:db8::2"])
@@ -21,12 +21,12 @@ PORTS = st.integers(-1, 65535)
 
 
 def bodies(layout: Layout, *, unknown_tags: bool = False) -> st.SearchStrategy[dict[str, Any]]:
-    """Return message bodies as `layout_codec` takes them."""
+    """Return message bodies in the form of `layout_codec`."""
     return _structs(layout.fields, flexible=layout.flexible, unknown_tags=unknown_tags)
 
 
 def frames(api: ApiVersion, layout: Layout | None = None, *, unknown_tags: bool = False) -> st.SearchStrategy[bytes]:
-    """Return whole response frames, without tagged fields in their headers."""
+    """Return complete response frames, without tagged fields in their headers."""
     used = layout or layout_of(api.key, "response", api.version)
     return bodies(used, unknown_tags=unknown_tags).map(lambda body: frame_of(api, layout_codec.encode(used, body)))
 
@@ -87,7 +87,7 @@ def _ones(field: Field, *, flexible: bool, unknown_tags: bool) -> st.SearchStrat
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Return a frame with bytes overwritten, or cut short, or both; its length is right again, so only its body is wrong."""
+    """Return a frame with bytes overwritten, or truncated, or both; its length is adjusted, so only its body is wrong."""
     frame = bytearray(draw(whole))
     body_at = 8
     for _ in range(draw(st.integers(0, 3))):

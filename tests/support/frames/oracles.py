@@ -1,4 +1,4 @@
-"""Two independent codecs, kio and kafka-python, to check ours; they share neither code nor tables with it."""
+"""Two independent codecs, kio and kafka-python, to check Sluice's; they share neither code nor tables with it."""
 
 import dataclasses
 import importlib
@@ -50,7 +50,7 @@ class Kio:
 
 
 class KafkaPython:
-    """kafka-python: reads Kafka's definitions at run time; asserts on unknown tagged fields inside tagged structs."""
+    """kafka-python: interprets Kafka's definitions at run time; asserts on unknown tagged fields inside tagged structs."""
 
     name = "kafka-python"
 

@@ -1,6 +1,6 @@
-"""A request of every API and version that kio can write, with values that a broker answers the same way each time.
+"""A request of every API and version that kio can write, with values for which a broker's answer is always the same.
 
-No request changes a cluster: changes are only validated, or name things that do not exist.
+No request changes a cluster: changes are only validated, or name objects that do not exist.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ from tests.support.frames.wire import record_batch
 
 ABSENT = "absent-thing"
 ABSENT_ID = uuid.UUID("00000000-0000-0000-0000-00000000beef")
-CONFIG_TOPIC = 2  # resource types of DescribeConfigs and its like
+CONFIG_TOPIC = 2  # resource types of DescribeConfigs and related APIs
 
 
 _BY_NAME: dict[str, Any] = {
     "validate_only": True,
-    "records": record_batch(b"corpus"),  # null records make a broker fail without an answer
+    "records": record_batch(b"corpus"),  # a broker fails without an answer on null records
     "endpoint_type": 1,
     "dry_run": True,
     "replica_id": -1,
@@ -58,7 +58,7 @@ _BY_NAME: dict[str, Any] = {
     "replication_factor": 1,
     "num_partitions": 1,
     "response_partition_limit": 100,
-    "mechanism": "PLAIN",  # with bare tokens (v0) Sluice lets no mechanism pass that it does not know
+    "mechanism": "PLAIN",  # with bare tokens (v0) Sluice forwards known mechanisms only
     "entity_type": "client-id",
     "cluster_id": None,
     "configuration_keys": None,
@@ -101,7 +101,7 @@ _BY_API: dict[tuple[int, str], Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """The content of the cluster: a topic with a few records, and its id where the broker gives ids."""
+    """The content of the cluster: a topic with a few records, and its id where the broker has ids."""
 
     topic: str
     topic_id: uuid.UUID | None
@@ -112,8 +112,8 @@ def request_body(api: ApiVersion, existing: Existing, *, at_existing_topic: bool
 
     Args:
         api: API and version.
-        existing: what the cluster has.
-        at_existing_topic: aim at it also where the corpus would aim at an absent one.
+        existing: the content of the cluster.
+        at_existing_topic: name the existing topic also where the corpus would name an absent one.
     """
     try:
         schema = load_request_schema(api.key, api.version)
@@ -125,7 +125,7 @@ def request_body(api: ApiVersion, existing: Existing, *, at_existing_topic: bool
 
 
 class _Maker:
-    """Fills a message of one API by the names and types of its fields."""
+    """Fills the fields of one API's message by their names and types."""
 
     def __init__(self, api: ApiVersion, existing: Existing, *, at_existing_topic: bool) -> None:
         self._existing = existing
@@ -168,7 +168,7 @@ class _Maker:
                 return kind(0)
 
     def _typed(self, value: Any, hint: Any) -> Any:
-        """Give a value from the tables the type the field wants."""
+        """Convert a value from the tables to the type of the field."""
         kind = _without_none(hint)
         if value is None or isinstance(value, bool | tuple | uuid.UUID | bytes):
             return value

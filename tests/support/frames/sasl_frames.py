@@ -13,7 +13,7 @@ def _header(key: int, version: int, correlation_id: int, client_id: str, *, flex
 
 
 def _compact(data: bytes) -> bytes:
-    """Return bytes with the length that flexible versions write; at most 16 KiB."""
+    """Return bytes with the compact length of flexible versions; at most 16 KiB."""
     length = len(data) + 1
     return (bytes([length]) if length < 0x80 else bytes([length & 0x7F | 0x80, length >> 7])) + data
 
@@ -25,7 +25,7 @@ def handshake(mechanism: str, *, version: int = 1, correlation_id: int = 1, clie
 
 
 def handshake_answer(correlation_id: int, *, error_code: int = 0) -> bytes:
-    """Return the answer to it; it names one mechanism."""
+    """Return the answer to a SaslHandshake; it names one mechanism."""
     return _framed(struct.pack(">ihih", correlation_id, error_code, 1, 5) + b"PLAIN")
 
 
@@ -39,7 +39,7 @@ def authenticate(token: bytes, *, version: int = 1, correlation_id: int = 2, cli
 def authenticate_answer(
     correlation_id: int, token: bytes = b"", *, version: int = 1, error_code: int = 0, message: str | None = None, lifetime_ms: int = 0
 ) -> bytes:
-    """Return the answer to it."""
+    """Return the answer to a SaslAuthenticate."""
     said = (message or "").encode()
     if version == 2:
         text = b"\0" if message is None else _compact(said)
@@ -50,5 +50,5 @@ def authenticate_answer(
 
 
 def bare(token: bytes) -> bytes:
-    """Return a token as it travels after a handshake v0."""
+    """Return a token in the form that follows a handshake v0."""
     return _framed(token)

@@ -1,11 +1,11 @@
-"""First messages of TLS clients: real ones, made by OpenSSL, and the pieces to write odd ones."""
+"""ClientHellos of TLS: real ones, made by OpenSSL, and the parts to write unusual ones."""
 
 import contextlib
 import ssl
 
 
 def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
-    """What OpenSSL sends first to a host of this name; None: to no particular host."""
+    """Return OpenSSL's ClientHello for a host of this name; None: without a host name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -17,12 +17,12 @@ def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) ->
 
 
 def message_of(data: bytes) -> bytes:
-    """The handshake message in one record."""
+    """Return the handshake message of one record."""
     return data[5:]
 
 
 def records(message: bytes, *sizes: int) -> bytes:
-    """A message cut into records of these sizes, and one with what is left."""
+    """Return a message in records of these sizes, and one with the rest."""
     cut, at = [], 0
     for size in (*sizes, len(message)):
         piece = message[at : at + size]
@@ -33,12 +33,12 @@ def records(message: bytes, *sizes: int) -> bytes:
 
 
 def vector(content: bytes, size_bytes: int = 2) -> bytes:
-    """Something behind its length."""
+    """Return bytes after their length."""
     return len(content).to_bytes(size_bytes) + content
 
 
 def written(*extensions: tuple[int, bytes], bare: bool = False) -> bytes:
-    """A hello with these extensions and little else; `bare`: without the field of extensions."""
+    """Return a ClientHello with these extensions and little else; `bare`: without the field of extensions."""
     body = b"\x03\x03" + bytes(32) + vector(b"", 1) + vector(b"\xc0\x2b") + vector(b"\0", 1)
     if not bare:
         body += vector(b"".join(kind.to_bytes(2) + vector(content) for kind, content in extensions))
@@ -46,5 +46,5 @@ def written(*extensions: tuple[int, bytes], bare: bool = False) -> bytes:
 
 
 def host_name(name: bytes, kind: int = 0) -> tuple[int, bytes]:
-    """The extension that names a host."""
+    """Return the extension with a host name."""
     return 0, vector(bytes([kind]) + vector(name))

@@ -1,6 +1,6 @@
 """Field tables of CreateTopics, DeleteTopics, CreatePartitions and the Metadata request, in the form of `apis.json`, which lacks them.
 
-Source: the message definitions inside the client jar of Kafka 3.9.1 and 4.3.1; both word all versions alike.
+Source: the message definitions in the client jars of Kafka 3.9.1 and 4.3.1, which have the same versions.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests that create and delete topics, as a client writes them, and their parsed responses."""
+"""Requests that create and delete topics, as a client writes them, and their parsed answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ def create(
 
 
 def create_entries(correlation_id: int, entries: Sequence[dict[str, Any]], *, version: int = 7, validate_only: bool = False) -> bytes:
-    """Return a CreateTopics request with these entries as they are."""
+    """Return a CreateTopics request with exactly these entries."""
     return _request(ApiKey.CREATE_TOPICS, version, correlation_id, CLIENT_ID, Topics=list(entries), ValidateOnly=validate_only)
 
 
@@ -55,7 +55,7 @@ def read_answer(key: int, version: int, frame: bytes) -> Answer:
 
 
 def body_of(frame: bytes) -> tuple[int, int, dict[str, Any]]:
-    """Return the key, the version and the body of a request to make or delete topics."""
+    """Return the key, the version and the body of a request that creates or deletes topics."""
     head = read_request_head(frame, 0, len(frame) - 4)
     assert head is not None
     body, end = layout_codec.decode(change_layout(head.api, "request"), frame, head.body_at)
@@ -64,7 +64,7 @@ def body_of(frame: bytes) -> tuple[int, int, dict[str, Any]]:
 
 
 def names_in(frame: bytes) -> list[str]:
-    """Return the names in a request to make or delete topics."""
+    """Return the names in a request that creates or deletes topics."""
     key, version, body = body_of(frame)
     entries = body[topics_field(api_of(key, version), "request")]
     return [entry if isinstance(entry, str) else entry["Name"] for entry in entries]

@@ -1,4 +1,4 @@
-"""Requests and answers about topics, read and written in one go; the proxy does it in steps."""
+"""Reads and writes requests and answers about topics at once; the proxy does it in steps."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def read_topic_results(api: ApiVersion, frame: Buffer) -> TopicResults:
 def insert_results(
     api: ApiVersion, frame: bytes | memoryview, results: TopicResults, inserted: Sequence[tuple[int, bytes]]
 ) -> bytes | memoryview:
-    """Return the answer with further entries in it."""
+    """Return the answer with additional entries."""
     return finished(insert_in_steps(api, frame, results, inserted))
 
 

@@ -26,7 +26,7 @@ def request_frame(api: ApiVersion, body: bytes, correlation_id: int = 1, client_
 
 
 def record_batch(value: bytes) -> bytes:
-    """Return an uncompressed batch of one record without a key, of now: a broker soon deletes what is from 1970."""
+    """Return an uncompressed batch of one record without a key, with the present time: a broker soon deletes records from 1970."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, len(value) + 100)
     builder.append(0, int(time.time() * 1_000), None, value, [])
     return bytes(builder.build())
@@ -48,14 +48,14 @@ class WireConnection:
         self._stream = self._socket.makefile("rb")
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send these bytes."""
         self._socket.sendall(data)
 
     def read(self) -> bytes:
         """Return the next whole frame, length included.
 
         Raises:
-            ConnectionError: the peer closed instead.
+            ConnectionError: the peer closed the connection.
         """
         length = self._stream.read(4)
         if len(length) < 4:

@@ -14,7 +14,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Consume, transform, produce: copies a topic with its offsets in transactions, and aborts every fifth before it does it again.
+ * Consume, transform, produce: copies a topic with its offsets in transactions, and aborts and repeats every fifth.
  *
  * Arguments: BOOTSTRAP FROM TO RECORDS RECORDS_PER_TRANSACTION. Prints "copied N, aborted M".
  */

@@ -8,7 +8,7 @@ import javax.management.remote.JMXConnectorFactory;
 import javax.management.remote.JMXServiceURL;
 
 /**
- * Prints how many connections brokers ended because their SASL session was over when a request came (KIP-368), one line in all.
+ * Prints in one line how many connections brokers closed because a request came after the SASL session had expired (KIP-368).
  *
  * Arguments: the JMX port of each broker on 127.0.0.1.
  */

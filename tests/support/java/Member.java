@@ -13,10 +13,11 @@ import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a consumer group that says what becomes of it, until its thread is interrupted.
+ * A member of a consumer group that reports its assignments, until its thread is interrupted.
  *
- * Arguments: BOOTSTRAP TOPIC KEY=VALUE..., the latter settings of the consumer. Prints all partitions that it has, "assigned PARTITION,..." when it was
- * given some and "left PARTITION,..." when some were taken, and about once a second "read RECORDS" so far and "heartbeat MS", the slowest answer to one in the last half minute.
+ * Arguments: BOOTSTRAP TOPIC KEY=VALUE..., the latter settings of the consumer. Prints the partitions it owns:
+ * "assigned PARTITION,..." when some are assigned and "left PARTITION,..." when some are revoked. About once a second it prints
+ * "read RECORDS", the number so far, and "heartbeat MS", the slowest heartbeat of the last half minute.
  */
 public final class Member {
     private static final long STATUS_NANOS = 1_000_000_000L;

@@ -7,8 +7,8 @@ import javax.security.auth.x500.X500Principal;
 import org.apache.kafka.common.security.ssl.SslPrincipalMapper;
 
 /**
- * Answers a line each, in Base64: "name DER" with what Java calls that name, "rules RULES NAME" with the principal's name that Kafka's
- * mapping rules make of it; "!" and the error where they make none.
+ * Answers each line in Base64: "name DER" with Java's form of the name, "rules RULES NAME" with the principal name that Kafka's mapping
+ * rules give; "!" and the error when they give none.
  */
 public final class Principals {
     private Principals() {

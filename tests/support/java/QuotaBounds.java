@@ -14,14 +14,14 @@ import org.apache.kafka.common.metrics.MetricsReporter;
 import org.apache.kafka.common.metrics.Quota;
 
 /**
- * Tells who shares which produce quota on a broker, and what its bound is: JMX shows the rate, but not the bound.
+ * Reports the produce quota groups of a broker with their bounds: JMX shows the rate, but not the bound.
  *
- * A metrics reporter of the broker. Who connects to the port in the broker setting `quota.bounds.port` gets, line by line and parted by
- * tabs, user, client-id, bound and rate of each group that exists then.
+ * A metrics reporter of the broker. A client that connects to the port in the broker setting `quota.bounds.port` gets one line per
+ * existing group: user, client-id, bound and rate, separated by tabs.
  */
 public final class QuotaBounds implements MetricsReporter {
     private static final Map<MetricName, KafkaMetric> METRICS = new ConcurrentHashMap<>();
-    private static ServerSocket server; // one for broker and controller, which each make a reporter
+    private static ServerSocket server; // shared by broker and controller, which each create a reporter
 
     @Override
     public void configure(Map<String, ?> configs) {

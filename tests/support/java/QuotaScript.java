@@ -16,8 +16,8 @@ import org.apache.kafka.common.quota.ClientQuotaFilter;
 import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 
 /**
- * What Java's Admin sees of quotas: a line for each thing that it does. QuotaScript ADDRESS RUN: each run does a part, so that whoever
- * starts them can wait between two until a cluster's metadata has gone round.
+ * Prints the results of Java's Admin client for quotas, a line per call. QuotaScript ADDRESS RUN: each run makes some of the calls, so
+ * that the caller can wait between two runs until the cluster's metadata has propagated.
  */
 public final class QuotaScript {
     private final Admin admin;

@@ -7,7 +7,7 @@ import javax.management.remote.JMXConnectorFactory;
 import javax.management.remote.JMXServiceURL;
 
 /**
- * Prints what brokers charge their clients for: every `request-time` of the request quota.
+ * Prints the request time that brokers charge: every `request-time` of the request quota.
  *
  * Arguments: the JMX port of each broker on 127.0.0.1. Prints lines "PORT MILLISECONDS CLIENT_ID VALUE" where MILLISECONDS is
  * the wall clock at the time of reading; clients without a client-id are left out.

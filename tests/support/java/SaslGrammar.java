@@ -24,8 +24,8 @@ import org.apache.kafka.common.security.scram.internals.ScramMechanism;
 import org.apache.kafka.common.security.scram.internals.ScramSaslServer;
 
 /**
- * Whom a broker's own classes see in first tokens, every password being right. Argument: a file of lines "MECHANISM BASE64".
- * One line of output each: the name in base64, "=" for the empty one, "token" where a delegation token's owner would be asked for, "-" for a refusal.
+ * Prints the user that a broker's own classes read from first tokens; every password is accepted. Argument: a file of lines "MECHANISM BASE64".
+ * One line of output each: the name in base64, "=" for the empty one, "token" where the owner of a delegation token would be looked up, "-" for a refusal.
  */
 public final class SaslGrammar {
     public static void main(String[] arguments) throws Exception {

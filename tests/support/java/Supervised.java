@@ -7,8 +7,8 @@ import java.util.Arrays;
  * Runs a main class in a JVM that ends with its parent.
  *
  * Arguments: [--format CLUSTER_ID] MAIN_CLASS ARGUMENTS... With --format the storage named in the last argument (a properties file) is
- * formatted first, which in a JVM of its own would cost another start. Standard input is a pipe from the parent: when it ends,
- * however the parent died, this JVM is gone as well.
+ * formatted first, which saves the start of another JVM. Standard input is a pipe from the parent: when it ends,
+ * however the parent died, this JVM ends as well.
  */
 public final class Supervised {
     public static void main(String[] arguments) throws Throwable {
@@ -41,7 +41,7 @@ public final class Supervised {
         try {
             while (parent.read() >= 0) { }
         } catch (IOException closed) {
-            // The same as its end.
+            // Handled like the end of the input.
         }
         Runtime.getRuntime().halt(3);
     }

@@ -10,7 +10,7 @@ from tests.support.kafka.settings import SASL_USERS
 
 
 def main(arguments: list[str]) -> int:
-    """Run one broker. Returns 0 when it was ended by a signal, 2 when it cannot be had here."""
+    """Run one broker. Return 0 when a signal ended it, 2 when it is not available here."""
     version = arguments[0] if arguments else KRAFT
     if version not in VERSIONS:
         print(f"unknown version {version!r}: {' or '.join(VERSIONS)}", file=sys.stderr)

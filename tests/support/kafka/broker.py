@@ -1,4 +1,4 @@
-"""A real Apache Kafka: KRaft 4.3.1, or 3.9.1 with a ZooKeeper, of one node or several, on free loopback ports."""
+"""A real Apache Kafka: KRaft 4.3.1, or 3.9.1 with a ZooKeeper, of one or several nodes, on free loopback ports."""
 
 import base64
 import contextlib
@@ -19,11 +19,11 @@ from tests.support.places import make_directory
 from tests.support.ports import free_port_range
 
 START_SECONDS = 120
-"""A hang guard: a start takes 3 s on an idle machine."""
+"""A time limit against hangs: a start takes 3 s on an idle machine."""
 
 
 class BrokerFailedError(Exception):
-    """A broker did not come up; the text ends with the last lines of its log."""
+    """A broker did not start; the text ends with the last lines of its log."""
 
 
 class KafkaNode:
@@ -82,12 +82,12 @@ class KafkaNode:
         self.wait_until_serving()
 
     def stop(self) -> None:
-        """Shut down in order: leadership moves first where there is another replica."""
+        """Shut down in order: leadership moves to another replica first, if there is one."""
         if self._process:
             self._process.stop()
 
     def kill(self) -> None:
-        """End it with SIGKILL."""
+        """Send SIGKILL."""
         if self._process:
             self._process.kill()
 
@@ -99,10 +99,10 @@ class KafkaCluster:
         version: 4.3.1 (KRaft) or 3.9.1 (ZooKeeper).
         nodes: how many brokers; the first one of a KRaft cluster is also its controller.
         settings: further broker settings, for every node.
-        advertised_port: what a single node tells clients instead of its own plaintext port.
-        name: beginning of the names of its logs.
-        jvm: how each broker's JVM runs.
-        jmx: open each broker's beans at its `jmx_port`.
+        advertised_port: the port that a single node advertises instead of its own plaintext port.
+        name: prefix of the names of its logs.
+        jvm: settings of each broker's JVM.
+        jmx: whether each broker serves JMX at its `jmx_port`.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class KafkaCluster:
         self.wait_until_serving()
 
     def close(self) -> None:
-        """End every process and remove the data. Kills: what tests have stored is not worth an orderly shutdown."""
+        """End every process with SIGKILL and remove the data: records of tests need no orderly shutdown."""
         for node in self.nodes.values():
             node.kill()
         if self._zookeeper:
@@ -212,7 +212,7 @@ class KafkaCluster:
 
 
 def _new_cluster_id() -> str:
-    """Return an id as Kafka makes them: never with a hyphen in front, which its own tools would take for an option."""
+    """Return an id as Kafka makes them, without a leading hyphen, which Kafka's tools would read as an option."""
     cluster_id = "-"
     while cluster_id.startswith("-"):
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -225,12 +225,12 @@ def _choose_ports(node_id: int) -> NodePorts:
 
 
 def answers_api_versions(host: str, port: int) -> bool:
-    """Say whether a Kafka listener answers ApiVersions v0 there."""
+    """Whether a Kafka listener answers ApiVersions v0 there."""
     return len(_ask(host, port, key=18, version=0, body=b"")) > 6
 
 
 def known_brokers(host: str, port: int) -> int:
-    """Return how many brokers the node lists in Metadata v1, asked for no topics; 0 when it does not answer."""
+    """Return how many brokers the node lists in Metadata v1 without topics; 0 when it does not answer."""
     answer = _ask(host, port, key=3, version=1, body=struct.pack(">i", 0))
     return int(struct.unpack_from(">i", answer, 4)[0]) if len(answer) >= 8 else 0
 

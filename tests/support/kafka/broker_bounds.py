@@ -19,7 +19,7 @@ class BrokerGroup:
 
 
 class BrokerBounds:
-    """Asks one broker that was started with `settings`."""
+    """Reads the bounds of one broker that was started with `settings`."""
 
     def __init__(self) -> None:
         self._port = free_port_range(1)

@@ -1,4 +1,4 @@
-"""Apache Kafka from Maven: the jars of one version and our own few classes compiled against them, under build/."""
+"""Apache Kafka from Maven: the jars of one version, and a few classes of this project that are compiled against them, under build/."""
 
 import hashlib
 import shutil
@@ -18,11 +18,11 @@ _lock = threading.Lock()
 
 
 class KafkaUnavailableError(Exception):
-    """A real broker cannot be had on this machine; the text says what is missing."""
+    """A real broker is not available on this machine; the text says what is missing."""
 
 
 def class_path(version: str) -> str:
-    """Return the class path of `version`, fetching and compiling first what is not there yet (about 5 s, once).
+    """Return the class path of `version`; missing jars and classes are fetched and compiled first (about 5 s, once).
 
     Raises:
         KafkaUnavailableError: a tool is missing, or Maven or the compiler failed.

@@ -1,4 +1,4 @@
-"""A Java member of a consumer group (see Member.java), and the events that it reports."""
+"""A Java member of a consumer group (see Member.java), and the events it reports."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -8,12 +8,12 @@ from tests.support.kafka.java_tools import JavaTools
 
 
 class JavaMember:
-    """A consumer in the JVM of `tools`. A context manager: the consumer is closed at its end, while its server still runs.
+    """A consumer in the JVM of `tools`. A context manager: the consumer closes at its end, while its JVM still runs.
 
     Args:
         bootstrap: address that it connects to.
         topic: the topic that it reads.
-        settings: of the consumer, its group.id among them.
+        settings: consumer settings, including group.id.
     """
 
     def __init__(self, tools: JavaTools, bootstrap: str, topic: str, settings: Mapping[str, str | int]) -> None:
@@ -29,11 +29,11 @@ class JavaMember:
 
     @property
     def assignments(self) -> int:
-        """How often it was given partitions."""
+        """How often partitions were assigned to it."""
         return len(self._said("assigned"))
 
     def owned(self) -> list[int]:
-        """The partitions that it has now."""
+        """The partitions that it owns now."""
         return [int(number) for number in (self._said("assigned", "left") or [""])[-1].split(",") if number]
 
     @property
@@ -43,12 +43,12 @@ class JavaMember:
 
     @property
     def slowest_heartbeat_ms(self) -> int:
-        """The longest time that one was under way."""
+        """The longest time of a heartbeat."""
         return max(map(int, self._said("heartbeat")), default=0)
 
     @property
     def problem(self) -> str:
-        """What it died of; empty while it lives."""
+        """The error that ended it; empty while it runs."""
         return "" if self._command.is_running() else self._command.err
 
     def _said(self, *words: str) -> list[str]:

@@ -36,14 +36,14 @@ def java_command(version: str, jvm: Jvm, *properties: str) -> list[str]:
 
 
 def jmx_properties(port: int) -> tuple[str, ...]:
-    """Return what opens the JVM's beans to this machine at `port`."""
+    """Return the properties that open the JVM's beans to this machine at `port`."""
     prefix = "com.sun.management.jmxremote"
     ours = (f"{prefix}.host=127.0.0.1", "java.rmi.server.hostname=127.0.0.1")
     return (f"{prefix}.port={port}", f"{prefix}.rmi.port={port}", f"{prefix}.authenticate=false", f"{prefix}.ssl=false", *ours)
 
 
 class JavaProcess:
-    """A main class in a JVM of its own; dies with this process at the latest (see Supervised.java)."""
+    """A main class in its own JVM; it ends with this process at the latest (see Supervised.java)."""
 
     def __init__(self, version: str, main: list[str], *, name: str, jvm: Jvm, properties: tuple[str, ...] = ()) -> None:
         self.log = log_file(name)
@@ -59,20 +59,20 @@ class JavaProcess:
         return self._process.pid
 
     def is_running(self) -> bool:
-        """Say whether the JVM has not ended."""
+        """Whether the JVM runs."""
         return self._process.poll() is None
 
     def log_tail(self, lines: int = 30) -> str:
-        """Return the last lines it printed."""
+        """Return the last lines of its output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it still runs."""
+        """Send a signal if it still runs."""
         if self.is_running():
             os.kill(self._process.pid, number)
 
     def stop(self) -> None:
-        """Ask it to end (SIGTERM) and wait; kill it when it takes more than 20 s."""
+        """Send SIGTERM and wait; send SIGKILL if it takes more than 20 s."""
         self.signal(signal.SIGTERM)
         try:
             self._process.wait(STOP_SECONDS)
@@ -81,7 +81,7 @@ class JavaProcess:
         self._close_pipe()
 
     def kill(self) -> None:
-        """End it at once (SIGKILL) and wait."""
+        """Send SIGKILL and wait."""
         self.signal(signal.SIGKILL)
         self._process.wait()
         self._close_pipe()

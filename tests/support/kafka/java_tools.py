@@ -17,12 +17,12 @@ DEFAULT_TIMEOUT_SECONDS = 120
 
 
 class ToolFailedError(Exception):
-    """A tool ended with a code other than 0, or not at all; the text has what it printed."""
+    """A tool ended with a code other than 0, or did not end; the text has its output."""
 
 
 @dataclass(slots=True)
 class Command:
-    """A call under way, or its outcome."""
+    """A running call, or its result."""
 
     command_id: str
     name: str
@@ -33,16 +33,16 @@ class Command:
 
     @property
     def out(self) -> str:
-        """Return what it has printed on standard output up to now."""
+        """Return its standard output so far."""
         return b"".join(self._out).decode(errors="replace")
 
     @property
     def err(self) -> str:
-        """Return what it has printed on standard error up to now."""
+        """Return its standard error so far."""
         return b"".join(self._err).decode(errors="replace")
 
     def is_running(self) -> bool:
-        """Say whether it has not ended."""
+        """Whether it runs."""
         return not self._ended.is_set()
 
     def wait(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Self:
@@ -58,7 +58,7 @@ class Command:
         return self
 
     def take(self, kind: str, payload: str) -> None:
-        """Note a line of the tool server: a piece of output (O, E) or the end (X)."""
+        """Handle a line of the tool server: a piece of output (O, E) or the end (X)."""
         if kind == "X":
             self.code = int(payload)
             self._ended.set()
@@ -67,7 +67,7 @@ class Command:
 
 
 class JavaTools:
-    """One JVM that runs any main class of Kafka `version`, or of tests/support/java, as often as wanted. A context manager.
+    """One JVM that runs any main class of Kafka `version`, or of tests/support/java, any number of times. A context manager.
 
     `properties` of the JVM are KEY=VALUE.
     """
@@ -95,7 +95,7 @@ class JavaTools:
         return command
 
     def interrupt(self, command: Command) -> None:
-        """Interrupt the thread of a command that runs until then, and wait for its end.
+        """Interrupt the thread of a command that runs without end, and wait for its end.
 
         Raises:
             ToolFailedError: it failed, or did not end in time.
@@ -105,7 +105,7 @@ class JavaTools:
 
     @property
     def running(self) -> list[str]:
-        """The names of the commands that have not ended."""
+        """Return the names of the commands that have not ended."""
         return [command.name for command in self._commands.values() if command.is_running()]
 
     def run(self, main_class: str, *arguments: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> Command:
@@ -117,7 +117,7 @@ class JavaTools:
         return self.start(main_class, *arguments).wait(timeout_seconds)
 
     def close(self) -> None:
-        """End the JVM by closing its input; kill it if that is not enough."""
+        """End the JVM by closing its input; kill it if it does not end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(OSError):

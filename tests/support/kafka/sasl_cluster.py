@@ -1,4 +1,4 @@
-"""A broker whose SASL listener takes every mechanism, its users, and how clients of each kind log in there."""
+"""A broker whose SASL listener supports every mechanism, its users, and the login settings of each kind of client."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.kafka.settings import SASL_USERS, write_properties
 from tests.support.kafka.tool_calls import CONFIG_COMMAND
 
 SESSION_MS = 2_000
-"""How long a session of PLAIN and SCRAM-SHA-256 lasts there; those of the others last as long as their connection or token."""
+"""The session lifetime of PLAIN and SCRAM-SHA-256; sessions of other mechanisms last as long as their connection or token."""
 PASSWORD = "canary-5f3a9c71"  # noqa: S105 - to be looked for in every output
 SCRAM_USER = "scram user=,%"
 SETTINGS = {
@@ -31,14 +31,14 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def new_cluster(name: str = "kafka-sasl", settings: Mapping[str, str | int] | None = None, *, jmx: bool = False) -> KafkaCluster:
-    """Return the broker, not started, with further settings; `jmx`: with its beans open."""
+    """Return the broker, not started, with further settings; `jmx`: with its JMX beans."""
     return KafkaCluster(name=name, settings=SETTINGS | dict(settings or {}), jmx=jmx)
 
 
 def add_scram_users(tools: JavaTools, bootstrap: str, *users: str) -> None:
     """Create SCRAM users with kafka-configs."""
     for user in users:
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # one credential a call, says the broker
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):  # the broker accepts one credential per call
             where = ("--bootstrap-server", bootstrap, "--alter", "--entity-type", "users", "--entity-name", user)
             tools.run(CONFIG_COMMAND, *where, "--add-config", f"{mechanism}=[iterations=4096,password={PASSWORD}]")
 

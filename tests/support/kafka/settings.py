@@ -1,4 +1,4 @@
-"""The properties files of test brokers: small, quick to start, one record of internal state each."""
+"""The properties files of test brokers: small, with a quick start, and one replica of internal topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class NodePorts:
 
 
 def common_settings(ports: NodePorts, nodes: int, directory: Path) -> dict[str, str | int]:
-    """Return what brokers of both kinds share."""
+    """Return the settings that brokers of both kinds share."""
     replication = min(nodes, 3)
     users = " ".join(f'user_{name}="{password}"' for name, password in SASL_USERS.items())
     return {
@@ -100,7 +100,7 @@ def zookeeper_settings(port: int, directory: Path) -> dict[str, str | int]:
 
 
 def secure_zookeeper_settings(port: int, certificate: Path, authority: Path) -> dict[str, str | int]:
-    """Return what lets a ZooKeeper speak TLS at a port of its own, with clients that show a certificate."""
+    """Return the settings of a ZooKeeper with TLS on a second port, which requires client certificates."""
     return {
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
         "secureClientPort": port,
@@ -120,7 +120,7 @@ SASL_ZOOKEEPER: Final = {
 
 
 def zookeeper_users(users: Mapping[str, str]) -> str:
-    """Return the text of a JAAS file with those who may log in by DIGEST-MD5."""
+    """Return a JAAS file with the users of DIGEST-MD5."""
     named = " ".join(f'user_{name}="{password}"' for name, password in users.items())
     return f"Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required {named}; }};\n"
 
@@ -131,5 +131,5 @@ def write_properties(path: Path, settings: Settings) -> None:
 
 
 def first_node_id(version: str) -> int:
-    """Return the id of the first node: 0 where Kafka used to begin, 1 with KRaft, so that tests meet both."""
+    """Return the id of the first node: 0 with ZooKeeper and 1 with KRaft, so that tests cover both."""
     return 0 if version == ZOOKEEPER else 1

@@ -24,7 +24,7 @@ def create_topic(
 
 
 def set_client_quota(tools: JavaTools, bootstrap: str, client_id: str | None, **bounds: float) -> None:
-    """Give a client-id (None: clients without a quota of their own) its native quota on the broker itself, with kafka-configs."""
+    """Set a client-id's quota on the broker itself with kafka-configs; None: of clients without a quota of their own."""
     values = ",".join(f"{name}={value}" for name, value in bounds.items())
     entity = ("--entity-type", "clients", *(("--entity-default",) if client_id is None else ("--entity-name", client_id)))
     tools.run(CONFIG_COMMAND, "--bootstrap-server", bootstrap, "--alter", *entity, "--add-config", values)
@@ -38,7 +38,7 @@ def set_group_config(tools: JavaTools, bootstrap: str, group: str, settings: Map
 
 @dataclass(frozen=True, slots=True)
 class ProducerRun:
-    """The figures that ProducerPerformance printed at its end."""
+    """The figures that ProducerPerformance prints at its end."""
 
     records: int
     records_per_second: float
@@ -51,9 +51,9 @@ class ProducerRun:
 
 @dataclass(frozen=True, slots=True)
 class ProducerLoad:
-    """A run of ProducerPerformance: how many records of which size, with which client properties; -1 a second: as many as it can.
+    """A run of ProducerPerformance: number and size of records, rate per second (-1: as fast as possible), client properties.
 
-    Properties whose values have an equals sign, as logins do, stand in the file `config`.
+    Properties whose values contain an equals sign, such as logins, are in the file `config`.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class ProducerLoad:
     config: Path | None = None
 
     def arguments(self, version: str, bootstrap: str) -> list[str]:
-        """Return the command line; 4.x has named options of its own for what 3.9 reads from --producer-props."""
+        """Return the command line; 4.x has named options for what 3.9 reads from --producer-props."""
         load = ["--topic", self.topic, "--num-records", str(self.records), "--record-size", str(self.record_bytes)]
         load += ["--throughput", str(self.records_per_second), "--print-metrics"]
         properties = {"client.id": self.client_id, **(self.properties or {})}
@@ -77,7 +77,7 @@ class ProducerLoad:
 
 
 def start_producer(tools: JavaTools, bootstrap: str, load: ProducerLoad) -> Command:
-    """Start ProducerPerformance; `producer_result` reads what it printed."""
+    """Start ProducerPerformance; `producer_result` reads its output."""
     return tools.start(PRODUCER_PERFORMANCE, *load.arguments(tools.version, bootstrap))
 
 
@@ -96,7 +96,7 @@ def producer_result(command: Command) -> ProducerRun:
 
 
 def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str, config: Path | None = None) -> int:
-    """Run ConsumerPerformance until it has read `records`. Returns how many it read."""
+    """Run ConsumerPerformance until it has read `records`. Return how many it read."""
     where = ["--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000"]
     count = "--messages" if tools.version == ZOOKEEPER else "--num-records"
     where += [] if config is None else ["--consumer.config" if tools.version == ZOOKEEPER else "--command-config", str(config)]
@@ -106,14 +106,14 @@ def run_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, 
 
 
 def run_share_consumer(tools: JavaTools, bootstrap: str, topic: str, records: int, *, group: str) -> int:
-    """Run ShareConsumerPerformance until it has read `records`. Returns how many it read."""
+    """Run ShareConsumerPerformance until it has read `records`. Return how many it read."""
     where = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", group, "--timeout", "30000")
     row = tools.run(SHARE_CONSUMER_PERFORMANCE, *where, "--num-records", str(records)).out.strip().splitlines()[-1].split(", ")
     return int(row[5])
 
 
 def _metrics(out: str) -> dict[str, float]:
-    """Read what --print-metrics prints: name, tags and value, a line each."""
+    """Read the output of --print-metrics: name, tags and value, one line each."""
     return {name: float(value) for name, value in re.findall(r"^(\S+:\{.*?\})\s*: (-?\d+\.\d+)$", out, re.MULTILINE)}
 
 

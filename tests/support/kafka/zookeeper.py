@@ -1,4 +1,4 @@
-"""A ZooKeeper alone, on a free loopback port: it can be stopped, frozen and started again with its data."""
+"""A ZooKeeper on a free loopback port that can be stopped, frozen and restarted with its data."""
 
 import os
 import shutil
@@ -17,15 +17,15 @@ from tests.support.places import make_directory
 from tests.support.ports import free_port_range
 
 START_SECONDS = 60
-"""A hang guard: a start takes half a second on an idle machine."""
+"""A time limit against hangs: a start takes half a second on an idle machine."""
 
 
 class ZookeeperServer:
-    """As a context manager; its data is removed with it.
+    """A context manager; its data is removed at the end.
 
     Args:
-        secure: also speaks TLS, with this certificate (PEM, key in the same file), at `secure_port`; clients show one of this authority.
-        users: who may log in by SASL, with their passwords; no other user gets a session then.
+        secure: TLS at `secure_port` with this certificate (PEM, key in the same file) and an authority for client certificates.
+        users: SASL users with their passwords; with users no other client gets a session.
     """
 
     def __init__(self, name: str = "zookeeper", *, secure: tuple[Path, Path] | None = None, users: Mapping[str, str] | None = None) -> None:
@@ -53,11 +53,11 @@ class ZookeeperServer:
 
     @property
     def secure_address(self) -> str:
-        """Return host:port of its TLS."""
+        """Return host:port of its TLS listener."""
         return f"127.0.0.1:{self.secure_port}"
 
     def start(self) -> None:
-        """Start, and wait until it serves."""
+        """Start, and wait until it answers."""
         main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._config)]
         self._process = JavaProcess(ZOOKEEPER, main, name=self._name, jvm=Jvm(128), properties=self._properties)
         deadline = time.monotonic() + START_SECONDS
@@ -67,17 +67,17 @@ class ZookeeperServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """End it at once; its data stays."""
+        """Send SIGKILL; the data stays."""
         if self._process is not None:
             self._process.kill()
 
     def freeze(self) -> None:
-        """It takes connections and says nothing any more."""
+        """Stop the process: it accepts connections and does not answer."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on."""
+        """Continue the process."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
 

@@ -1,4 +1,4 @@
-"""Consumers of one group that always have more to fetch, before a broker that always has more to return, on the fixture's clock."""
+"""Consumers of one group that always fetch more, before a broker that always has more records, on the fixture's clock."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
 from tests.support.memory.worker_proxies import WorkerProxies
 
-MAX_BYTES_AT = 4 + 8 + 2 + 3 + 4 + 4 + 4  # length, header with client-id "etl", replica id, longest wait, min_bytes
+MAX_BYTES_AT = 4 + 8 + 2 + 3 + 4 + 4 + 4  # length, header with client-id "etl", replica id, max_wait_ms, min_bytes
 
 
 @dataclass
 class Fetcher:
-    """One connection, one fetch at a time."""
+    """One connection with one fetch at a time."""
 
     peer: Peer
     asked: int = 0
@@ -21,14 +21,14 @@ class Fetcher:
 
 
 class FetchLoad:
-    """Moves time and runs every participant every `step_ms`.
+    """Advances the time and runs every consumer and the broker every `step_ms`.
 
     Args:
-        proxy: the fixture that they connect to; with several workers each takes its turn.
-        connections: how many.
+        proxy: the fixture that they connect to; several workers get connections in turn.
+        connections: the number of connections.
         asks_bytes: `max_bytes` of every fetch.
-        batch_bytes: the least that the broker returns, also above `asks_bytes`.
-        takes_ms: how long the broker takes.
+        batch_bytes: the smallest answer of the broker, even above `asks_bytes`.
+        takes_ms: the broker's time for a fetch.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class FetchLoad:
         self.fetchers = [Fetcher(proxy.connect()) for _ in range(connections)]
         self.passed_bytes = 0
         self.answers = 0
-        self.waits_ms: list[int] = []  # from when a fetch was sent until it reached the broker
+        self.waits_ms: list[int] = []  # from when a fetch is sent until it reaches the broker
 
     def run(self, seconds: float) -> None:
-        """Let them fetch for so long."""
+        """Let them fetch for this long."""
         end_ms = self._proxy.now_ms + int(seconds * 1000)
         while self._proxy.now_ms < end_ms:
             for fetcher in self.fetchers:
@@ -54,14 +54,14 @@ class FetchLoad:
             self._proxy.wait(self._takes_ms)
 
     def close(self, fetcher: Fetcher) -> None:
-        """One of them leaves."""
+        """Close one of the connections."""
         fetcher.peer.connection.close(CloseReason.CLIENT_CLOSED)
         self.fetchers.remove(fetcher)
         self._at_broker = [one for one in self._at_broker if one[1] is not fetcher]
 
     @property
     def oldest_ms(self) -> int:
-        """How long the one that waits longest has waited."""
+        """How long the oldest fetch has waited."""
         waiting = [self._proxy.now_ms - one.asked_ms for one in self.fetchers if one.asked and not self._is_at_broker(one)]
         return max([*waiting, 0])
 

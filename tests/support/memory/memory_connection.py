@@ -1,7 +1,7 @@
-"""Connections without sockets and without a clock: bytes in, bytes out, and a test moves the time.
+"""Connections without sockets and without a clock: bytes in, bytes out, and the test moves the time.
 
-Session, channels, pauses and the heap of deadlines are the real ones. Only transports, which keep unread bytes as a kernel does, and the
-event loop's timer are fakes.
+Session, channels, pauses and the heap of deadlines are the real ones. Only the transports, which keep unread bytes as a kernel does, and
+the event loop's timer are fakes.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class ManualTimer:
 
 
 class ManualLoop:
-    """An event loop's clock, timers and call_soon, moved by hand."""
+    """An event loop's clock, timers and call_soon, moved by the test."""
 
     def __init__(self) -> None:
         self.now_ms = START_MS
@@ -77,14 +77,14 @@ class ManualLoop:
         self.crashes.append(context)
 
     def turn(self) -> None:
-        """Run what is due now, and nothing that this makes due."""
+        """Run what is due now, but not what these callbacks schedule."""
         due = [timer for timer in self._timers if 0 <= timer.at_ms <= self.now_ms]
         self._timers = [timer for timer in self._timers if timer not in due]
         for timer in due:
             timer.callback(*timer.arguments)
 
     def run_until(self, end_ms: int) -> None:
-        """Run what is due up to `end_ms`, in order; the clock stands at the time of each."""
+        """Run what is due up to `end_ms`, in order; the clock has the time of each."""
         for _ in range(TIMERS_MAX):
             self._timers = [timer for timer in self._timers if timer.at_ms >= 0]
             due = [timer for timer in self._timers if timer.at_ms <= end_ms]
@@ -111,22 +111,22 @@ class MemoryTransport:
         self.eof_written = False
 
     def arrive(self, data: bytes) -> None:
-        """Bytes come from the peer; read at once unless reading is paused."""
+        """Deliver bytes of the peer; they are read at once unless reading is paused."""
         self._unread.append(data)
         self._read()
 
     @property
     def unread_reads(self) -> int:
-        """How many reads would bring what the kernel holds."""
+        """How many reads the unread bytes take."""
         return len(self._unread)
 
     @property
     def unread_bytes(self) -> int:
-        """What the kernel would hold."""
+        """The bytes that the kernel would hold."""
         return sum(map(len, self._unread))
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         taken = bytes(self.written)
         self.written.clear()
         return taken
@@ -136,7 +136,7 @@ class MemoryTransport:
             self._hand_over(self._unread.pop(0))
 
     def _hand_over(self, data: bytes) -> None:
-        """Give bytes to the present reader, as an event loop does."""
+        """Give bytes to the present protocol, as an event loop does."""
         if isinstance(self._channel, asyncio.BufferedProtocol):
             room = self._channel.get_buffer(-1)
             taken = min(len(room), len(data))
@@ -147,7 +147,7 @@ class MemoryTransport:
             return
         self._channel.data_received(data)
 
-    # what the proxy calls
+    # --- what the proxy calls
 
     def write(self, data: bytes) -> None:
         assert isinstance(data, bytes | memoryview), type(data)
@@ -190,7 +190,7 @@ class MemoryTransport:
 
 
 class NoSocket:
-    """A socket that takes every option."""
+    """A socket that accepts every option."""
 
     def setsockopt(self, *_arguments: object) -> None:
         pass
@@ -214,32 +214,32 @@ class Peer:
         connection.client.connection_made(cast("asyncio.Transport", self.client))
 
     def sends(self, *frames: bytes) -> list[int]:
-        """The client sends; returns the correlation ids of the requests that reach the broker now."""
+        """Send as the client; return the correlation ids of the requests that reach the broker now."""
         self.client.arrive(b"".join(frames))
         return self.forwarded()
 
     def answers(self, *frames: bytes) -> list[int]:
-        """The broker answers; returns the correlation ids of the answers that reach the client now."""
+        """Answer as the broker; return the correlation ids of the answers that reach the client now."""
         self.broker.arrive(b"".join(frames))
         return self.delivered()
 
     def forwarded(self) -> list[int]:
-        """Correlation ids of the requests that reached the broker since the last look."""
+        """Return the correlation ids of requests that reached the broker since the last call."""
         return request_ids(self.broker.take())
 
     def delivered(self) -> list[int]:
-        """Correlation ids of the answers that reached the client since the last look."""
+        """Return the correlation ids of answers that reached the client since the last call."""
         return answer_ids(self.client.take())
 
     def asks(self, request: bytes, answer: bytes) -> bytes:
-        """One request goes through and is answered; returns what reaches the client now."""
+        """Send one request and its answer; return what reaches the client now."""
         assert len(self.sends(request)) == 1, "the request did not go on"
         self.broker.arrive(answer)
         return self.client.take()
 
 
 class ProxyFixture:
-    """Everything around the connections: settings, quotas, timers, and the clock inside its block. Acts as their owner."""
+    """The environment of the connections: settings, quotas, timers, and the clock inside its block. It is their owner."""
 
     def __init__(self, *, produce: float | None = None, fetch: float | None = None, **settings: Any) -> None:
         self.loop: ManualLoop = settings.get("loop") or ManualLoop()
@@ -263,8 +263,8 @@ class ProxyFixture:
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
         self.administered: list[Connection] = []
-        """Whose requests about quotas have had their turn and wait for `Connection.answer`."""
-        self._peers: list[weakref.ref[Peer]] = []  # kept by who plays them
+        """Connections whose quota requests are due and wait for `Connection.answer`."""
+        self._peers: list[weakref.ref[Peer]] = []  # kept by the code that plays them
         self._clock = pytest.MonkeyPatch()
         self.broker_times = BrokerHandlerTime()
         self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"))
@@ -278,7 +278,7 @@ class ProxyFixture:
         mutation: float | None = None,
         client_id: str = "etl",
     ) -> None:
-        """Bytes per second, percent of a thread and mutations per second of a client-id; what is not given stays."""
+        """Set bytes per second, percent of a thread and mutations per second of a client-id; what is not given stays."""
         entity = ClientQuotaEntity(None, client_id)
         if produce is not None:
             self.scope.produce.update_quota(entity, produce)
@@ -310,7 +310,7 @@ class ProxyFixture:
         return peer
 
     def declare(self, *groups: DeclaredGroup) -> None:
-        """Let these groups be declared, as a reload does."""
+        """Declare these groups, as a reload does."""
         declared = DeclaredGroups(groups)
         self.settings.policy.configured(self.settings.policy.exempt, declared)
         self.scopes.declare(declared)
@@ -320,7 +320,7 @@ class ProxyFixture:
         self.loop.run_until(self.loop.now_ms)
 
     def switch(self, table: Mapping[str, str]) -> None:
-        """Put switches in force, as a running proxy does."""
+        """Apply switches, as a running proxy does."""
         self.settings.policy.switch(Switches(table))
         self.scopes.renew()
         for peer in filter(None, (known() for known in self._peers)):
@@ -329,15 +329,15 @@ class ProxyFixture:
 
     @property
     def now_ms(self) -> int:
-        """The time."""
+        """The time in milliseconds."""
         return self.loop.now_ms
 
     def wait(self, ms: int) -> None:
-        """Let time pass; deadlines fall due on the way."""
+        """Advance the time; deadlines on the way fire."""
         self.loop.run_until(self.loop.now_ms + ms)
 
     def __enter__(self) -> Self:
-        """From here on the proxy's one clock shows the time of this house."""
+        """Let the proxy's clock show the time of this fixture."""
         for module in (proxy.base.clock, client_channel, broker_channel, net_connection):
             self._clock.setattr(module, "now_ns", lambda: self.loop.now_ms * 1_000_000)
         return self
@@ -345,7 +345,7 @@ class ProxyFixture:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._clock.undo()
 
-    # the owner of connections
+    # the interface of a connection's owner
 
     departed_ms = 60_000
 

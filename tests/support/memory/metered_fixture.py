@@ -1,4 +1,4 @@
-"""A fixture that meters: the real meter and writer, and files for the validator."""
+"""A fixture with metering: the real meter and writer, and files for the validator."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,11 +48,11 @@ class MeteredFixture(ProxyFixture):
         self.reported_state()
 
     def wall_ms(self) -> int:
-        """What the files call the time."""
+        """The time in the files."""
         return self.now_ms + WALL_MS
 
     def switch(self, table: Mapping[str, str]) -> None:
-        """Put switches in force; the files say so."""
+        """Apply switches, and record them in the files."""
         super().switch(table)
         self.reported_state()
 
@@ -73,13 +73,13 @@ class MeteredFixture(ProxyFixture):
         self.meter.add_fact({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 
     def connect(self, *arguments: Any, **settings: Any) -> Peer:
-        """Return a new connection, whose usage is metered."""
+        """Return a new connection with metered usage."""
         peer = super().connect(*arguments, **settings)
         peer.connection.session.set_usage_place(Place(BROKER, LISTENER))
         return peer
 
     def written(self) -> Verdict:
-        """End the run; return what the validator says of its files."""
+        """End the run; return the validator's verdict on its files."""
         assert self.loop.crashes == []
         for fact in usage_facts(self.meter.usage, self.names, self.wall_ms(), self.scopes.node_id):
             self.meter.add_fact(fact)
@@ -89,6 +89,6 @@ class MeteredFixture(ProxyFixture):
         return validate(self.directory)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """All rows of a table."""
+        """Return all rows of a table."""
         paths = [self.directory / entry.path for one in find_manifests(self.directory) for entry in one.files if entry.table == table]
         return [row for path in paths for row in pq.read_table(path, partitioning=None).to_pylist()]

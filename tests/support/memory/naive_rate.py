@@ -1,4 +1,4 @@
-"""Kafka's sampled rate in a slow and plain form: the oracle for the fast one."""
+"""Kafka's sampled rate in a slow and plain form: the oracle of the fast one."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Sample:
     value: float = 0.0
 
     def reset(self, now_ms: int) -> None:
-        """Begin a new life."""
+        """Start the sample anew."""
         self.start = self.last = now_ms
         self.value = 0.0
 
@@ -27,7 +27,7 @@ class NaiveRate:
         self.current = 0
 
     def record(self, value: float, now_ms: int) -> None:
-        """Count without looking."""
+        """Record without measuring."""
         if not self.samples:
             self.samples.append(Sample(now_ms, now_ms))
         elif now_ms - self.samples[self.current].start >= self.window_ms:
@@ -40,7 +40,7 @@ class NaiveRate:
         sample.last = now_ms
 
     def measure(self, now_ms: int) -> tuple[float, int]:
-        """Purge; return rate per second and window size in ms."""
+        """Purge; return the rate per second and the window size in ms."""
         for sample in self.samples:
             if now_ms - sample.last >= self.num_samples * self.window_ms:
                 sample.reset(now_ms)

@@ -1,4 +1,4 @@
-"""The state of a proxy for observers, without a proxy: real groups and counters, which a test can set."""
+"""The state of a proxy for observers, without a proxy: real groups and counters that a test can set."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -129,7 +129,7 @@ class FakeState:
 
 
 def busy_state() -> FakeState:
-    """Return a state in which every metric has something to show."""
+    """Return a state in which every metric has a value."""
     state = FakeState()
     state.switch_table["entity:user=ops"] = SwitchMode.OFF
     counted = state.counters

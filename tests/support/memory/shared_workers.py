@@ -1,4 +1,4 @@
-"""Workers that share one segment inside one process, on a clock that a test moves."""
+"""Workers that share one segment inside one process, on a clock that the test moves."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ TAGS = {"user": "", "client-id": "etl"}
 
 
 class Step(NamedTuple):
-    """What happened to a group: `kind` is record, unchecked, predict_throttle or bound; `answer` its result."""
+    """An event of a group: `kind` is record, unchecked, predict_throttle or bound; `answer` is its result."""
 
     kind: str
     amount: float
@@ -29,8 +29,8 @@ class SharedWorker:
     """One life of a worker with one group.
 
     Attributes:
-        steps: all that happened to its group, usage from elsewhere included, in order.
-        remote, skipped: totals of what came from each worker, recorded and too old to be.
+        steps: all events of its group in order, including usage of other workers.
+        remote, skipped: totals of usage from each worker that was recorded, or too old to record.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class SharedWorker:
         self.steps.append(Step("unchecked", amount, now_ms))
 
     def would_throttle_ms(self, extra: float, now_ms: int) -> int:
-        """Ask what a record would lead to."""
+        """Return the throttle time that a record would have."""
         answer = self.group.would_throttle_ms(extra, now_ms)
         self.steps.append(Step("predict_throttle", extra, now_ms, answer))
         return answer
@@ -77,30 +77,30 @@ class SharedWorker:
         self.steps.append(Step("bound", bound, 0))
 
     def put_under(self, parent: EnforcedGroup | None) -> None:
-        """Make the group a part of another one, or of none, as its manager does."""
+        """Set the group's parent, or none, as its manager does."""
         above = {} if parent is None else {"parent": parent}
         made = self.make(TAGS, self.bound, **above, **self.group.like())
         self.group.copy_to(made)
         self.group = made
 
     def pull(self, now_ms: int) -> None:
-        """Take in the usage of the others, as a request for the room does."""
+        """Take in the usage of the others, as a request does."""
         self.publish(now_ms)
         self.group.certain_room(now_ms)
 
     def publish(self, now_ms: int) -> None:
-        """What the timer of a worker does."""
+        """Publish, as a worker's timer does."""
         self.usage.publish_all(now_ms)
 
     @property
     def published(self) -> int:
-        """What this life published of what it recorded."""
+        """Return what this life has published of its own records."""
         assert isinstance(self.group, Shared)
         return self.group._sharing.published
 
     @property
     def known(self) -> float:
-        """All usage that the group knows of, also what is too old to count."""
+        """Return all usage that the group knows, including what is too old to count."""
         return self.group.recorded_total + sum(self.skipped)
 
     def _note_remote(self, group: EnforcedGroup, worker: int, amount: int, source_total: int, time_ms: int, kind: int) -> None:
@@ -118,7 +118,7 @@ def new_segment(workers: int, rows_max: int = 16) -> Segment:
 
 
 def replay(bound: float, steps: list[Step]) -> list[int]:
-    """Return what a plain group answers to the same steps."""
+    """Return the results of a plain group for the same steps."""
     group = QuotaGroup(TAGS, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS)
     answers = []
     for kind, amount, time_ms, _ in steps:

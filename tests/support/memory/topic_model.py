@@ -1,4 +1,4 @@
-"""A broker's topics, for scripted brokers: answers requests to make, grow, delete and describe them. It has no quota."""
+"""A broker's topics, for scripted brokers: answers requests to create, grow, delete and describe them. It has no quota."""
 
 import math
 import struct
@@ -19,8 +19,8 @@ class TopicModel:
     """Topics by name with their number of partitions.
 
     Attributes:
-        asked: (key, version, names) of every request that came.
-        default_partitions: for requests without a number.
+        asked: (key, version, names) of every request.
+        default_partitions: the number of partitions for requests without one.
     """
 
     def __init__(self, default_partitions: int = 3, **topics: int) -> None:
@@ -28,15 +28,15 @@ class TopicModel:
         self.default_partitions = default_partitions
         self.asked: list[tuple[int, int, list[str | None] | None]] = []
         self.metadata_shows: dict[str, int] | None = None
-        """What Metadata says instead of the truth, as it does while it lags."""
+        """Outdated numbers of partitions for Metadata answers, as from a lagging broker."""
 
     @staticmethod
     def id_of(name: str) -> bytes:
-        """The id of a topic."""
+        """Return the id of a topic."""
         return name.encode().ljust(16, b"\1")[:16]
 
     def answer(self, frame: bytes) -> bytes:
-        """Do what a request asks and return the answer."""
+        """Handle a request and return its answer."""
         head = read_request_head(frame, 0, len(frame) - 4)
         assert head is not None
         api = head.api
@@ -66,14 +66,14 @@ class TopicModel:
         return response(api, message(written, ThrottleTimeMs=self._throttle_ms(), **{field: values}), head.correlation_id)
 
     def _begin(self, *, strict: bool) -> None:
-        """A request begins."""
+        """Begin a request."""
 
     def _charge(self, _permits: int) -> bool:
-        """Whether so many partitions may be made or deleted."""
+        """Return whether this many partitions may be created or deleted."""
         return True
 
     def _throttle_ms(self) -> int:
-        """How long the client of this request has to wait."""
+        """Return how long the client of this request has to wait."""
         return 0
 
     def _describe(self, entries: list[dict[str, Any]] | None, _body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ class TopicModel:
 
 
 class QuotaTopicModel(TopicModel):
-    """Topics under a quota of their own, as KRaft's controller holds it: a plain bucket, checked or charged topic by topic."""
+    """Topics with a quota, as in KRaft's controller: a plain bucket, checked or charged topic by topic."""
 
     def __init__(self, rate: float, burst: float, default_partitions: int = 3) -> None:
         super().__init__(default_partitions)
@@ -152,7 +152,7 @@ class QuotaTopicModel(TopicModel):
         self._wait_ms = 0
 
     def refill(self) -> None:
-        """Add what time brought."""
+        """Add the tokens of the time since the last call."""
         self.tokens = min(self._burst, self.tokens + self._rate * ((self.now_ms - self._filled_ms) / 1_000))
         self._filled_ms = self.now_ms
 
@@ -179,7 +179,7 @@ def _is_twice(entry: dict[str, Any], entries: list[dict[str, Any]] | None) -> bo
 
 
 def split(data: bytes) -> list[bytes]:
-    """Cut bytes into frames."""
+    """Split bytes into frames."""
     frames = []
     while data:
         (size,) = struct.unpack_from(">i", data)

@@ -1,4 +1,4 @@
-"""The proxies of several workers in one process, on one clock: what one budget over all of them lets a client have."""
+"""The proxies of several workers in one process, on one clock, with one quota over all of them."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -10,11 +10,11 @@ from tests.support.memory.shared_workers import new_segment
 
 
 class WorkerProxies:
-    """Workers that share a segment, each with its timer; connections are given to them in turn. One worker counts alone.
+    """Workers that share a segment, each with its timer; connections go to them in turn. A single worker has no segment.
 
     Attributes:
-        proxies: one of each worker.
-        usages: what each has of the segment; none of one that counts alone.
+        proxies: one proxy per worker.
+        usages: each worker's view of the segment; empty for a single worker.
     """
 
     def __init__(self, workers: int, **settings: Any) -> None:
@@ -33,21 +33,21 @@ class WorkerProxies:
             self.proxies.append(ProxyFixture(loop=self.loop, factories=usage, **settings))
 
     def connect(self) -> Peer:
-        """Return a new connection, of the next worker."""
+        """Return a new connection of the next worker."""
         self._connected += 1
         return self.proxies[self._connected % len(self.proxies)].connect()
 
     @property
     def now_ms(self) -> int:
-        """The time."""
+        """The time in milliseconds."""
         return self.loop.now_ms
 
     def wait(self, ms: int) -> None:
-        """Let time pass in all workers; deadlines fall due on the way."""
+        """Advance the time in all workers; deadlines on the way fire."""
         self.loop.run_until(self.loop.now_ms + ms)
 
     def __enter__(self) -> Self:
-        """From here on the proxies' one clock shows the time of all of them."""
+        """Let the proxies' clock show the time of this fixture."""
         self.proxies[0].__enter__()
         return self
 

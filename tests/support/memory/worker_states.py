@@ -1,4 +1,4 @@
-"""Workers without processes: states that are asked as workers are, by bytes."""
+"""States of workers without processes; they are queried by bytes, as real workers are."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ class FakeWorkers:
     """Some workers, numbered from 1.
 
     Attributes:
-        asked: how often.
-        silent: numbers of those that give no answer.
-        control: what is there once.
-        pages: what the admin port shows of them.
+        asked: how often the workers were asked.
+        silent: numbers of workers that do not answer.
+        control: state that exists once for all workers.
+        pages: the workers' admin pages.
     """
 
     def __init__(self, states: Sequence[FakeState], control: FakeState | None = None) -> None:
@@ -26,11 +26,11 @@ class FakeWorkers:
         self.pages = ManyWorkers(self.control, self._ask)
 
     def replace(self, number: int, state: FakeState) -> None:
-        """Begin a worker anew."""
+        """Replace a worker by a new one."""
         self._workers[number] = WorkerAnswers(state, LoopLag())
 
     def drop(self, number: int) -> None:
-        """Let there be one worker fewer."""
+        """Remove one worker."""
         del self._workers[number]
 
     async def _ask(self, query: bytes) -> list[tuple[int, bytes | None]]:

@@ -1,7 +1,7 @@
-"""Meters into a disk that fills up, in a process of its own: `python -m tests.support.metering.disk_full DIR tmpfs|limit|device`.
+"""Meters onto a disk that fills up, in a child process: `python -m tests.support.metering.disk_full DIR tmpfs|limit|device`.
 
-With `tmpfs` it mounts one of 1 MiB over DIR, which takes a mount namespace. Two stand in for it: `limit` lowers the size that files may
-have, for all that is written (EFBIG); with `device` what is appended to segments goes to /dev/full for a while (ENOSPC).
+With `tmpfs` it mounts one of 1 MiB over DIR, which needs a mount namespace. There are two substitutes: `limit` lowers the size limit of
+all files (EFBIG); with `device` appends to segments go to /dev/full for a while (ENOSPC).
 """
 
 import resource
@@ -22,17 +22,17 @@ NO_TMPFS = 77
 DISK = "1m"
 STAND_INS = ("limit", "device")
 LIMIT_BYTES = 4_000
-"""Less than a batch takes: with more, each new segment would have room for some."""
+"""Less than the size of a batch: with more, each new segment would have room for one."""
 RECOVERED_S = 10.0
 FULL = threading.Event()
 
 
 class StandInWarning(UserWarning):
-    """A test ran with less than it is meant to run with; pytest's summary says so."""
+    """A test ran with a substitute for a full disk; pytest's summary shows it."""
 
 
 class _Device(segment._Appender):
-    """Appends to a disk that is full while `FULL` is set: the error is the kernel's own."""
+    """Appends to a disk that is full while `FULL` is set; the error is the kernel's own."""
 
     def write(self, data: Any) -> None:
         if FULL.is_set():
@@ -42,12 +42,12 @@ class _Device(segment._Appender):
 
 
 def has_unshare() -> bool:
-    """Say whether mount namespaces can be asked for."""
+    """Whether `unshare` for mount namespaces is available."""
     return shutil.which("unshare") is not None
 
 
 def main(directory: Path, kind: str) -> int:
-    """Fill, go on, make room, stop, judge."""
+    """Fill the disk, continue, free it, stop, validate."""
     if kind == "tmpfs" and subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", directory], check=False).returncode:
         return NO_TMPFS
     if kind == "device":
@@ -85,7 +85,7 @@ def main(directory: Path, kind: str) -> int:
 
 
 def _begin_whole(proxy: MeteringWriterFixture) -> None:
-    """Let something be written before the disk is full, as it is on the others."""
+    """Write something before the disk is full, as in the other ways."""
     proxy.play(4_000, 1_000)
     proxy.meter.flush()
     while proxy.writer.counts.waiting_bytes:

@@ -1,4 +1,4 @@
-"""A process that meters until it is killed: decisions in real time, short file sets, and a count of its own of what it decided."""
+"""A process that meters until it is killed: decisions in real time, short file sets, and an independent count of the decisions."""
 
 import time
 from multiprocessing.sharedctypes import Synchronized
@@ -19,14 +19,14 @@ from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWrit
 FLUSH_S = 0.05
 PER_MS = 20
 FLUSH_DECISIONS_MAX = 20_000
-"""What this writes in a flush of 250 ms and a little more: nothing here waits for the disk, and a busy machine is late."""
+"""Slightly more than the decisions of a flush of 250 ms, since nothing here waits for the disk and a busy machine is late."""
 
 
 CLIENTS = 3
 
 
 def play(directory: str, run_id: str, truth: "Synchronized[int] | Any", used: Any, seed: int) -> None:
-    """Decide for ever; `truth` counts decisions, `used` the requests of each client."""
+    """Decide without end; `truth` counts decisions, `used` the requests of each client."""
     place = Path(directory)
     make_directory(place / SEGMENTS)
     buffer = DecisionBuffer(pending_path(place, run_id))

@@ -1,4 +1,4 @@
-"""Metering of a running proxy, without the proxy."""
+"""The metering of a running proxy, without the proxy."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ BROKER = ("b", 1)
 
 
 def metering_alone(directory: Path, shared: SharedUsage | None = None, **settings: object) -> tuple[RunningMetering, EnforcedGroup]:
-    """Return metering that has started, and a group to decide with; a loop must run."""
+    """Return started metering, and a group that decides; needs a running event loop."""
     address = HostPort("127.0.0.1", 9092)
     metering = Metering(dir=directory, proxy_id="edge-1", **settings)  # type: ignore[arg-type]
     config = Config(upstream=Upstream(bootstrap=(address,)), listeners=(Listener(address=address, name=LISTENER),), metering=metering)

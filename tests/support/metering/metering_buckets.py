@@ -1,4 +1,4 @@
-"""A metering directory of controller mutations: token buckets of `quota` decide one by one, and rows say what they did."""
+"""A metering directory of controller mutations: token buckets of `quota` decide one by one, and rows record the decisions."""
 
 import heapq
 import random
@@ -17,10 +17,10 @@ Mutation = Callable[[dict[str, list[dict[str, Any]]]], None]
 
 
 class Buckets:
-    """Some groups, and the rows of what they decided.
+    """Some groups, and the rows of their decisions.
 
     Args:
-        client_ids: of the groups; c0, c1 ... without.
+        client_ids: client-ids of the groups; c0, c1 ... by default.
     """
 
     def __init__(self, bounds: list[float], *, num_samples: int = 11, window_ms: int = 1_000, client_ids: Sequence[str] = ()) -> None:
@@ -39,12 +39,12 @@ class Buckets:
         self.due: list[tuple[int, int]] = []
 
     def change(self, ref: int, bound: float) -> None:
-        """Give a group another bound from here on."""
+        """Change a group's bound from here on."""
         self.groups[ref].update_bound(bound)
         self.bounds.append({"group_ref": ref, "from_seq": self.seq, "bound": bound})
 
     def step(self, ref: int, permits: int, way: str) -> int:
-        """Let a group take `permits`: `strict`, `permissive`, or `settled` when the answer says another number; return the wait in ms."""
+        """Let a group take `permits`: `strict`, `permissive`, or `settled` when the answer has another number; return the wait in ms."""
         group = self.groups[ref]
         before, since_ms = group.balance
         throttle_ms, kind = 0, SETTLED
@@ -64,7 +64,7 @@ class Buckets:
         return throttle_ms
 
     def play(self, steps: int, dice: random.Random) -> None:
-        """Let clients ask at random."""
+        """Let clients send requests at random."""
         for _ in range(steps):
             self.now_ms += dice.choice([0, 0, 3, 250, 999, 1_000, 4_321, 20_000])
             way = dice.choice(["strict", "strict", "strict", "permissive", "settled"])
@@ -72,7 +72,9 @@ class Buckets:
             self.step(dice.randrange(len(self.groups)), permits, way)
 
     def serve(self, connections: int, until_s: float, dice: random.Random) -> None:
-        """Let connections ask, each of one group, wait as they are throttled, think, and ask again; called again, they go on."""
+        """Let connections, each of one group, send a request, wait as they are throttled, pause, and send again; a second call
+        continues.
+        """
         self.due = self.due or [(self.now_ms + 7 * number, number) for number in range(1, connections + 1)]
         end_ms = self.now_ms + int(1_000 * until_s)
         while self.due[0][0] <= end_ms:
@@ -90,7 +92,7 @@ def write_buckets(
     mode: str = "mute",
     **reported: Any,
 ) -> Path:
-    """Write one run, a file set for each batch; return the directory. The manifests say what was really decided.
+    """Write one run, a file set for each batch; return the directory. The manifests have the actual decisions.
 
     Args:
         reported: passed to `write_file_set`, such as the hour.
@@ -114,7 +116,7 @@ def write_buckets(
 
 
 def counts_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """What a manifest says of them."""
+    """Return the manifest's counts of the rows."""
     waits = [row["throttle_ms"] for row in rows if row["throttle_ms"] > 0]
     units = sum(row["value"] for row in rows if row["kind"] != REFUSED)
     return {"ControllerMutation": {"decisions": len(rows), "units": units, "throttled": len(waits), "throttle_ms": sum(waits)}}

@@ -1,4 +1,4 @@
-"""A metering directory as the proxy would write it, made from decisions; nothing of the proxy is used."""
+"""A metering directory as the proxy writes it, made from decisions without code of the proxy."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ def write_directory(
     """Write one run, a file set for each batch of events; return the directory.
 
     Args:
-        bound_changes: (batch, group, bound): before that batch.
-        count_before_mutation: the manifest says what was really decided.
+        bound_changes: (batch, group, bound): the bound changes before that batch.
+        count_before_mutation: whether the manifest counts the rows before `mutate` changes them.
     """
     seq = 0
     bounds = [{"group_ref": ref, "from_seq": 0, "bound": sensor.group.bound} for ref, sensor in sensors.items()]
@@ -106,7 +106,7 @@ def write_file_set(
         "part": part,
         "first_ts_ms": first_ts_ms,
         "last_ts_ms": last_ts_ms,
-        "wall_offset_ms": 1_790_000_000_000,  # is in all times of the files already
+        "wall_offset_ms": 1_790_000_000_000,  # already part of all times in the files
         "level": "packed",
         "names": "plain",
         "truncated": False,
@@ -121,12 +121,12 @@ def write_file_set(
 
 
 def counts_of(rows: list[dict[str, Any]], sensors: dict[int, Sensor]) -> dict[str, dict[str, int]]:
-    """What the manifest says of the decisions in `rows`."""
+    """Return the manifest's counts of the decisions in `rows`."""
     return counts_of_types(rows, {ref: QUOTA_TYPE[sensor.request] for ref, sensor in sensors.items()})
 
 
 def counts_of_types(rows: list[dict[str, Any]], quota_types: dict[int, str]) -> dict[str, dict[str, int]]:
-    """What the manifest says of the decisions in `rows`, given the quota type of each group."""
+    """Return the manifest's counts of the decisions in `rows`, given the quota type of each group."""
     counts: dict[str, dict[str, int]] = {}
     for row in rows:
         count = counts.setdefault(quota_types[row["group_ref"]], {"decisions": 0, "units": 0, "throttled": 0, "throttle_ms": 0})

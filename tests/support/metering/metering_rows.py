@@ -1,4 +1,4 @@
-"""Metering rows from decisions that `quota` takes one by one: the slow and plain reference of the fast code."""
+"""Metering rows from decisions that `quota` makes one by one: the slow and plain reference of the fast code."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ PROXY_ID = "sluice-1"
 
 @dataclass
 class Event:
-    """One decision: `group` names the sensor, `value` is bytes, nanoseconds or connections, negative takes back."""
+    """One decision: `group` names the sensor, `value` is bytes, nanoseconds or connections; a negative value is an un-record."""
 
     group: int
     ts_ms: int
@@ -46,7 +46,7 @@ class Row:
     applied_ms: list[int] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The row with the columns that follow from its lists."""
+        """Return the row with the columns that follow from its lists."""
         return {
             "run_id": RUN_ID,
             "proxy_id": PROXY_ID,
@@ -62,7 +62,7 @@ class Row:
 
 
 class Sensor:
-    """One group: a `QuotaGroup` that measures at every record decides, integers beside it say what the row should."""
+    """One group: a `QuotaGroup` that measures at every record decides, and integers compute the expected row."""
 
     def __init__(
         self, ref: int, bound: float, *, request: bool = False, num_samples: int = 11, window_ms: int = 1000, cap_ms: int | None = None
@@ -125,12 +125,12 @@ class Sensor:
 
 
 def rows_of(events: list[Event], sensors: dict[int, Sensor], first_seq: int = 0) -> list[dict[str, Any]]:
-    """Let the sensors take the events in order; return their rows."""
+    """Let the sensors record the events in order; return their rows."""
     for seq, event in enumerate(events, first_seq):
         sensors[event.group].take(event, seq)
     return [row.as_dict() for sensor in sensors.values() for row in sensor.rows]
 
 
 def samples_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """Rows as a table with the declared schema."""
+    """Return the rows as a table with the declared schema."""
     return pa.Table.from_pylist(rows, schema=SAMPLES)

@@ -1,6 +1,6 @@
-"""A small day at a proxy: clients that send, wait when throttled, and are metered; input of reports and roll-ups.
+"""A short run of a proxy: clients send, wait when throttled, and are metered; the input of reports and roll-ups.
 
-`python -m tests.support.metering.metering_scene DIR [MINUTES]` writes one. Nothing of the proxy is used; decisions are those of `quota`.
+`python -m tests.support.metering.metering_scene DIR [MINUTES]` writes one. No code of the proxy is used; `quota` decides.
 """
 
 import heapq
@@ -22,11 +22,11 @@ UNLIMITED = 9.223372036854775807e18
 
 @dataclass
 class Client:
-    """A client that sends or fetches: `connections`, `size` bytes each time, `think_ms` after each answer, from `begin_s` to `end_s`.
+    """A client that produces or fetches: `connections`, `size` bytes per request, `think_ms` after each answer, from `begin_s` to `end_s`.
 
     Attributes:
-        group: shares a sensor with others of this name.
-        in_flight: requests of a connection that are sent at once; their answers come a millisecond after each other, whatever the waits.
+        group: the name of the sensor, which clients with the same name share.
+        in_flight: requests that a connection sends at once; their answers arrive at intervals of a millisecond, whatever the waits.
     """
 
     user: str
@@ -81,7 +81,7 @@ COUNTS = (
 
 
 def cast() -> list[Client]:
-    """A few teams: one far over its quota, one in bursts, some quiet, one that shares."""
+    """Return some teams: one far over its quota, one in bursts, some with little load, one that shares a sensor."""
     return [
         Client("orders", "checkout", "produce", 400_000.0, 9_000, 45, 2),
         Client("orders", "refunds", "produce", 200_000.0, 4_000, 300),
@@ -109,7 +109,7 @@ def write_scene(
 
     Args:
         trace: write level `trace`: every decision with its connection.
-        mutate: may change the rows of each file set before they are written; the manifest says what was really there.
+        mutate: may change the rows of each file set before they are written; the manifest counts the original rows.
     """
     dice = random.Random(seed)
     clients = cast() if clients is None else list(clients)

@@ -1,6 +1,6 @@
-"""Half an hour of created and deleted topics, as a proxy would meter it; the input of examples of `recommend`.
+"""Half an hour of created and deleted topics, as a proxy meters it; the input of examples of `recommend`.
 
-`python -m tests.support.metering.metering_topics DIR` writes it. Nothing of the proxy is used; decisions are those of `quota`.
+`python -m tests.support.metering.metering_topics DIR` writes it. No code of the proxy is used; `quota` decides.
 """
 
 import heapq
@@ -20,7 +20,9 @@ FILE_SET_MS = 10 * 60_000
 
 @dataclass(frozen=True)
 class Maker:
-    """Who asks for `topics` of `partitions` at once, every `pause_ms`; a way other than `strict` is one request, charged whole."""
+    """A client that requests `topics` of `partitions` at once, every `pause_ms`; a way other than `strict` is one request, charged
+    whole.
+    """
 
     client_id: str
     bound: float
@@ -30,12 +32,12 @@ class Maker:
     way: str = "strict"
 
     def ask(self, buckets: Buckets, ref: int, left: int, dice: random.Random) -> tuple[int, int]:
-        """Ask for what is left; return when to ask again, in ms from now, and for how many topics."""
+        """Request the remaining topics; return when to request again, in ms from now, and for how many topics."""
         if self.way == "permissive":
             return buckets.step(ref, left * self.partitions, self.way) + self._pause_ms(dice), self.topics
         for asked in range(left):
             wait_ms = buckets.step(ref, self.partitions, self.way)
-            if buckets.rows[-1]["kind"] == REFUSED:  # its client asks for it again, and for those behind it
+            if buckets.rows[-1]["kind"] == REFUSED:  # the client retries this topic and those after it
                 return max(wait_ms, 1), left - asked
         return self._pause_ms(dice), self.topics
 
@@ -44,7 +46,7 @@ class Maker:
 
 
 def cast() -> list[Maker]:
-    """Deployments in bursts under a quota that they never feel, tests that are slowed by theirs, and an old tool."""
+    """Return deployments in bursts under a quota that they never reach, tests that their quota slows down, and an old tool."""
     return [
         Maker("deployer", 1_000.0, 14, 12, 75_000),
         Maker("tests", 2.0, 3, 8, 4_000),
@@ -67,7 +69,7 @@ def write_topics(directory: Path, *, minutes: int = MINUTES, seed: int = 7) -> P
 
 
 def _course(buckets: Buckets, makers: list[Maker], dice: random.Random) -> Iterator[int]:
-    """Let one after the other ask, as they come; yield when."""
+    """Let the clients send their requests in order of time; yield the times."""
     due = [(START_MS + 900 * ref, ref, maker.topics) for ref, maker in enumerate(makers)]
     while True:
         buckets.now_ms, ref, left = heapq.heappop(due)

@@ -1,4 +1,4 @@
-"""Workers that share usage by one segment in memory, on one clock, each with a meter and a writer of its own."""
+"""Workers that share usage through one segment in memory, on one clock, each with a meter and a writer of its own."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ BOUNDS = (20_000.0, 3_000.0, 0.2)
 
 
 class Step(NamedTuple):
-    """What one worker does: `kind` is record, unchecked, back, publish, expire (forget the group) or rotate."""
+    """An action of one worker: `kind` is record, unchecked, back, publish, expire (forget the group) or rotate."""
 
     worker: int
     kind: str
@@ -64,7 +64,7 @@ class MeteringWorker:
         return [group for group in self.groups if group is not None]
 
     def group(self, at: int) -> EnforcedGroup:
-        """Return a group, which is made when it is first asked for."""
+        """Return a group; it is created on first use."""
         group = self.groups[at]
         if group is None:
             settings: dict[str, Any] = {"num_samples": NUM_SAMPLES, "window_ms": WINDOW_MS, "created_ms": self.clock.now_ms}
@@ -73,7 +73,7 @@ class MeteringWorker:
         return group
 
     def take(self, step: Step) -> None:
-        """Do what a step says."""
+        """Perform a step."""
         now_ms, group = self.clock.now_ms, self.group(step.group)
         is_timed = step.group == TIMED
         value = step.value * 997 if is_timed else step.value
@@ -99,14 +99,14 @@ class MeteringWorker:
                 self.writer.rotate()
 
     def stop(self) -> None:
-        """Publish and write all."""
+        """Publish and write everything."""
         self.usage.publish_all(self.clock.now_ms)
         self.meter.finish(self.writer.hand_over_last)
         assert self.writer.stop(30)
 
 
 def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str = "packed") -> None:
-    """Let workers do what steps say, each of which publishes every 10 ms, and write their file sets."""
+    """Let workers perform the steps, while each publishes every 10 ms, and write their file sets."""
     segment, clock = Segment.create(workers, 16, NUM_SAMPLES, WINDOW_MS), Clock()
     its = [MeteringWorker(directory, segment, number, clock, level=level) for number in range(workers)]
     for step in steps:

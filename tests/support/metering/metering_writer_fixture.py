@@ -48,12 +48,12 @@ def describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def convert_here(directory: Path, reported: dict[str, Any]) -> tuple[int, int]:
-    """Convert without a child, whose start takes longer than its work here."""
+    """Convert in this process: a child process takes longer to start than to convert."""
     return run(directory, msgspec.json.decode(msgspec.json.encode(reported)), 0)
 
 
 class MeteringWriterFixture:
-    """A meter and its writer; `now_ms` moves when something plays."""
+    """A meter and its writer; `play` advances `now_ms`."""
 
     def __init__(self, directory: Path, *, buffer: DecisionBuffer | None = None, also: Any = None, **settings: Any) -> None:
         self.directory = directory
@@ -73,7 +73,7 @@ class MeteringWriterFixture:
         self.groups = [EnforcedGroup({"client-id": f"c{at}"}, 20_000.0 * (1 + at)) for at in range(5)]
 
     def play(self, decisions: int, seed: int, *, every_ms: tuple[int, ...] = (0, 0, 1, 5, 40)) -> None:
-        """Let the groups decide, as the data path would."""
+        """Let the groups decide, as the data path does."""
         dice = random.Random(seed)
         for _ in range(decisions):
             self.now_ms += dice.choice(every_ms)

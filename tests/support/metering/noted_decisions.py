@@ -10,7 +10,7 @@ SHOWN = ("group_ref", "ts_ms", "value", "throttle_ms", "kind")
 
 
 def decisions_of(batch: Batch) -> list[dict[str, int]]:
-    """Return the decisions of a batch, in order; each is one more than the one before it, and the batch's first number is the first."""
+    """Return the decisions of a batch in order; they are numbered consecutively from the batch's first number."""
     if not batch.count:
         return []
     noted, reported, _ = runs_of([SegmentBatch(batch.first_seq, batch.words, batch.records)])

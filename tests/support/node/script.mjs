@@ -1,11 +1,11 @@
 // Plays a script with @platformatic/kafka: one JSON object on standard input, one line of JSON on standard output for each step.
 //
 // { "client": { options of every client: bootstrapBrokers, clientId, sasl, tls, ... }, "steps": [ { "do": "produce", ... }, ... ] }
-// A step that fails is a line with "error"; the next one is played all the same. The exit code is 0 when the script was played.
+// A step that fails is a line with "error"; the next one still runs. The exit code is 0 when the script ran to its end.
 import { Admin, Consumer, Producer } from '@platformatic/kafka'
 
 const steps = {
-  // With "seconds" it ends then, however much of "count" it has sent.
+  // With "seconds" it ends after that time, even before "count" is reached.
   async produce ({ topic, count, bytes, batch = count, acks = -1, seconds = Infinity, options = {} }, client) {
     const producer = new Producer({ ...client, ...options })
     const slowest = { ms: 0 }

@@ -1,4 +1,4 @@
-"""An admin port through which quotas can be changed, the proxy behind it, and a client of it."""
+"""An admin port that can change quotas, the proxy behind it, and a client of it."""
 
 import json
 import ssl
@@ -30,7 +30,10 @@ READER, WRITER = "reader-0123456789", "writer-0123456789"
 
 
 class ChangingPort:
-    """An admin port, the proxy behind it, and a client of it; with `elsewhere`, as if from another machine; `workers`: shown instead."""
+    """An admin port, its proxy and a client of it.
+
+    `elsewhere`: the client seems to be on another machine; `workers`: replaces the workers shown.
+    """
 
     def __init__(
         self,

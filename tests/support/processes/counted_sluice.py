@@ -1,8 +1,8 @@
-"""A Sluice whose decisions are counted beside its own books: `python -m tests.support.processes.counted_sluice run ... --metering DIR`.
+"""A Sluice whose decisions are also counted independently: `python -m tests.support.processes.counted_sluice run ... --metering DIR`.
 
-COUNT names a file. Its first eight bytes become the number of decisions that the meter has noted; they are mapped, so they outlive
-SIGKILL. The file beside it with the suffix `.run` gets the id of the run. Only the level `trace` notes every decision in one place; at
-other levels the number stays 0.
+COUNT names a file. Its first eight bytes are the number of decisions that the meter has recorded; they are mapped, so they survive SIGKILL.
+The file with the additional suffix `.run` has the id of the run. Only the level `trace` records every decision in one place; at other
+levels the number stays 0.
 """
 
 import mmap
@@ -20,7 +20,7 @@ _NUMBER: Final = Struct("=q")
 
 
 class CountingMeter(TracingMeter):
-    """Counts each decision after it is noted: a kill between the two leaves one decision more in the books than here."""
+    """Counts each decision after it is recorded: after a kill between the two the files have one decision more."""
 
     __slots__ = ("_count",)
 
@@ -37,7 +37,7 @@ class CountingMeter(TracingMeter):
 
 
 class NamedMetering(metering.Metering):
-    """Says which run this is."""
+    """Writes the id of its run."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -45,7 +45,7 @@ class NamedMetering(metering.Metering):
 
 
 def counted(path: Path) -> tuple[str, int]:
-    """Return (id of the run, decisions noted) of a process that had COUNT = `path`."""
+    """Return (id of the run, recorded decisions) of a process with COUNT = `path`."""
     decisions = _NUMBER.unpack(path.read_bytes())[0] if path.exists() else 0
     return path.with_suffix(".run").read_text(), decisions
 

@@ -1,4 +1,4 @@
-"""Kills Sluice again and again under traffic, and then compares records at the broker and decisions in the files."""
+"""Kills Sluice repeatedly under traffic, then checks the records at the broker and the decisions in the files."""
 
 import random
 import signal
@@ -33,13 +33,13 @@ MODES = ("mute", "delay")
 
 @dataclass
 class Stretch:
-    """What a row of kills left: all but the first eight have to be 0 or empty.
+    """The result of a series of kills: all fields but the first eight must be 0 or empty.
 
     Attributes:
-        in_flight: records without an answer at the moments of the kills.
-        decisions: that the files hold or say were lost; `dropped` were lost, `noted` were counted beside the meter (level `trace`) or seen
-            in /metrics before the kill (level `packed`, where that is a lower bound).
-        uncounted: decisions noted that no file knows of, and the other way around.
+        in_flight: records without an answer at the times of the kills.
+        decisions: decisions that the files hold or count as lost; `dropped` were lost, `noted` were counted beside the meter (level
+            `trace`) or read from /metrics before the kill (level `packed`, where that is a lower bound).
+        uncounted: the difference between decisions in `noted` and in the files.
     """
 
     seed: int
@@ -58,12 +58,12 @@ class Stretch:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is lost, doubled, out of order or uncounted."""
+        """Whether nothing is lost, duplicated, out of order or uncounted."""
         return not (self.problems or self.failed_sends or self.uncounted or self.metering_problems)
 
 
 class Traffic:
-    """Two idempotent producers that go on while Sluice is killed and started: one without a quota, one far over it."""
+    """Two idempotent producers that continue while Sluice is killed and restarted: one without a quota, one far over it."""
 
     def __init__(self, bootstrap: str, topic: str, *, burst: int = BURST, pause_s: float = BURST_S) -> None:
         self.ledger = Ledger()
@@ -95,7 +95,7 @@ class Traffic:
             self.producers[0].poll(self._pause_s)
 
     def until_answered(self) -> None:
-        """Send until the producer without a quota has another answer."""
+        """Send until the producer without a quota gets another answer."""
         before, deadline = len(self.producers[0].acknowledged), time.monotonic() + ANSWER_S_MAX
         while len(self.producers[0].acknowledged) == before:
             self.go_on(self._pause_s)
@@ -104,7 +104,9 @@ class Traffic:
 
 @contextmanager
 def killable(upstream: str, directory: Path, mode: str, level: str, name: str) -> Iterator[Callable[[Path], SluiceProcess]]:
-    """Give what starts a Sluice, always on the same ports, that meters into `directory`; its argument is where decisions are counted."""
+    """Return a function that starts a Sluice on the same ports each time, with metering in `directory`; its argument is the file of the
+    count.
+    """
     quotas = write_quotas(directory / "quotas.toml", [{"client-id": HELD, "producer_byte_rate": HELD_BYTES_PER_SECOND}])
     config = directory / "sluice.toml"
     config.write_text(f'[quotas]\nwindow_num = {WINDOWS}\n[metering]\ndir = "metering"\nproxy_id = "edge-1"\nlevel = "{level}"\n')
@@ -129,12 +131,12 @@ def killable(upstream: str, directory: Path, mode: str, level: str, name: str) -
 
 
 def kill_often(upstream: str, topic: str, directory: Path, kills: int, seed: int, *, name: str = "sluice-killed") -> Stretch:
-    """Kill Sluice so many times in front of a real broker, settle the accounts, and say what is wrong.
+    """Kill Sluice repeatedly in front of a real broker, check records and decisions, and return the result.
 
     Args:
-        topic: an empty one of `PARTITIONS` partitions.
-        directory: for settings, metering and counts; empty.
-        seed: of the moments of the kills, the mode and the level of metering.
+        topic: an empty topic with `PARTITIONS` partitions.
+        directory: an empty folder for settings, metering and counts.
+        seed: seed of the times of the kills, the mode and the level of metering.
     """
     dice = random.Random(seed)
     stretch = Stretch(seed, MODES[seed % 2], (EXACT_LEVEL, DEFAULT_LEVEL)[seed // 2 % 2])
@@ -165,13 +167,13 @@ def kill_often(upstream: str, topic: str, directory: Path, kills: int, seed: int
 
 
 def _decisions_seen(sluice: SluiceProcess) -> int:
-    """Return how many decisions there are at least: those that were written, or those that made a client wait."""
+    """Return a lower bound of the decisions: those that were written, or those with a wait."""
     written = sluice.metric("kafka_sluice_metering_decisions_total")
     return int(max(written, sluice.metric("kafka_quota_throttled_requests_total")))
 
 
 def unsent(traffic: Traffic) -> int:
-    """Wait for the last answers; return how many records failed, or have no answer."""
+    """Wait for the last answers; return how many records failed or have no answer."""
     deadline = time.monotonic() + 2 * ANSWER_S_MAX
     while traffic.in_flight and time.monotonic() < deadline:
         for producer in traffic.producers:

@@ -1,7 +1,7 @@
-"""Records that prove their origin, and a ledger of those sent, acknowledged, stored and read.
+"""Records that prove their origin, and a ledger of sent, acknowledged, stored and read ones.
 
-A value is: magic, run id (16 bytes), producer (2), partition (2), epoch (2), sequence number (8), body length (4), a body that follows from
-producer and number, and a 64-bit hash of all before.
+A value is: magic, run id (16 bytes), producer (2), partition (2), epoch (2), sequence number (8), body length (4), a body that is derived
+from producer and number, and a 64-bit hash of all before.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record as read back."""
+    """A record as it was read."""
 
     partition: int
     offset: int
@@ -40,7 +40,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Verdict:
-    """The errors found; all empty when nothing was lost."""
+    """The errors found; all fields are empty when nothing was lost."""
 
     lost: list[Entry] = field(default_factory=list)
     duplicates: list[Entry] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Ledger:
         return self._seal(head + _NOISE[start : start + body_bytes])
 
     def read(self, value: bytes) -> Entry | None:
-        """Return who sent a value, or None when it is not what was sent."""
+        """Return the origin of a value, or None when it is not one that was sent."""
         if len(value) < OVERHEAD_BYTES or self._seal(value[:-_HASH_BYTES]) != value:
             return None
         magic, run_id, producer, partition, _, number, body_bytes = _HEAD.unpack_from(value)
@@ -75,7 +75,7 @@ class Ledger:
         return Entry(producer, partition, number)
 
     def judge(self, acknowledged: Iterable[Entry], stored: Iterable[Stored]) -> Verdict:
-        """Compare what was acknowledged with what is there."""
+        """Compare the acknowledged records with the stored ones."""
         verdict = Verdict()
         seen: set[Entry] = set()
         last: dict[tuple[int, int], int] = defaultdict(lambda: -1)
@@ -105,7 +105,7 @@ class Ledger:
 
 
 def order_free_hash(stored: Iterable[Stored]) -> tuple[int, int]:
-    """Return count and xor of the hashes of (partition, offset, value): equal for the same records in any order."""
+    """Return the count and the xor of the hashes of (partition, offset, value), which do not depend on the order."""
     count = mixed = 0
     for record in stored:
         content = struct.pack(">iq", record.partition, record.offset) + record.value

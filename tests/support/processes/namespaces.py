@@ -1,4 +1,4 @@
-"""Network namespaces with a link that can drop everything, and mount namespaces: other machines, simulated on this one."""
+"""Network namespaces with a link that can drop all packets, and mount namespaces: they simulate other machines."""
 
 import contextlib
 import ctypes
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 
 class NoNamespacesError(Exception):
-    """Namespaces cannot be made here; the text says why."""
+    """Namespaces are not available here; the text says why."""
 
 
 class Wire:
-    """The namespaces `near` (the proxy and its clients) and `far` (the broker), from construction to `close`; a context manager.
+    """The namespaces `near` (the proxy and its clients) and `far` (the broker), until `close`; a context manager.
 
     Raises:
         NoNamespacesError: not root, or the tools or the kernel's support are missing.
@@ -42,33 +42,33 @@ class Wire:
             raise NoNamespacesError(f"network namespaces cannot be made here, it takes root and iproute2: {_said(error)}") from error
 
     def swallow(self) -> None:
-        """From now on nothing arrives, in either direction, and no client is notified."""
+        """Drop all packets from now on, in both directions, without an error."""
         for name, side in ((self.near, "near"), (self.far, "far")):
             _run("tc", "-n", name, "qdisc", "replace", "dev", side, "root", "blackhole")
 
     def mend(self) -> None:
-        """Let everything through again."""
+        """Let packets pass again."""
         for name, side in ((self.near, "near"), (self.far, "far")):
             _run("tc", "-n", name, "qdisc", "delete", "dev", side, "root")
 
     def command(self, command: list[str]) -> list[str]:
-        """How to run a command at the proxy's end."""
+        """Return a command that runs in the proxy's namespace."""
         return ["ip", "netns", "exec", self.near, *command]
 
     def at_far(self, make: Callable[[], T]) -> T:
-        """Call something at the broker's end; sockets that it makes stay there."""
+        """Call a function in the broker's namespace; its sockets stay there."""
         return _inside(self.far, make)
 
     def at_near(self, make: Callable[[], T]) -> T:
-        """Call something at the proxy's end; sockets that it makes stay there."""
+        """Call a function in the proxy's namespace; its sockets stay there."""
         return _inside(self.near, make)
 
     def connect(self, port: int, host: str = "127.0.0.1") -> socket.socket:
-        """A connection of a client beside the proxy."""
+        """Return a client connection in the proxy's namespace."""
         return self.at_near(lambda: socket.create_connection((host, port), 5))
 
     def close(self) -> None:
-        """Take both away."""
+        """Remove both namespaces."""
         for name in (self.near, self.far):
             with contextlib.suppress(OSError, subprocess.CalledProcessError):
                 _run("ip", "netns", "delete", name)
@@ -81,14 +81,14 @@ class Wire:
 
 
 def own_mount(folder: Path | None) -> list[str]:
-    """What stands before a command that is to have an empty folder of its own in the place of this one; None: nothing."""
+    """Return a command prefix that mounts a private empty folder in the place of this one; None: no prefix."""
     if folder is None:
         return []
     return ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(folder)]
 
 
 def check_own_mounts(folder: Path) -> None:
-    """Try it.
+    """Check that private mounts are possible.
 
     Raises:
         NoNamespacesError: not root, or the tools or the kernel's support are missing.
@@ -108,7 +108,7 @@ def _said(error: Exception) -> str:
 
 
 def _inside(name: str, make: Callable[[], T]) -> T:
-    """Call something in a thread of its own that has entered a namespace."""
+    """Call a function in a thread that has entered a namespace."""
     results: list[T] = []
     errors: list[BaseException] = []
 

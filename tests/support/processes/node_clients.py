@@ -1,4 +1,4 @@
-"""Kafka clients for Node: installed into build/ from a lock when a test first asks for them, and played by scripts (node/script.mjs)."""
+"""Kafka clients for Node: installed into build/ from a lock file on first use, and controlled by scripts (node/script.mjs)."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from tests.support.places import BUILD, ROOT
 NODE_MIN = (20, 19)
 INSTALL_SECONDS = 300
 PLAY_SECONDS = 180
-"""Hang guards."""
+"""Time limits against hangs."""
 
 _SOURCES = ROOT / "tests/support/node"
 _HOME = BUILD / "node"
@@ -27,11 +27,11 @@ Step = Mapping[str, Any]
 
 
 class NodeUnavailableError(Exception):
-    """These clients cannot be had on this machine; the text says what is missing."""
+    """These clients are not available on this machine; the text says what is missing."""
 
 
 def installed() -> Path:
-    """Return where the clients are, after installing what is not there yet (some seconds, once).
+    """Return the folder of the clients; what is missing is installed first (some seconds, once).
 
     Raises:
         NodeUnavailableError: Node or npm is missing or too old, or npm failed.
@@ -48,7 +48,7 @@ def installed() -> Path:
 
 
 def require_node() -> None:
-    """Skip what needs these clients where they cannot be had."""
+    """Skip a test that needs these clients where they are not available."""
     try:
         installed()
     except NodeUnavailableError as problem:
@@ -56,14 +56,14 @@ def require_node() -> None:
 
 
 def play(client: Mapping[str, Any], steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """Play a script in a process of its own; return what it says of each step.
+    """Run a script in a child process; return the result of each step.
 
     Args:
         client: options of every client: `client_options`.
         steps: see node/script.mjs.
 
     Raises:
-        AssertionError: it was not played to its end.
+        AssertionError: the script did not end.
     """
     script = json.dumps({"client": client, "steps": list(steps)})
     command = ["node", "script.mjs"]
@@ -74,7 +74,7 @@ def play(client: Mapping[str, Any], steps: Sequence[Step]) -> list[dict[str, Any
 
 
 def client_options(bootstrap: str, client_id: str, **options: Any) -> dict[str, Any]:
-    """Return options of a client; it does not try again by itself, so that nothing is hidden."""
+    """Return the options of a client without retries, so that every failure shows."""
     return {"bootstrapBrokers": bootstrap.split(","), "clientId": client_id, "retries": 0, **options}
 
 

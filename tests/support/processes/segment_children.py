@@ -11,14 +11,14 @@ from tests.support.memory.shared_workers import SharedWorker
 
 
 def hold_lock(descriptor: int, pipe: Connection, at: int = 0) -> None:
-    """Take the right to change rows, or what another byte of the file stands for, and keep it until killed."""
+    """Lock the rows, or another byte of the file, until the process is killed."""
     fcntl.lockf(descriptor, fcntl.LOCK_EX, 1, at)
     pipe.send("locked")
     signal.pause()
 
 
 def record_many(descriptor: int, pipe: Connection, worker: int, records: int) -> None:
-    """Record 1 to 7 units at a time while others do, publish every thousand records, and tell what is known when all have."""
+    """Record 1 to 7 units at a time while others do, publish after every thousand records, and return what is known at the end."""
     one = SharedWorker(Segment(os.dup(descriptor)), worker, 1e9, now_ms())
     for number in range(records):
         one.group.record(1 + number % 7, now_ms())

@@ -21,7 +21,7 @@ from tests.support.ports import BROKER_PORTS, free_bootstrap_port, free_port_ran
 START_SECONDS = 30
 STOP_SECONDS = 30
 PAGE_SHARED_SECONDS = 1.01
-"""Hang guards. The drain itself is promised within 10 s."""
+"""Time limits against hangs. The drain itself ends within 10 s."""
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -34,7 +34,7 @@ class SluiceFailedError(Exception):
 
 
 def write_quotas(path: Path, entries: Iterable[QuotaEntry]) -> Path:
-    """Write quotas.toml: one [[quota]] table for each mapping of keys to values. Replaced atomically, as an editor would."""
+    """Write quotas.toml: one [[quota]] table for each mapping of keys to values. The file is replaced atomically, as an editor does."""
     text = "\n".join("[[quota]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items()) for entry in entries)
     beside = path.with_suffix(".new")
     beside.write_text(text)
@@ -43,7 +43,7 @@ def write_quotas(path: Path, entries: Iterable[QuotaEntry]) -> Path:
 
 
 class SluiceProcess:
-    """`sluice run` in front of `upstream`; ends with this process at the latest. A context manager: started and ready inside the block.
+    """`sluice run` in front of `upstream`; it ends with this process at the latest. A context manager that is ready inside the block.
 
     Args:
         upstream: bootstrap addresses of the brokers.
@@ -51,10 +51,10 @@ class SluiceProcess:
         enforcement: delay, mute or observe; None leaves it to the default.
         arguments: further options of `sluice run`.
         port: the bootstrap port; a free one if not given.
-        config: a sluice.toml that says where to listen and what is behind; for more than flags can say.
-        environment: beside this process's own; read at each start.
-        name: the log's name under build/logs.
-        module: what is run; a test may have a Sluice that also counts what it does.
+        config: a sluice.toml with listeners and upstream, for settings that flags cannot express.
+        environment: variables in addition to this process's own; read at each start.
+        name: the name of the log under build/logs.
+        module: the module to run; a test may have a Sluice that also counts its decisions.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class SluiceProcess:
 
     @property
     def ports(self) -> range:
-        """Return every port that clients may receive: the bootstrap port and the brokers' behind it."""
+        """Return every port of Sluice that clients may see: the bootstrap port and those of the brokers."""
         return range(self.port, self.port + 1 + BROKER_PORTS)
 
     def broker_port(self, node_id: int) -> int:
-        """Return the port that stands for a broker."""
+        """Return Sluice's port of a broker."""
         return self.port + 1 + node_id
 
     @property
@@ -104,7 +104,7 @@ class SluiceProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return how it ended; None while it runs."""
+        """Return the exit code; None while the process runs."""
         return self._running.poll()
 
     @property
@@ -113,10 +113,10 @@ class SluiceProcess:
         return self._process
 
     def start(self) -> None:
-        """Start it, on the same ports as before if it ran already, and wait for /readyz.
+        """Start it, on the same ports as the last time, and wait for /readyz.
 
         Raises:
-            SluiceFailedError: it ended, or was not ready within 30 s.
+            SluiceFailedError: the process ended, or was not ready within 30 s.
         """
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -136,7 +136,7 @@ class SluiceProcess:
             time.sleep(0.02)
 
     def is_ready(self) -> bool:
-        """Say whether /readyz answers 200."""
+        """Whether /readyz answers 200."""
         with contextlib.suppress(OSError):
             return self.get("/readyz")[0] == 200
         return False
@@ -145,7 +145,7 @@ class SluiceProcess:
         """Ask the admin listener. Returns status and body.
 
         Raises:
-            OSError: it does not answer.
+            OSError: the admin listener does not answer.
         """
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as answer:
@@ -155,8 +155,8 @@ class SluiceProcess:
                 return refused.code, refused.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the sum over all series of a metric that carry these labels, as it is now; 0 when there is none."""
-        time.sleep(max(0.0, self._page_shared_until - time.monotonic()))  # a page is shared for a second: what happened since is not on it
+        """Return the present sum of a metric over all series with these labels; 0 when there is none."""
+        time.sleep(max(0.0, self._page_shared_until - time.monotonic()))  # a page is cached for a second and may be older
         page = self.get("/metrics")[1]
         self._page_shared_until = time.monotonic() + PAGE_SHARED_SECONDS
         total = 0.0
@@ -167,7 +167,7 @@ class SluiceProcess:
         return total
 
     def quotas(self) -> Any:
-        """Return what /quotas says."""
+        """Return the content of /quotas."""
         return json.loads(self.get("/quotas")[1])
 
     def send(self, number: signal.Signals) -> None:
@@ -175,7 +175,7 @@ class SluiceProcess:
         self._running.send_signal(number)
 
     def stop(self) -> int:
-        """Ask it to drain (SIGTERM) and wait. Returns the exit code."""
+        """Send SIGTERM (drain) and wait. Return the exit code."""
         self.send(signal.SIGTERM)
         return self.wait()
 
@@ -192,13 +192,13 @@ class SluiceProcess:
             raise SluiceFailedError(f"sluice did not end in {STOP_SECONDS} s:\n{self.output()[-3_000:]}") from None
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """Send SIGKILL if it runs."""
         if self._process and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def output(self) -> str:
-        """Return all it printed, over all its starts."""
+        """Return the output of all its starts."""
         return self.log.read_text(errors="replace")
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
@@ -216,5 +216,5 @@ class SluiceProcess:
 
 
 def _die_with_parent() -> None:
-    """Between fork and exec: let the kernel end the child when the thread that started it is gone."""
+    """Let the kernel end the child when the thread that started it ends; runs between fork and exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

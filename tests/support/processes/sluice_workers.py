@@ -22,7 +22,7 @@ BOUND = 10_000
 
 @contextlib.asynccontextmanager
 async def running(broker: ScriptedBroker, folder: Path, *, workers: int = 2, arguments: Iterable[str] = ()) -> AsyncIterator[SluiceProcess]:
-    """A Sluice with so many workers and a quota on all clients; no process of it is left afterwards."""
+    """Start a Sluice with this many workers and a quota for all clients; no process of it is left afterwards."""
     quotas = write_quotas(folder / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
     options = ["--workers", str(workers), *arguments]
     sluice = SluiceProcess(f"127.0.0.1:{broker.port}", quotas=quotas, enforcement="mute", arguments=options, name="workers")
@@ -32,7 +32,7 @@ async def running(broker: ScriptedBroker, folder: Path, *, workers: int = 2, arg
 
 @contextlib.asynccontextmanager
 async def _until_all_ended(sluice: SluiceProcess) -> AsyncIterator[None]:
-    """Start it; at the end none of its processes is left."""
+    """Start it; assert at the end that none of its processes is left."""
     await asyncio.to_thread(sluice.start)
     children = workers_of(sluice)
     try:
@@ -45,7 +45,7 @@ async def _until_all_ended(sluice: SluiceProcess) -> AsyncIterator[None]:
 
 
 def workers_of(sluice: SluiceProcess) -> list[int]:
-    """The processes of its workers, oldest first."""
+    """Return its workers, oldest first."""
     listed = subprocess.run(["ps", "--ppid", str(sluice.pid), "-o", "pid="], capture_output=True, text=True, check=False)
     return [int(pid) for pid in listed.stdout.split()]
 
@@ -59,7 +59,7 @@ def is_alive(pid: int) -> bool:
 
 
 def sockets_of(pid: int) -> int:
-    """How many sockets a process has open."""
+    """Return how many sockets a process has open."""
     count = 0
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -68,13 +68,13 @@ def sockets_of(pid: int) -> int:
 
 
 def connections_of_workers(sluice: SluiceProcess) -> Counter[int]:
-    """Open connections by worker."""
+    """Return the open connections by worker."""
     page = json.loads(sluice.get("/connections")[1])
     return Counter(one["worker"] for one in page["connections"])
 
 
 async def connected(sluice: SluiceProcess, count: int) -> list[ScriptedClient]:
-    """So many clients that were served once."""
+    """Connect this many clients, each of which got one answer."""
     clients = [await ScriptedClient.connect(sluice.port) for _ in range(count)]
     for at, client in enumerate(clients, 1):
         assert correlation_id_of(await client.ask(api_versions_request(at))) == at
@@ -82,19 +82,19 @@ async def connected(sluice: SluiceProcess, count: int) -> list[ScriptedClient]:
 
 
 async def served(sluice: SluiceProcess) -> None:
-    """One client is served, and leaves."""
+    """Connect a client, get one answer, and close."""
     (client,) = await connected(sluice, 1)
     client.close()
 
 
 @contextlib.asynccontextmanager
 async def configured(broker: ScriptedBroker, folder: Path, *tables: str, listener: str = "") -> AsyncIterator[SluiceProcess]:
-    """A Sluice with two workers.
+    """Return a Sluice with two workers and this configuration.
 
     Args:
-        folder: of its file, `sluice.toml`.
-        tables: what is in that file beside upstream and listener.
-        listener: what is in the table of the listener beside its address.
+        folder: the folder of its file `sluice.toml`.
+        tables: the tables of that file other than upstream and listener.
+        listener: the lines of the listener's table other than its address.
     """
     config = folder / "sluice.toml"
     port = SluiceProcess("", config=config).port
@@ -107,7 +107,7 @@ async def configured(broker: ScriptedBroker, folder: Path, *tables: str, listene
 
 @contextlib.asynccontextmanager
 async def stopped(*pids: int) -> AsyncIterator[None]:
-    """Processes that stand still in the meantime."""
+    """Stop processes for the length of the block."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:

@@ -1,4 +1,4 @@
-"""Stores of quotas for one contract: each kind, and any number of stores in one place."""
+"""Quota stores for a common contract: each kind, and any number of stores in one place."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from proxy.quota_store.zookeeper.store import ZookeeperStore
 from tests.support.kafka.zookeeper import ZookeeperServer
 
 PATIENCE_S = 30.0
-"""A hang guard."""
+"""A time limit against hangs."""
 
 
 class Opened:
-    """A followed store, and the contents that it reported."""
+    """A store that is followed, and the contents that it reported."""
 
     def __init__(self, make: Callable[[OnContent], QuotaStore]) -> None:
         self.reported: list[tuple[Origin, StoreContent]] = []
@@ -34,11 +34,11 @@ class Opened:
 
     @property
     def content(self) -> StoreContent:
-        """What the store holds."""
+        """The present content of the store."""
         return self.store.content
 
     async def start(self) -> None:
-        """Read, and follow."""
+        """Read the content and follow it."""
         await self.store.start()
         self._following = asyncio.create_task(self.store.follow_forever())
 
@@ -47,7 +47,7 @@ class Opened:
         await self.store.alter(lambda _: (None, changes))
 
     async def until(self, good: Callable[[StoreContent], bool], within_s: float = PATIENCE_S) -> float:
-        """Wait until the content is good; return how long it took in seconds."""
+        """Wait until `good` holds for the content; return the seconds."""
         began = time.monotonic()
         while not good(self.content):
             assert time.monotonic() - began < within_s, self.store.status
@@ -55,7 +55,7 @@ class Opened:
         return time.monotonic() - began
 
     async def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._following is not None:
             self._following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -64,11 +64,11 @@ class Opened:
 
 
 class Place:
-    """The place where stores of one kind keep one content.
+    """A place where stores of one kind share one content.
 
     Attributes:
         kind: "memory", "file", "zookeeper" or "topic".
-        is_shared: several stores may have it at once.
+        is_shared: whether several stores may use it at once.
     """
 
     def __init__(self, kind: str, make: Callable[[OnContent], QuotaStore]) -> None:
@@ -124,18 +124,18 @@ def topic_place(bootstrap: str, topic: str, **options: Any) -> Place:
 
 
 class Nodes:
-    """A client of ZooKeeper's besides: what stands there, and what another writer puts there."""
+    """Another client of ZooKeeper, which reads and writes nodes as other programs do."""
 
     def __init__(self, connect: str) -> None:
         self._client = KazooClient(connect)
         self._client.start()
 
     def get(self, path: str) -> bytes | None:
-        """Return what stands in a node."""
+        """Return the data of a node."""
         return self._client.get(path)[0] if self._client.exists(path) else None
 
     def paths(self, path: str = "/config") -> list[str]:
-        """Return all nodes below, without notifications."""
+        """Return all nodes below the chroot, without notifications."""
         found = []
         for name in sorted(self._client.get_children(path)):
             here = f"{path}/{name}"
@@ -148,18 +148,18 @@ class Nodes:
         return [self._client.get(f"/config/changes/{name}")[0] for name in sorted(self._client.get_children("/config/changes"))]
 
     def write(self, path: str, data: bytes) -> None:
-        """Make a node, or replace what stands there."""
+        """Create a node, or replace its data."""
         if self._client.exists(path):
             self._client.set(path, data)
         else:
             self._client.create(path, data, makepath=True)
 
     def delete(self, path: str) -> None:
-        """Remove a node and what is below."""
+        """Remove a node and its children."""
         self._client.delete(path, recursive=True)
 
     def notify(self, data: bytes) -> None:
-        """Make a notification."""
+        """Create a notification."""
         self._client.create("/config/changes/config_change_", data, sequence=True)
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Nodes:
 
 
 def new_chroot(server: ZookeeperServer, name: str) -> str:
-    """Return a connect string with a chroot of its own, made and empty."""
+    """Return a connect string with a new, empty chroot."""
     nodes = Nodes(server.address)
     nodes.write(f"/{name}", b"")
     nodes.close()
@@ -178,7 +178,7 @@ def new_chroot(server: ZookeeperServer, name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def opened_place(place: Place) -> AsyncIterator[Place]:
-    """Close all that a test opens."""
+    """Close all stores of a place at the end of the block."""
     try:
         yield place
     finally:

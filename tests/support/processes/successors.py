@@ -1,4 +1,4 @@
-"""A Sluice whose supervisor is replaced: by its new version, or by one that starts when it is dead."""
+"""A Sluice whose supervisor is replaced: by a new version, or by one that starts after its death."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,11 @@ from tests.support.scripted.scripted_sockets import until
 
 
 class Replaced:
-    """A Sluice with its configuration file, whichever process is its supervisor at the moment.
+    """A Sluice with its configuration file, whichever process is its present supervisor.
 
     Attributes:
-        sluice: the process that was started first; its log is that of all.
-        config: the file.
+        sluice: the first process; all processes share its log.
+        config: the configuration file.
     """
 
     def __init__(self, broker: ScriptedBroker, folder: Path, *, head: str, tables: str) -> None:
@@ -38,11 +38,11 @@ class Replaced:
         self.sluice = SluiceProcess("", config=self.config, port=port, name="upgraded")
 
     def supervisors(self) -> list[int]:
-        """Processes that were supervisors, the newest last."""
+        """Return all supervisor processes, the newest last."""
         return [self.sluice.pid, *(one["pid"] for one in self.sluice.events("took_over"))]
 
     def workers(self) -> list[int]:
-        """Processes that were workers."""
+        """Return all worker processes."""
         return [one["pid"] for one in self.sluice.events("worker_ready")]
 
     async def upgrade(self) -> None:
@@ -57,7 +57,7 @@ class Replaced:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process lives, and is no zombie that nobody has waited for."""
+    """Whether a process runs and is not a zombie."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     return False
@@ -65,7 +65,7 @@ def is_running(pid: int) -> bool:
 
 @contextlib.asynccontextmanager
 async def replaceable(broker: ScriptedBroker, folder: Path, *, head: str = "workers = 2", tables: str = "") -> AsyncIterator[Replaced]:
-    """A running Sluice; no process of it is left afterwards."""
+    """Start a Sluice; no process of it is left afterwards."""
     replaced = Replaced(broker, folder, head=head, tables=tables)
     await asyncio.to_thread(replaced.sluice.start)
     try:
@@ -84,7 +84,7 @@ async def replaceable(broker: ScriptedBroker, folder: Path, *, head: str = "work
 
 
 def free_admin_port() -> int:
-    """A port for another admin listener."""
+    """Return a port for another admin listener."""
     return free_port_range(1)
 
 

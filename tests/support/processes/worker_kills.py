@@ -1,4 +1,4 @@
-"""Workers and supervisors killed and stopped in mid-traffic, and the accounts settled afterwards: records at the broker, processes left."""
+"""Kills and stops workers and supervisors under traffic, then checks the records at the broker and the remaining processes."""
 
 import contextlib
 import os
@@ -25,20 +25,20 @@ from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import is_alive, workers_of
 
 KINDS = ("worker", "supervisor", "both", "stop")
-"""A worker is killed; the supervisor is killed, and another one started; both are; a worker stands still for a while."""
+"""A worker is killed; the supervisor is killed, and another one started; both are; a worker is stopped for a while."""
 STOP_S = (0.2, 1.5)
-"""A worker is found to stand still after a second."""
+"""The supervisor detects a stopped worker after a second."""
 END_S_MAX = 30
 
 
 @dataclass
 class WorkerStretch:
-    """What a row of kills left: all but the first six have to be 0 or empty.
+    """The result of a series of kills: all fields but the first six must be 0 or empty.
 
     Attributes:
-        kills: by kind.
-        in_flight: records without an answer at the moments of the kills.
-        processes_left: that ran after the last client had left and Sluice had ended.
+        kills: number of kills by kind.
+        in_flight: records without an answer at the times of the kills.
+        processes_left: processes that still ran after the last client had closed and Sluice had ended.
     """
 
     seed: int
@@ -53,18 +53,18 @@ class WorkerStretch:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is lost, doubled, out of order or left."""
+        """Whether nothing is lost, duplicated, out of order or left."""
         return not (self.problems or self.failed_sends or self.processes_left)
 
 
 def kill_workers_often(upstream: str, topic: str, directory: Path, kills: int, seed: int, workers: int) -> WorkerStretch:
-    """Kill processes of a Sluice so many times in front of a real broker, settle the accounts, and say what is wrong.
+    """Kill processes of a Sluice repeatedly in front of a real broker, check records and processes, and return the result.
 
     Args:
-        topic: an empty one of `PARTITIONS` partitions.
-        directory: for settings; empty.
-        seed: of the moments and kinds of the kills, and of the mode.
-        workers: processes that relay.
+        topic: an empty topic with `PARTITIONS` partitions.
+        directory: an empty folder for settings.
+        seed: seed of the times and kinds of the kills, and of the mode.
+        workers: the number of worker processes.
     """
     dice = random.Random(seed)
     stretch = WorkerStretch(seed, MODES[seed % 2], workers)
@@ -90,7 +90,7 @@ def kill_workers_often(upstream: str, topic: str, directory: Path, kills: int, s
         stretch.acknowledged = len(acknowledged)
         stretch.problems = traffic.ledger.judge(acknowledged, stored).problems()
         for producer in traffic.producers:
-            producer.close()  # workers that have no supervisor serve their connections to the end
+            producer.close()  # workers without a supervisor serve their connections to the end
         seen.update(workers_of(sluice))
         sluice.stop()
     finally:
@@ -132,7 +132,7 @@ def _until_ready(sluice: SluiceProcess, traffic: Traffic, ready: int) -> None:
 
 
 def _left(pids: set[int]) -> int:
-    """Processes that still run; workers whose supervisor was killed end with their last connection. They are killed."""
+    """Return processes that still run, and kill them; workers of a killed supervisor end with their last connection."""
     deadline = time.monotonic() + END_S_MAX
     while any(map(is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""ZooKeeper's nodes of quotas in memory: nodes with and without data, and the notifications."""
+"""ZooKeeper's quota nodes in memory: nodes with and without data, and notifications."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,18 +21,18 @@ class ZnodeTree:
         self.notifications.append(path)
 
     def configs(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Path and values of every node with data."""
+        """Return path and values of every node with data."""
         return ((path, config) for path, config in self._nodes.items() if config is not None)
 
     def with_data(self) -> dict[str, Mapping[str, str]]:
-        """The same with full paths."""
+        """Return full path and values of every node with data."""
         return {f"/config/{path}": config for path, config in self.configs()}
 
     def _children(self, path: str) -> set[str]:
         return {node for node in self._nodes if node.startswith(f"{path}/") and "/" not in node[len(path) + 1 :]}
 
     def _cleaned(self, path: str) -> bool:
-        """Remove a node whose values are gone, and what is empty above it; False where it has children."""
+        """Remove a node without values, and empty nodes above it; False when it has children."""
         if self._children(path):
             return False
         self._nodes.pop(path, None)

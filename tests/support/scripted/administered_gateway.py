@@ -1,4 +1,4 @@
-"""A Sluice that keeps quotas in memory, and answers requests about them."""
+"""A Sluice that keeps quotas in memory and answers requests about them."""
 
 from proxy.quota_admin.authorizer import Rules
 from proxy.quota_admin.broker_authority import BrokerAuthority
@@ -22,5 +22,5 @@ class Keeper:
 
     @property
     def quotas(self) -> dict[EntityKey, dict[str, float]]:
-        """What is kept."""
+        """The present quotas."""
         return {entity: dict(values) for entity, values in self.store.content.quotas.items()}

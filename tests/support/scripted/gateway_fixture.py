@@ -30,20 +30,20 @@ from tests.support.scripted.scripted_frames import API_VERSIONS, METADATA, api_v
 from tests.support.scripted.scripted_sockets import HOST, guarded, until
 
 RUNS_PER_UNFREEZE = 50
-"""An App freezes what lives when it starts. Thawing all of it after each test would make every collection slow; never, and Apps pile up."""
+"""An App freezes all objects at its start. Unfreezing them after each test slows down every collection; never doing so leaks Apps."""
 _RUNS = itertools.count(1)
 EVERYBODY = ClientQuotaEntity(None, DEFAULT)
 
 
 class FixedSource(ConfigSource):
-    """A configuration that a test changes by assigning it; `App.reload` takes it up."""
+    """A configuration that a test assigns and `App.reload` reads."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
 
     def load(self) -> Config:
-        """What was assigned last."""
+        """Return the configuration that was assigned last."""
         return self.config
 
 
@@ -62,17 +62,17 @@ class RunningGateway:
 
     @property
     def gateway(self) -> Gateway:
-        """The doors and connections."""
+        """The gateway with its listeners and connections."""
         return self.app.gateway
 
     @property
     def counters(self) -> Counters:
-        """What the process counted."""
+        """The counters of the process."""
         return self.app.counters
 
     @property
     def buffers(self) -> BufferAccount:
-        """What its connections keep."""
+        """The buffer budget of its connections."""
         return self.app.data_path.session_settings.buffers
 
     @property
@@ -82,7 +82,7 @@ class RunningGateway:
 
     @property
     def listeners(self) -> Sequence[BoundListener]:
-        """The listeners, as they are configured."""
+        """The listeners as configured."""
         return self.app.client_listeners.listeners
 
     @property
@@ -96,48 +96,48 @@ class RunningGateway:
         return list(self.gateway.connections)
 
     def broker_port(self, node_id: int) -> int:
-        """Where clients meet a broker."""
+        """Return the port at which clients reach a broker."""
         port = self.listeners[0].client_port(node_id)
         assert port is not None, f"broker {node_id} has no port"
         return port
 
     async def client(self, port: int | None = None, **options: Any) -> ScriptedClient:
-        """A client that is closed when the test ends; `port` None: the bootstrap port."""
+        """Return a client that is closed when the test ends; `port` None: the bootstrap port."""
         client = await ScriptedClient.connect(self.port if port is None else port, **options)
         self.clients.append(client)
         return client
 
     async def until_connections(self, count: int) -> list[Connection]:
-        """Wait until so many clients are connected through."""
+        """Wait until this many clients are connected to a broker."""
         await until(lambda: len(self.gateway.connections) == count)
         return self.connections
 
     async def until_closed(self, reason: str, count: int = 1) -> None:
-        """Wait until so many connections ended for this reason."""
+        """Wait until this many connections ended for this reason."""
         await until(lambda: self.closes.get(reason, 0) >= count)
 
     def sweep(self, later_ms: int = 0) -> None:
-        """Let the sweeper look as if it were so much later."""
+        """Check the deadlines of connections as if this much time had passed."""
         self.gateway.connection_deadlines.sweep(now_ms() + later_ms)
 
     def set_quotas(self, table: QuotaTable) -> None:
-        """Put a quota table in place, as the quota file would."""
+        """Replace the quota table, as the quota file does."""
         self.app.scopes.apply_table(table)
 
     def groups(self) -> list[EnforcedGroup]:
-        """Every quota group of every scope."""
+        """Return every quota group of every scope."""
         return [group for scope in self.app.scopes.all() for manager in (scope.produce, scope.fetch) for group in manager.groups()]
 
     async def reload(self, **changes: Any) -> bool:
-        """Change fields of the configuration and take them up."""
+        """Change fields of the configuration and reload."""
         self.source.config = msgspec.structs.replace(self.source.config, **changes)
         return await self.app.reload()
 
     async def assert_clean(self, *, serves: bool = True) -> None:
-        """Nothing is left of what happened: no connection, no waiter, no descriptor, no error; and who comes now is served.
+        """Assert that no connection, waiter, descriptor or error is left, and that a new client is served.
 
         Args:
-            serves: False where no broker is there any more.
+            serves: False when no broker runs any more.
         """
         if serves:
             await self._serve_a_fresh_client()
@@ -162,14 +162,14 @@ class RunningGateway:
             assert self.loop_errors == []
 
     def _sweeps_up(self) -> bool:
-        """Whether every connection is gone; those of muted clients only a sweep finds."""
+        """Whether every connection has ended; those of muted clients are found by the deadline check only."""
         gateway = self.gateway
         if gateway.connections:
             self.sweep()
         return not gateway.connections and not gateway._closing and not gateway._tasks
 
     async def _serve_a_fresh_client(self) -> None:
-        """One that asks what every client asks first; its broker answers well whatever the script did to others."""
+        """Serve a client that sends a client's usual first request; its broker answers without errors, whatever the script did before."""
         scripts = [broker.script for broker in self.brokers]
         for broker in self.brokers:
             broker.script = None
@@ -182,18 +182,18 @@ class RunningGateway:
                 broker.script = script
 
     def remember_descriptors(self) -> None:
-        """What is open now is what may be open at the end."""
+        """Record the open descriptors, which may be open at the end."""
         self._descriptors = _descriptors()
 
     def allow_descriptors(self, more: int) -> None:
-        """Ports that were bound meanwhile stay open: two descriptors each."""
+        """Allow two descriptors for each port that was bound meanwhile."""
         self._descriptors += more
 
 
 def quotas(
     *, produce: float | None = None, fetch: float | None = None, request: float | None = None, client_id: str = DEFAULT
 ) -> QuotaTable:
-    """A table with one client-id's bytes per second and percent of a thread; all clients' by default."""
+    """Return a table with bytes per second and percent of a thread for one client-id, or for all by default."""
     entity = EVERYBODY if client_id == DEFAULT else ClientQuotaEntity(None, client_id)
     rates = {ClientQuotaType.PRODUCE: produce, ClientQuotaType.FETCH: fetch, ClientQuotaType.REQUEST: request}
     return {quota_type: {entity: float(rate)} for quota_type, rate in rates.items() if rate is not None}
@@ -207,7 +207,7 @@ def config_for(
     quotas_file: Any = None,
     **settings: Any,
 ) -> Config:
-    """The configuration of a gateway in front of `brokers` on free loopback ports; `settings` are fields of Config."""
+    """Return the configuration of a gateway in front of `brokers` on free loopback ports; `settings` are fields of Config."""
     values: dict[str, Any] = {
         "upstream": Upstream(bootstrap=tuple(HostPort(HOST, broker.port) for broker in brokers)),
         "listeners": (Listener(address=HostPort(HOST, free_bootstrap_port()), name="test"),),
@@ -227,13 +227,13 @@ async def open_gateway(
     serves: bool = True,
     **settings: Any,
 ) -> AsyncIterator[RunningGateway]:
-    """Run a Sluice in front of `brokers`; when the block ends without an error it has to be clean.
+    """Run a Sluice in front of `brokers`; when the block ends without an error, `assert_clean` must hold.
 
     Args:
-        brokers: upstream bootstrap, in this order.
-        table: quotas from the start.
-        probed: wait until Sluice has met its broker; False where none is up.
-        clean: ask `assert_clean` at the end.
+        brokers: the upstream bootstrap, in this order.
+        table: the quotas at the start.
+        probed: whether to wait until Sluice has probed its broker; False when none runs.
+        clean: whether to call `assert_clean` at the end.
         serves: as in `assert_clean`.
         settings: see `config_for`.
     """
@@ -265,7 +265,7 @@ async def open_gateway(
 
 
 async def _until_met(running: RunningGateway) -> None:
-    """Sluice has heard ApiVersions and Metadata, has bound the brokers' ports and has hung up."""
+    """Wait until Sluice has read ApiVersions and Metadata, has bound the brokers' ports and has closed its connection."""
     await until(lambda: running.gateway.book.upstream != {} and running.app.prober.answered_ms is not None)
     await until(lambda: any(broker.probes for broker in running.brokers))
     await until(lambda: all(probe.ended is not None for broker in running.brokers for probe in broker.probes))

@@ -1,4 +1,4 @@
-"""A small TCP balancer: forwards connections, each with a PROXY header of its client in front."""
+"""A small TCP load balancer: it forwards connections, each with a PROXY header of its client in front."""
 
 import asyncio
 import threading
@@ -10,10 +10,10 @@ Header = Callable[[tuple[str, int]], bytes]
 
 
 class ProxyRelay:
-    """Listens on `host` at the same ports as what is behind it, connects to it from `source`; a thread of its own, inside the block.
+    """Listens on `host` at the ports of its backend and connects to it from `source`, in a thread of its own inside the block.
 
     Attributes:
-        clients: who connected, as this side sees them.
+        clients: the addresses of the clients.
     """
 
     def __init__(self, host: str, ports: range, behind: str, source: str, header: Header) -> None:

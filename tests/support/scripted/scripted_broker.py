@@ -1,7 +1,7 @@
 """A broker that a test scripts, on the test's own loop; it keeps every byte that it received.
 
-Without a script it answers ApiVersions, Metadata, Produce and Fetch well. Sluice's own questions are always answered well and
-their connections are not among `connections`.
+Without a script it answers ApiVersions, Metadata, Produce and Fetch without errors. Sluice's own requests are always answered without
+errors, and their connections are not in `connections`.
 """
 
 import asyncio
@@ -29,17 +29,17 @@ from tests.support.scripted.scripted_frames import (
 from tests.support.scripted.scripted_sockets import HOST, End, guarded, receive, reset, until
 
 Script = Callable[["BrokerConnection", Request], Awaitable[None]]
-"""What to do with a request. Answers leave in the order in which scripts send them; while one waits, nothing more is read."""
+"""Handles a request. Answers are sent in the order of the calls; while a script waits, the connection is not read."""
 
 
 class BrokerConnection:
     """One connection that Sluice made.
 
     Attributes:
-        received: every byte, also of frames that never became whole.
-        requests: the whole ones, in order.
+        received: every byte, also of incomplete frames.
+        requests: the complete requests, in order.
         ended: how Sluice ended it; None while it is open.
-        may_read: cleared, nothing is read any more and the window closes.
+        may_read: when cleared, nothing is read and the TCP window closes.
     """
 
     def __init__(self, broker: "ScriptedBroker", sock: socket.socket) -> None:
@@ -54,12 +54,12 @@ class BrokerConnection:
         self._task: asyncio.Task[None] | None = None
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are; a peer that is gone is no error."""
+        """Send these bytes; a closed peer is not an error."""
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self.socket, data)
 
     async def answer(self, request: Request) -> None:
-        """Answer well; nothing for acks=0."""
+        """Answer without errors; nothing for acks=0."""
         data = self.broker.good_answer(request)
         if data:
             await self.send(data)
@@ -70,12 +70,12 @@ class BrokerConnection:
         reset(self.socket)
 
     async def close(self) -> None:
-        """Send FIN and take nothing any more."""
+        """Send FIN and read no more."""
         await self._stop()
         self.socket.close()
 
     def half_close(self) -> None:
-        """Send FIN, go on reading."""
+        """Send FIN and continue to read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     async def until_ended(self) -> End:
@@ -85,12 +85,12 @@ class BrokerConnection:
         return self.ended
 
     async def until_requests(self, count: int) -> list[Request]:
-        """Wait until so many requests came in whole."""
+        """Wait until this many complete requests arrived."""
         await until(lambda: len(self.requests) >= count)
         return self.requests
 
     def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
         self._task = asyncio.get_running_loop().create_task(self._serve())
 
     async def _stop(self) -> None:
@@ -136,12 +136,12 @@ class ScriptedBroker:
     """Listens on a loopback port; an async context manager.
 
     Args:
-        script: what to do with a client's request; None answers it well.
-        node_id: its own.
-        nodes: what Metadata names; None: itself only.
-        records: what a Fetch answer brings.
+        script: handles a client's request; None answers it without errors.
+        node_id: its own node id.
+        nodes: the nodes in Metadata; None: itself only.
+        records: the records of a Fetch answer.
         receive_bytes: the kernel's receive buffer of accepted sockets, None for the usual one.
-        closes_after_client: close when Sluice did, as brokers do.
+        closes_after_client: whether it closes after Sluice has, as brokers do.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class ScriptedBroker:
         self.port = 0
         self.accepted = 0
         self.connections: list[BrokerConnection] = []
-        """Of clients, in the order of their coming."""
+        """Connections of clients, in the order in which they connected."""
         self.probes: list[BrokerConnection] = []
         self._listener: socket.socket | None = None
         self._task: asyncio.Task[None] | None = None
@@ -181,16 +181,16 @@ class ScriptedBroker:
 
     @property
     def node(self) -> Node:
-        """Where it really is."""
+        """Its address as a node."""
         return Node(self.node_id, HOST, self.port)
 
     @property
     def requests(self) -> list[Request]:
-        """Whole requests of clients, connection by connection."""
+        """Return the complete requests of clients, connection by connection."""
         return [request for connection in self.connections for request in connection.requests]
 
     def listen(self) -> None:
-        """Begin to listen, again at the same port after `stop_listening`."""
+        """Start to listen, again at the same port after `stop_listening`."""
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self.receive_bytes is not None:
@@ -203,7 +203,7 @@ class ScriptedBroker:
         self._task = asyncio.get_running_loop().create_task(self._accept(listener))
 
     async def stop_listening(self) -> None:
-        """Refuse connections from now on; those that are open stay."""
+        """Refuse new connections; open ones stay."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -213,7 +213,7 @@ class ScriptedBroker:
             self._listener = None
 
     async def connection(self, at: int = 0) -> BrokerConnection:
-        """The connection of the client that came as number `at`; waits for it."""
+        """Wait for the connection of client number `at`; return it."""
         await until(lambda: len(self.connections) > at)
         return self.connections[at]
 
@@ -224,10 +224,10 @@ class ScriptedBroker:
             await connection.close()
 
     def good_answer(self, request: Request) -> bytes:
-        """What a healthy broker answers; b"" where none is due.
+        """Return the answer of a healthy broker; b"" where there is none.
 
         Raises:
-            AssertionError: this broker does not speak that API: the test wants a script.
+            AssertionError: this broker does not support the API: the test needs a script.
         """
         key, version, correlation_id = request.key, request.version, request.correlation_id
         if key == API_VERSIONS:
@@ -240,7 +240,7 @@ class ScriptedBroker:
         return fetch_answer(version, correlation_id, self.records)
 
     def is_probed_by(self, connection: BrokerConnection) -> None:
-        """This connection is Sluice's own."""
+        """Whether this connection is Sluice's own."""
         if not connection.is_prober:
             connection.is_prober = True
             self.connections.remove(connection)
@@ -251,7 +251,7 @@ class ScriptedBroker:
         while True:
             try:
                 sock, _ = await loop.sock_accept(listener)
-            except OSError:  # no descriptor left, in the tests that take them all
+            except OSError:  # no descriptor left, in tests that use all of them
                 await asyncio.sleep(0.01)
                 continue
             self.accepted += 1
@@ -265,7 +265,7 @@ class ScriptedBroker:
 
 
 class Hold:
-    """A script that keeps answers back until the test calls `release` lets go of all that came, and of all that will."""
+    """A script that holds answers until `release`, after which it holds none."""
 
     def __init__(self) -> None:
         self._released = asyncio.Event()
@@ -277,7 +277,7 @@ class Hold:
         await connection.answer(request)
 
     def release(self) -> None:
-        """Answer."""
+        """Send the held answers."""
         self._released.set()
 
     async def _answer_later(self, connection: BrokerConnection, request: Request) -> None:

@@ -10,7 +10,7 @@ from tests.support.scripted.scripted_sockets import HOST, End, guarded, receive,
 
 
 class ClosedByPeerError(ConnectionError):
-    """The connection ended while more was expected."""
+    """The connection ended before the expected bytes."""
 
     def __init__(self, end: End, left_over: bytes) -> None:
         super().__init__(f"ended by {end.value} with {len(left_over)} bytes of an unfinished frame")
@@ -22,8 +22,8 @@ class ScriptedClient:
     """One connection.
 
     Attributes:
-        received: bytes that came and were not read as frames yet.
-        ended: how the other side ended; None while it has not, as far as was read.
+        received: bytes that were not read as frames yet.
+        ended: how the other side ended; None until that is read.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -36,9 +36,9 @@ class ScriptedClient:
         """Connect to a loopback port.
 
         Args:
-            port: where.
+            port: the port.
             receive_bytes: the kernel's receive buffer, None for the usual one.
-            source: the loopback address to come from.
+            source: the loopback address of the client.
         """
         sock = socket.socket()
         sock.setblocking(False)
@@ -58,26 +58,26 @@ class ScriptedClient:
 
     @property
     def is_closed(self) -> bool:
-        """Whether this side closed."""
+        """Whether this side has closed."""
         return self.socket.fileno() < 0
 
     async def send(self, data: bytes) -> None:
-        """Send bytes as they are.
+        """Send these bytes.
 
         Raises:
-            ConnectionError: the other side is gone.
+            ConnectionError: the other side has closed.
         """
         await guarded(asyncio.get_running_loop().sock_sendall(self.socket, data))
 
     def send_some(self, data: bytes) -> int:
-        """Put into the kernel what it takes at once; return how much that was."""
+        """Send what the kernel accepts at once; return the number of bytes."""
         try:
             return self.socket.send(data)
         except BlockingIOError:
             return 0
 
     async def read_some(self, count: int = 65_536) -> bytes:
-        """At most `count` bytes, b"" at the end."""
+        """Read at most `count` bytes, b"" at the end."""
         if self.received:
             data = bytes(self.received[:count])
             del self.received[:count]
@@ -85,7 +85,7 @@ class ScriptedClient:
         return b"" if not await self._more(count) else await self.read_some(count)
 
     async def read_exactly(self, count: int) -> bytes:
-        """So many bytes.
+        """Read this many bytes.
 
         Raises:
             ClosedByPeerError: the other side ended first.
@@ -99,7 +99,7 @@ class ScriptedClient:
         return data
 
     async def read_frame(self) -> bytes:
-        """The next answer in full, length included.
+        """Read the next answer, length included.
 
         Raises:
             ClosedByPeerError: the other side ended first.
@@ -108,7 +108,7 @@ class ScriptedClient:
         return length + await self.read_exactly(int.from_bytes(length, "big"))
 
     async def read_frames(self, count: int) -> list[bytes]:
-        """So many answers."""
+        """Read this many answers."""
         return [await self.read_frame() for _ in range(count)]
 
     async def ask(self, frame: bytes) -> bytes:
@@ -117,7 +117,7 @@ class ScriptedClient:
         return await self.read_frame()
 
     async def read_to_end(self) -> bytes:
-        """Everything until the other side ends; how it did stands in `ended`."""
+        """Read until the other side ends; `ended` says how."""
         while await self._more():
             pass
         data = bytes(self.received)
@@ -125,7 +125,7 @@ class ScriptedClient:
         return data
 
     def take_waiting(self) -> bytes:
-        """What has come so far, without waiting."""
+        """Return the bytes received so far, without waiting."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while data := self.socket.recv(1 << 20):
                 self.received += data
@@ -134,7 +134,7 @@ class ScriptedClient:
         return data
 
     def half_close(self) -> None:
-        """Send FIN, go on reading."""
+        """Send FIN and continue to read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Requests and responses written by hand, so that the proxy's code does not check itself.
+"""Requests and answers written by hand, so that the proxy's code does not check itself.
 
-One topic with one partition. The records are any bytes, since no code in between reads them.
+They have one topic with one partition. The records are arbitrary bytes, since no code under test reads them.
 """
 
 import struct
@@ -24,19 +24,19 @@ OFFERED = {
     11: (0, 9),
     12: (0, 4),
 }
-"""What the scripted broker says in ApiVersions: the keys that a test may send, and a few more."""
+"""The keys of the scripted broker's ApiVersions answer: those that tests send, and a few more."""
 NO_OPERATIONS = struct.pack(">i", -(2**31))
 
 
 class Request(NamedTuple):
-    """A request as the broker met it."""
+    """A request as the broker received it."""
 
     key: int
     version: int
     correlation_id: int
     client_id: bytes | None
     frame: bytes
-    """In full, length included."""
+    """The complete frame, length included."""
 
 
 class Node(NamedTuple):
@@ -48,7 +48,7 @@ class Node(NamedTuple):
 
 
 def uvarint(value: int) -> bytes:
-    """Kafka's unsigned varint."""
+    """Return Kafka's unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -58,26 +58,26 @@ def uvarint(value: int) -> bytes:
 
 
 class Shape:
-    """Strings, arrays and tag sections as one version of an API has them: with int lengths, or compact."""
+    """Writes strings, arrays and tag sections of one version of an API: with int lengths, or compact."""
 
     def __init__(self, key: int, version: int) -> None:
         self.flexible = version >= FLEXIBLE_SINCE.get(key, 1 << 15)
         self.tags = b"\0" if self.flexible else b""
 
     def string(self, text: str | None) -> bytes:
-        """A nullable string."""
+        """Write a nullable string."""
         raw = None if text is None else text.encode()
         if self.flexible:
             return b"\0" if raw is None else uvarint(len(raw) + 1) + raw
         return b"\xff\xff" if raw is None else struct.pack(">h", len(raw)) + raw
 
     def count(self, elements: int) -> bytes:
-        """The length of an array or of bytes; -1 for null."""
+        """Write the length of an array or of bytes; -1 for null."""
         return uvarint(elements + 1) if self.flexible else struct.pack(">i", elements)
 
 
 def framed(body: bytes) -> bytes:
-    """The length in front."""
+    """Add the length field."""
     return struct.pack(">i", len(body)) + body
 
 
@@ -122,7 +122,7 @@ def produce_request(
 def produce_of_size(
     size_bytes: int, correlation_id: int = 1, *, version: int = 7, acks: int = 1, client_id: bytes | None = CLIENT_ID
 ) -> bytes:
-    """Produce whose frame is exactly `size_bytes` long, its length field included (not every size can be met when flexible)."""
+    """Produce with a frame of exactly `size_bytes`, its length field included (not every size is possible in flexible versions)."""
     empty = produce_request(correlation_id, b"", version=version, acks=acks, client_id=client_id)
     frame = produce_request(correlation_id, bytes(size_bytes - len(empty)), version=version, acks=acks, client_id=client_id)
     assert len(frame) == size_bytes, (len(frame), size_bytes)
@@ -191,7 +191,7 @@ def produce_answer(version: int, correlation_id: int, *, throttle_ms: int = 0) -
 
 
 def fetch_answer_head(version: int, correlation_id: int, record_bytes: int, *, throttle_ms: int = 0) -> tuple[bytes, bytes]:
-    """What stands before and behind the records of a Fetch answer of one partition; the length counts the records."""
+    """Return the bytes before and after the records of a Fetch answer of one partition; the length includes the records."""
     shape = Shape(FETCH, version)
     body = struct.pack(">i", throttle_ms) + (bytes(6) if version >= 7 else b"")
     body += shape.count(1) + (TOPIC_ID if version >= 13 else shape.string(TOPIC)) + shape.count(1)
@@ -209,7 +209,7 @@ def fetch_answer(version: int, correlation_id: int, records: bytes, *, throttle_
 
 
 def metadata_answer(version: int, correlation_id: int, nodes: Sequence[Node], *, cluster_id: str = "scenario-cluster") -> bytes:
-    """These brokers; the first one leads the one partition."""
+    """These brokers; the first one leads the single partition."""
     shape = Shape(METADATA, version)
     leader = struct.pack(">i", nodes[0].node_id)
     body = bytes(4) if version >= 3 else b""
@@ -241,31 +241,31 @@ def api_versions_answer(version: int, correlation_id: int, offered: dict[int, tu
 
 
 def read_request(frame: bytes) -> Request:
-    """Take a request's header apart."""
+    """Read a request's header."""
     key, version, correlation_id, length = struct.unpack_from(">hhih", frame, 4)
     return Request(key, version, correlation_id, None if length < 0 else frame[14 : 14 + length], frame)
 
 
 def acks_of(asked: Request) -> int:
-    """The acks of a Produce without header tags and without transactional id."""
+    """Return the acks of a Produce without header tags and without transactional id."""
     at = 14 + len(asked.client_id or b"") + 2  # a null string and, where flexible, no header tags: two bytes either way
     (acks,) = struct.unpack_from(">h", asked.frame, at)
     return int(acks)
 
 
 def correlation_id_of(frame: bytes) -> int:
-    """The correlation id of an answer."""
+    """Return the correlation id of an answer."""
     return int.from_bytes(frame[4:8], "big", signed=True)
 
 
 def throttle_ms_of(key: int, version: int, frame: bytes) -> int:
-    """The throttle time in an answer of `produce_answer` or `fetch_answer`."""
+    """Return the throttle time in an answer of `produce_answer` or `fetch_answer`."""
     at = len(frame) - 4 - len(Shape(key, version).tags) if key == PRODUCE else 8 + len(Shape(key, version).tags)
     return int.from_bytes(frame[at : at + 4], "big", signed=True)
 
 
 def split_frames(data: bytes) -> tuple[list[bytes], bytes]:
-    """The whole frames that stand in `data`, and the rest."""
+    """Return the complete frames in `data`, and the rest."""
     frames, at = [], 0
     while at + 4 <= len(data):
         end = at + 4 + int.from_bytes(data[at : at + 4], "big")

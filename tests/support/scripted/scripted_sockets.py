@@ -1,4 +1,4 @@
-"""Shared by scripted client and broker: raw sockets on the running loop, uvloop or stock asyncio, and a guard against hangs."""
+"""Shared by scripted client and broker: raw sockets on the running loop, uvloop or stock asyncio, with a time limit."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 HOST = "127.0.0.1"
 HANG_S = 30.0
-"""Far above anything that a test waits for: who meets it hangs."""
+"""Far above any wait of a test: a test that reaches it hangs."""
 RECEIVE_BYTES = 256 * 1024
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing sends RST."""
@@ -26,20 +26,20 @@ class End(enum.Enum):
 
 
 async def guarded(awaited: Awaitable[T]) -> T:
-    """Wait, but not for ever."""
+    """Wait, at most for the time limit."""
     async with asyncio.timeout(HANG_S):
         return await awaited
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become true, looking often."""
+    """Poll until a condition holds."""
     async with asyncio.timeout(HANG_S):
         while not condition():  # noqa: ASYNC110 - the state of sockets and of other tasks has no event
             await asyncio.sleep(0.005)
 
 
 async def for_a_while(seconds: float, condition: Callable[[], bool]) -> None:
-    """Assert that something stays true: used where a test has to see that nothing happens."""
+    """Assert that a condition holds for a while: for tests that expect nothing to happen."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -55,7 +55,7 @@ def reset(sock: socket.socket) -> None:
 
 
 async def receive(sock: socket.socket, count: int = RECEIVE_BYTES) -> bytes | End:
-    """Some bytes, or how the other side ended."""
+    """Return some bytes, or how the other side ended."""
     try:
         data = await asyncio.get_running_loop().sock_recv(sock, count)
     except ConnectionError:

@@ -1,4 +1,4 @@
-"""A TLS client over a scripted one: every step of its handshake and its end is a test's choice."""
+"""A TLS client on top of a scripted one; the test controls each step of the handshake and of the close."""
 
 import contextlib
 import ssl
@@ -7,7 +7,7 @@ from tests.support.scripted.scripted_client import ScriptedClient
 
 
 class ScriptedTls:
-    """TLS in memory on top of a scripted client, which may also be used past it."""
+    """TLS in memory on top of a scripted client, which a test may also use directly."""
 
     def __init__(self, client: ScriptedClient, context: ssl.SSLContext, name: str) -> None:
         self.client = client
@@ -15,13 +15,13 @@ class ScriptedTls:
         self._tls = context.wrap_bio(self._come, self._go, server_hostname=name)
 
     def next_words(self) -> bytes:
-        """Go one step on with the handshake; return what is to be sent. b"": it is over."""
+        """Advance the handshake by one step; return the bytes to send. b"": it is complete."""
         with contextlib.suppress(ssl.SSLWantReadError):
             self._tls.do_handshake()
         return self._go.read()
 
     async def shake_hands(self) -> None:
-        """Go through the whole handshake."""
+        """Complete the handshake."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -33,12 +33,12 @@ class ScriptedTls:
                 return
 
     async def send(self, data: bytes) -> None:
-        """Send bytes, encrypted."""
+        """Encrypt and send bytes."""
         self._tls.write(data)
         await self._send()
 
     async def read_frame(self) -> bytes:
-        """The next answer in full, length included."""
+        """Read the next answer, length included."""
         length = await self._read_exactly(4)
         return length + await self._read_exactly(int.from_bytes(length))
 
@@ -48,7 +48,7 @@ class ScriptedTls:
         return await self.read_frame()
 
     async def notify_close(self) -> None:
-        """Say in the words of TLS that no more comes."""
+        """Send close_notify."""
         with contextlib.suppress(ssl.SSLWantReadError):
             self._tls.unwrap()
         await self._send()

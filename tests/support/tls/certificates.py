@@ -22,7 +22,7 @@ class Files:
 
 
 def common_name(name: str) -> x509.Name:
-    """Return a subject that is only a name."""
+    """Return a subject with a common name only."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -40,7 +40,7 @@ class Authority:
     def issue(
         self, name: str, subject: x509.Name | None = None, *, hosts: tuple[str, ...] = (), days: float = 30, since_days: float = 1
     ) -> Files:
-        """Sign a certificate that was valid `since_days` ago and is for `days` more; its files are named after `name`."""
+        """Sign a certificate that is valid since `since_days` ago and for `days` more; its files are named after `name`."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_general(host) for host in hosts]) if hosts else None
         certificate = self._signed(subject or common_name(name), key.public_key(), names, days=days, since_days=since_days)

@@ -1,4 +1,4 @@
-"""Host names for a process of our own that no resolver knows: a hosts file in a mount namespace, seen by no other process."""
+"""Host names for one process that no resolver has: a hosts file in a mount namespace that no other process sees."""
 
 import subprocess
 from collections.abc import Mapping
@@ -8,11 +8,11 @@ _MOUNT = 'mount --bind "$0" /etc/hosts && exec "$@"'
 
 
 class NoNamespacesError(Exception):
-    """A mount namespace cannot be made here; the text says why."""
+    """Mount namespaces are not available here; the text says why."""
 
 
 def command_that_knows(hosts: Path, names: Mapping[str, str], command: list[str]) -> list[str]:
-    """Write the file `hosts`, addresses by name, and return how to run `command` so that it finds them.
+    """Write the file `hosts`, addresses by name; return the command line that runs `command` with it.
 
     Raises:
         NoNamespacesError: neither root nor user namespaces, or no util-linux.

@@ -1,4 +1,4 @@
-"""SASL tokens as clients send them, and manipulated ones."""
+"""SASL tokens as clients send them, and changed ones."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ def scram_first(
 
 
 def jwt(claims: dict[str, object] | str, header: str = '{"alg":"none"}', signature: bytes = b"") -> str:
-    """Return a compact token; `claims` may be the text of an object."""
+    """Return a compact token; `claims` may be the JSON text."""
     payload = claims if isinstance(claims, str) else json.dumps(claims)
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (header.encode(), payload.encode(), signature))
 
@@ -50,12 +50,12 @@ def bearer(token: str, *, authzid: str | None = None, scheme: str = "Bearer", ex
 
 
 def claims(sub: object) -> dict[str, object]:
-    """Return the claims of a token that never runs out."""
+    """Return the claims of a token that never expires."""
     return {"sub": sub, "iat": 1_700_000_000, "exp": 4_000_000_000, "scope": ["a"], "nested": {"sub": "mallory", "list": [1, {"sub": 2}]}}
 
 
 def valid_tokens() -> list[tuple[str, bytes, str]]:
-    """Return tokens that a broker takes: mechanism, token, name."""
+    """Return tokens that a broker accepts: mechanism, token, name."""
     tokens = [("PLAIN", plain(name), name) for name in NAMES]
     tokens += [("PLAIN", plain(name, authzid=name), name) for name in NAMES]
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -72,7 +72,7 @@ def valid_tokens() -> list[tuple[str, bytes, str]]:
 
 
 def dubious_tokens() -> list[tuple[str, bytes]]:
-    """Return tokens that a broker refuses, or that not all brokers read alike: no user is named by them."""
+    """Return tokens that a broker refuses, or that brokers read differently: they name no user."""
     good = jwt(claims("bob"))
     return [
         *(
@@ -182,7 +182,7 @@ def mutated(token: bytes, dice: random.Random) -> bytes:
 
 
 def mutated_claims(dice: random.Random) -> bytes:
-    """Return an OAUTHBEARER token whose signed part was changed, rather than the bytes that carry it."""
+    """Return an OAUTHBEARER token whose signed part is changed, not its encoding."""
     text = mutated(json.dumps(claims(dice.choice(NAMES))).encode(), dice)
     parts = (b'{"alg":"none"}', text, b"")
     return bearer(".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts))
