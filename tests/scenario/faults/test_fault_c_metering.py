@@ -1,4 +1,4 @@
-"""Rows C1 to C5: a full disk, a sink that stands still, a kill at any moment, intervals that add up, a wall clock that steps."""
+"""Rows C1 to C5 of metering: a full disk, a blocked writer, a kill at any moment, complete counts, and a wall clock that jumps."""
 
 import asyncio
 import multiprocessing
@@ -26,7 +26,7 @@ from tests.support.places import ROOT
 
 NO_NAMESPACE = "unshare failed"
 KILLS = int(os.environ.get("SLUICE_KILLS", "10"))
-"""Of row C3; 200 where there is time."""
+"""Kills of row C3; 200 in a long run."""
 FLUSH_S = 0.25
 
 
@@ -47,7 +47,7 @@ def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: 
 
 @pytest.mark.parametrize("kind", disk_full.STAND_INS)
 def test_c1_what_stands_in_for_a_full_disk_gives_the_same(tmp_path: Path, kind: str) -> None:
-    """C1 wherever no mount namespace can be made: a limit on the size of files, and a device that is full."""
+    """Where no mount namespace can be made, a limit on file sizes and a full device give the result of a full disk."""
     done = filled(tmp_path, kind)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -58,7 +58,7 @@ def filled(directory: Path, kind: str, *within: str) -> subprocess.CompletedProc
 
 
 def test_c2_a_sink_that_hangs_delays_no_client(tmp_path: Path) -> None:
-    """C2: while the writer hangs, decisions are recorded up to a bound and then counted as lost; later ones are validated again."""
+    """Row C2: while the writer blocks, decisions are recorded up to a limit and then counted as dropped; later ones are validated again."""
     stuck, entered = threading.Event(), threading.Event()
 
     def also(_batch: object) -> None:
@@ -83,7 +83,7 @@ def test_c2_a_sink_that_hangs_delays_no_client(tmp_path: Path) -> None:
     assert proxy.writer.stop(60)
     verdict = validate(tmp_path)
     assert verdict.kinds() == {}
-    assert verdict.dropped == proxy.writer.counts.dropped_decisions >= dropped  # more where this machine is slow to write the rest
+    assert verdict.dropped == proxy.writer.counts.dropped_decisions >= dropped  # a slow machine drops more while it writes the rest
     assert verdict.decisions + verdict.unjudged + verdict.dropped == 181_000
     assert 0 < verdict.unjudged < 10_000
 
@@ -118,7 +118,7 @@ def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(
     found = {run_id: [one for one in manifests if one.run_id == run_id] for run_id in truths}
     for run_id, taken in truths.items():
         accounted = max((one.last_seq + 1 for one in found[run_id]), default=0)
-        assert taken <= accounted <= taken + 1, run_id  # killed between the decision and the count of this test
+        assert taken <= accounted <= taken + 1, run_id  # the kill may come between the decision and its count here
         assert sum(one.dropped_decisions for one in found[run_id]) <= killed_writer.FLUSH_DECISIONS_MAX
     assert verdict.decisions + verdict.unjudged + verdict.dropped == pytest.approx(sum(truths.values()), abs=KILLS)
 
@@ -139,7 +139,7 @@ def usage_rows(directory: Path, manifests: list[Manifest]) -> Iterator[dict[str,
 
 
 def test_c5_a_wall_clock_that_steps_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C5: the wall clock is read once. When it steps back an hour, or on a day, times in the files go on by the monotonic one."""
+    """Row C5: when the wall clock jumps back an hour or ahead a day, the times in the files follow the monotonic clock."""
     steps: Iterator[float] = iter([1_790_000_000.0, 1_790_000_000.0, *[1_789_996_400.0] * 3, *[1_790_086_400.0] * 1_000])
     monkeypatch.setattr(metering_module, "wall_time_s", lambda: next(steps))
     times = asyncio.run(_times(tmp_path))

@@ -1,4 +1,4 @@
-"""Row G12: an exception of our own at any point of the data path ends one connection, and nothing else."""
+"""Row G12: an exception in Sluice's own code, at any point of the data path, ends one connection and affects no other."""
 
 import asyncio
 from typing import Any
@@ -77,7 +77,7 @@ POINTS: list[tuple[type[Any], str]] = [
 
 
 class Bomb:
-    """Raises once, when a method is called while it is armed."""
+    """Raises once when the patched method is called while it is armed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str) -> None:
         self.armed = False
@@ -95,7 +95,7 @@ class Bomb:
 
 
 async def live_through_it(client: ScriptedClient) -> None:
-    """Do something of everything, and leave; stop when the connection ends."""
+    """Send requests of every kind, then leave; stop when the connection ends."""
     try:
         await client.send(api_versions(1, 99) + metadata(2) + fetch(3, version=11, max_bytes=1 << 30))
         await client.read_frames(3)
@@ -111,13 +111,13 @@ async def live_through_it(client: ScriptedClient) -> None:
 
 
 async def served(sluice: RunningGateway, client: ScriptedClient, number: int) -> bool:
-    """Whether a bystander is answered."""
+    """Return whether an uninvolved client is answered."""
     return correlation_id_of(await client.ask(api_versions_request(number))) == number
 
 
 @pytest.mark.parametrize(("owner", "name"), POINTS, ids=[f"{owner.__name__}.{name}" for owner, name in POINTS])
 async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that met the bug; a bystander is served before and after, and the next client too."""
+    """An exception in the data path closes the connection that met it and is counted once; another client is served before and after."""
     bomb = Bomb(monkeypatch, owner, name)
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000, fetch=1_000, request=1e6)) as sluice:
         sluice.expects_internal_errors = True
@@ -138,7 +138,7 @@ async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch:
     ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "forgive"), (Connection, "settle")]
 )
 async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One connection that fails to drain does not keep the others from it."""
+    """When one connection fails during a drain, the other connections drain as usual."""
     bomb = Bomb(monkeypatch, owner, name)
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000), serves=False) as sluice:
         sluice.expects_internal_errors = True
@@ -154,7 +154,7 @@ async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.M
 
 
 async def test_g12_in_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking at one connection fails: it ends, the others are looked at all the same."""
+    """When the check of one connection's deadlines raises, that connection closes and the others are still checked."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         sluice.expects_internal_errors = True
         clients = [await sluice.client() for _ in range(3)]
