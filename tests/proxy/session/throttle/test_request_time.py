@@ -1,4 +1,4 @@
-"""Request time through a whole connection: who is charged, who is throttled, and what the client sees of it."""
+"""Request time is charged and throttled on whole connections."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -23,9 +23,9 @@ from tests.support.frames.sasl_frames import authenticate_answer, handshake_answ
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_for, produce_of
 
-LIST_OFFSETS = (ApiKey.LIST_OFFSETS, 2)  # its answer has the field, first of all
+LIST_OFFSETS = (ApiKey.LIST_OFFSETS, 2)  # the throttle time is the first field of its response
 TINY = 1e-6
-"""Percent: any request at all is too much, and each is throttled for a whole window."""
+"""A percentage so small that every request is over quota and throttled for a whole window."""
 WINDOW_MS = 1_000
 WORK_MS = 10
 ILLEGAL_SASL_STATE = 34
@@ -34,7 +34,7 @@ authenticate = partial(sasl_frames.authenticate, client_id="etl")
 
 
 def empty_answer(correlation_id: int, key: int, version: int, *, from_broker_ms: int = 0) -> bytes:
-    """Return an answer of which nothing but its throttle time, where it has one, means anything."""
+    """Return a response with all fields empty except for its throttle time, if it has one."""
     api = api_of(key, version)
     if api.throttle is ThrottlePosition.WALK:
         return response(api, message(layout_of(key, "response", version), ThrottleTimeMs=from_broker_ms), correlation_id)
@@ -42,20 +42,20 @@ def empty_answer(correlation_id: int, key: int, version: int, *, from_broker_ms:
 
 
 def throttle_in(frame: bytes, key: int, version: int) -> int:
-    """Return the throttle time of a whole answer."""
+    """Return the throttle time of a whole response."""
     if api_of(key, version).throttle is ThrottlePosition.WALK:
         return throttle_ms(frame, key, version)
     return int.from_bytes(frame[8 + api_of(key, version).response_header_version :][:4], "big")
 
 
 def group_of(proxy: ProxyFixture) -> EnforcedGroup:
-    """Return the one group whose time was taken."""
+    """Return the only group of the request quota."""
     (group,) = proxy.scope.request.groups()
     return group
 
 
 def works(proxy: ProxyFixture, peer: Peer, asked: bytes, answer: bytes) -> bytes:
-    """The broker takes `WORK_MS` for a request; return what reaches the client at once."""
+    """Send a request that takes the broker `WORK_MS`; return what reaches the client at once."""
     assert len(peer.sends(asked)) == 1, "the request did not go on"
     proxy.wait(WORK_MS)
     peer.broker.arrive(answer)
@@ -64,19 +64,19 @@ def works(proxy: ProxyFixture, peer: Peer, asked: bytes, answer: bytes) -> bytes
 
 @pytest.fixture
 def timed() -> Iterator[ProxyFixture]:
-    """A house in which no request of client-id etl is cheap enough; no byte quota applies. `mute`, so that answers come at once."""
+    """Yield a proxy in `mute` in which every request of client-id etl exceeds the request quota; no byte quota applies."""
     with ProxyFixture(request=TINY, mode=Mode.MUTE) as proxy:
         yield proxy
 
 
 def join(correlation_id: int, version: int, session_timeout_ms: int) -> bytes:
-    """Return the beginning of what a JoinGroup says: group and session timeout."""
+    """Return the beginning of a JoinGroup: group and session timeout."""
     group = b"\x02g" if version >= 6 else b"\x00\x01g"
     return request(api_of(ApiKey.JOIN_GROUP, version), group + struct.pack(">i", session_timeout_ms), correlation_id)
 
 
 def empty_request(correlation_id: int, key: int, version: int) -> bytes:
-    """Return a request that nothing but its header means anything of."""
+    """Return a request with a valid header and, except for JoinGroup, an empty body."""
     return join(correlation_id, version, 10_000) if key == ApiKey.JOIN_GROUP else plain(correlation_id, key, version)
 
 
@@ -85,7 +85,7 @@ PASSING = [api for api in API_VERSIONS.values() if api.treatment is Treatment.PA
 
 @pytest.mark.parametrize("api", PASSING, ids=lambda api: f"{api.name}-v{api.version}")
 def test_every_api_is_charged_and_throttled(timed: ProxyFixture, api: ApiVersion) -> None:
-    """An answer that has the field announces the window; one that lacks it goes as it came, and its client is not read all the same."""
+    """Every API is charged, its response announces the throttle time if it has the field, and its client is not read for that time."""
     peer = timed.connect()
     answer = empty_answer(1, api.key, api.version)
     got = works(timed, peer, empty_request(1, api.key, api.version), answer)
@@ -100,7 +100,7 @@ def test_every_api_is_charged_and_throttled(timed: ProxyFixture, api: ApiVersion
 
 
 def test_within_the_quota_nothing_changes(proxy: ProxyFixture) -> None:
-    """The answer leaves untouched, whatever the broker wrote into it, and reading goes on."""
+    """A response within the quota is unchanged, and reading continues."""
     proxy.set_quota(request=100.0)
     peer = proxy.connect()
     answer = empty_answer(1, *LIST_OFFSETS, from_broker_ms=7)
@@ -110,7 +110,7 @@ def test_within_the_quota_nothing_changes(proxy: ProxyFixture) -> None:
 
 
 def test_delay_holds_the_answer_for_the_window(timed: ProxyFixture) -> None:
-    """A verdict is waited out as one about bytes is; nothing is left to announce."""
+    """In `delay` a response over the request quota is held for the throttle time and sent unchanged."""
     timed.enforcement.mode = Mode.DELAY
     peer = timed.connect()
     answer = empty_answer(1, *LIST_OFFSETS)
@@ -122,7 +122,7 @@ def test_delay_holds_the_answer_for_the_window(timed: ProxyFixture) -> None:
 
 
 def test_observe_only_counts(timed: ProxyFixture) -> None:
-    """Nothing is held, stamped or muted; the verdict is in the books."""
+    """In `observe` a response over the request quota passes unchanged and at once, and the verdict is counted."""
     timed.enforcement.mode = Mode.OBSERVE
     peer = timed.connect()
     answer = empty_answer(1, *LIST_OFFSETS)
@@ -133,7 +133,7 @@ def test_observe_only_counts(timed: ProxyFixture) -> None:
 
 
 def test_without_a_quota_no_time_is_taken(proxy: ProxyFixture) -> None:
-    """Until the first request quota appears nothing is recorded; from then on it is, on connections that live too."""
+    """Request time is recorded only while there is a request quota, on connections that are already open too."""
     peer = proxy.connect()
     works(proxy, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
     assert peer.connection.session.responses.times is None
@@ -156,7 +156,7 @@ def test_without_a_quota_no_time_is_taken(proxy: ProxyFixture) -> None:
     ],
 )
 def test_the_longer_throttle_wins(timed: ProxyFixture, bytes_ms: int, throttled_ms: int, winner: str) -> None:
-    """One throttle, not two: max of both, with ties to Request; only the winner is in the books, and both are recorded."""
+    """The longer of the throttle times of bytes and request time applies, a tie counts as Request, and both amounts are recorded."""
     timed.set_quota(produce=BOUND)
     peer = timed.connect()
     got = works(timed, peer, produce_for(bytes_ms, 1), produced(1, version=PRODUCE_VERSION))
@@ -168,7 +168,7 @@ def test_the_longer_throttle_wins(timed: ProxyFixture, bytes_ms: int, throttled_
 
 
 def test_a_produce_without_answer_is_exempt(timed: ProxyFixture) -> None:
-    """acks=0 costs no request time; what it probably cost is counted as exempt."""
+    """The request time of a Produce with acks=0 is charged to no client and recorded as exempt."""
     timed.set_quota(produce=BOUND)
     peer = timed.connect()
     assert peer.sends(produce_of(1_000, 1, acks=0)) == [1]
@@ -178,19 +178,19 @@ def test_a_produce_without_answer_is_exempt(timed: ProxyFixture) -> None:
 
 
 def logs_in(proxy: ProxyFixture, peer: Peer, first_id: int = 1, mechanism: str = "GSSAPI") -> None:
-    """A handshake that the broker accepts, and one token that it takes."""
+    """Send a SaslHandshake and one SaslAuthenticate that the broker accepts."""
     works(proxy, peer, handshake(mechanism, correlation_id=first_id), handshake_answer(first_id))
     works(proxy, peer, authenticate(b"x", correlation_id=first_id + 1), authenticate_answer(first_id + 1))
 
 
 def asks_versions(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> int:
-    """Ask for the API versions; return what the answer announces."""
+    """Send an ApiVersions request; return the throttle time in its response."""
     asked, answer = (frame(correlation_id, ApiKey.API_VERSIONS, 1) for frame in (empty_request, empty_answer))
     return throttle_in(works(proxy, peer, asked, answer), ApiKey.API_VERSIONS, 1)
 
 
 def test_the_time_of_a_login_is_not_charged(timed: ProxyFixture) -> None:
-    """Neither SaslHandshake nor SaslAuthenticate is recorded or throttled, nor ApiVersions before them where brokers want a login."""
+    """SaslHandshake and SaslAuthenticate are not charged, nor is ApiVersions before them after a login on another connection."""
     first = timed.connect()
     logs_in(timed, first)
     assert not timed.scope.request.groups()
@@ -203,7 +203,7 @@ def test_the_time_of_a_login_is_not_charged(timed: ProxyFixture) -> None:
 
 
 def test_the_time_of_a_renewal_is_not_charged(timed: ProxyFixture) -> None:
-    """A renewed login is not charged, like the first one, and the client's throttle stays."""
+    """A reauthentication is not charged."""
     peer = timed.connect()
     for number in range(1, 9, 2):
         logs_in(timed, peer, number)
@@ -212,7 +212,7 @@ def test_the_time_of_a_renewal_is_not_charged(timed: ProxyFixture) -> None:
 
 
 def test_a_refused_handshake_is_charged(timed: ProxyFixture) -> None:
-    """A broker without SASL says no to it as to any request, and charges its client; here too, each time, and its client waits."""
+    """Each SaslHandshake that the broker refuses is charged, and its client is throttled."""
     peer = timed.connect()
     for number in range(1, 4):
         recorded = sum(group.recorded_total for group in timed.scope.request.groups())
@@ -225,7 +225,7 @@ def test_a_refused_handshake_is_charged(timed: ProxyFixture) -> None:
 
 
 def test_a_refused_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
-    """ApiVersions are charged as before after a handshake that the broker refused."""
+    """ApiVersions is still charged after a SaslHandshake that the broker refused."""
     attacker, other = timed.connect(), timed.connect()
     works(timed, attacker, handshake("PLAIN"), handshake_answer(1, error_code=ILLEGAL_SASL_STATE))
     assert asks_versions(timed, other, 1) == WINDOW_MS
@@ -234,14 +234,14 @@ def test_a_refused_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
 
 
 def test_an_unanswered_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
-    """ApiVersions are charged as before while a handshake has no response."""
+    """ApiVersions is still charged while a SaslHandshake has no response."""
     attacker, other = timed.connect(), timed.connect()
     attacker.sends(handshake("PLAIN"))
     assert asks_versions(timed, other, 1) == WINDOW_MS
 
 
 def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
-    """A SaslAuthenticate without a handshake is a request like any other: the broker refuses and charges it."""
+    """A SaslAuthenticate without a handshake that the broker refuses is charged and throttled."""
     peer = timed.connect()
     for number in range(1, 3):
         refused = authenticate_answer(number, error_code=ILLEGAL_SASL_STATE)
@@ -252,7 +252,7 @@ def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
 
 
 def test_an_unexpected_token_is_charged(timed: ProxyFixture) -> None:
-    """It belongs to no login, whatever the broker's response is."""
+    """A SaslAuthenticate without a handshake is charged and throttled even if the broker accepts it."""
     peer = timed.connect()
     works(timed, peer, authenticate(b"x", correlation_id=1), authenticate_answer(1))
     assert not peer.client.reading
@@ -261,7 +261,7 @@ def test_an_unexpected_token_is_charged(timed: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "GSSAPI", "CUSTOM"])
 def test_a_login_that_never_ends_is_charged(timed: ProxyFixture, mechanism: str) -> None:
-    """So many messages belong to a login; a client that goes on with tokens, which the broker takes, waits for each from there on."""
+    """SaslAuthenticate requests beyond the number that belong to a login are charged and throttled."""
     peer = timed.connect()
     works(timed, peer, handshake(mechanism), handshake_answer(1))
     for number in range(2, MESSAGES_FREE_MAX + 1):
@@ -285,7 +285,7 @@ def test_a_login_that_never_ends_is_charged(timed: ProxyFixture, mechanism: str)
 )
 @pytest.mark.parametrize("is_pipelined", [False, True])
 def test_from_a_handshake_to_the_verdict_only_tokens_pass(proxy: ProxyFixture, asked: bytes, *, is_pipelined: bool) -> None:
-    """As at a broker, which ends such a connection: nothing waits for a quota during a login, so nothing else may use that."""
+    """Any request other than SaslAuthenticate between a handshake and the end of the login closes the connection."""
     peer = proxy.connect()
     peer.sends(plain(7), produce_of(1_000, 8))
     peer.answers(response(api_of(ApiKey.HEARTBEAT, 4), bytes(7), 7), produced(8, version=PRODUCE_VERSION))
@@ -300,7 +300,7 @@ def test_from_a_handshake_to_the_verdict_only_tokens_pass(proxy: ProxyFixture, a
 
 
 def test_before_a_login_api_versions_are_free_twice(timed: ProxyFixture) -> None:
-    """A client that does not know its broker's versions (KIP-511) may ask as often as that; each further request is charged and waits."""
+    """Two ApiVersions requests before a login are free, and each further one is charged and throttled."""
     logs_in(timed, timed.connect())
     peer = timed.connect()
     assert [asks_versions(timed, peer, number) for number in (1, 2)] == [0, 0]
@@ -313,7 +313,7 @@ def test_before_a_login_api_versions_are_free_twice(timed: ProxyFixture) -> None
 
 @pytest.fixture
 def patient() -> Iterator[ProxyFixture]:
-    """As `timed`, with a window of half a minute, so that a throttle may be as long."""
+    """Yield a proxy like `timed` with a window of 30 s, so that throttle times may be as long."""
     with ProxyFixture(request=TINY, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
         yield proxy
 
@@ -336,7 +336,7 @@ def patient() -> Iterator[ProxyFixture]:
 def test_a_coordinators_requests_wait_no_longer_than_a_second(
     patient: ProxyFixture, asked: tuple[int, int], silent_ms: int, *, with_data: bool
 ) -> None:
-    """Whatever else goes by their connection: the API of the request says how long its time makes it wait."""
+    """Requests for the group coordinator are throttled for 1 s at most, whatever else their connection carries."""
     patient.set_quota(request=1e9)
     peer = patient.connect()
     if with_data:
@@ -354,7 +354,7 @@ def test_a_coordinators_requests_wait_no_longer_than_a_second(
 @pytest.mark.parametrize("session_timeout_ms", [-1, 0, 2, 6_000, 45_000])
 @pytest.mark.parametrize("version", [4, 9])
 def test_no_session_timeout_frees_what_comes_behind_it(timed: ProxyFixture, session_timeout_ms: int, version: int) -> None:
-    """A JoinGroup waits as long as any, and so does a Metadata on its connection, whatever session timeout it named."""
+    """A JoinGroup and the request behind it are throttled for the whole time, whatever session timeout the JoinGroup names."""
     peer = timed.connect()
     for number in (1, 3, 5):
         got = works(timed, peer, join(number, version, session_timeout_ms), empty_answer(number, ApiKey.JOIN_GROUP, version))
@@ -367,7 +367,7 @@ def test_no_session_timeout_frees_what_comes_behind_it(timed: ProxyFixture, sess
 
 
 def test_a_heartbeat_cuts_no_other_wait_short(patient: ProxyFixture) -> None:
-    """Its answer, owed when the verdict on another request fell, waits no longer than that, and reading stays off for all of it."""
+    """The shorter throttle time of a Heartbeat does not end the longer throttle of the request before it."""
     patient.set_quota(request=1e9)
     peer = patient.connect()
     assert peer.sends(empty_request(1, *LIST_OFFSETS) + empty_request(2, ApiKey.HEARTBEAT, 4)) == [1, 2]
@@ -390,7 +390,7 @@ def test_a_heartbeat_cuts_no_other_wait_short(patient: ProxyFixture) -> None:
     ],
 )
 def test_a_new_connection_may_be_a_members(patient: ProxyFixture, asked: tuple[int, int], silent_ms: int) -> None:
-    """ApiVersions comes first on each: who connects again for its heartbeats is heard before its session is over; then the API says."""
+    """The first two ApiVersions of a connection are throttled for 1 s, and then the API of each request decides."""
     peer = patient.connect()
     for number in (1, 2):
         got = works(patient, peer, empty_request(number, ApiKey.API_VERSIONS, 1), empty_answer(number, ApiKey.API_VERSIONS, 1))
@@ -402,7 +402,7 @@ def test_a_new_connection_may_be_a_members(patient: ProxyFixture, asked: tuple[i
 
 @pytest.mark.parametrize("before", [1, 2])
 def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(patient: ProxyFixture, before: int) -> None:
-    """The third waits in full, as does any behind another request: who asks for nothing else is no member that connects again."""
+    """The third ApiVersions of a connection, or one behind another request, is throttled for the whole time."""
     peer = patient.connect()
     asked = [(ApiKey.API_VERSIONS, 1)] * before + ([(ApiKey.HEARTBEAT, 4)] if before == 1 else [])
     for number, api in enumerate(asked):
@@ -413,7 +413,7 @@ def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(pati
 
 
 def asks_for_its_sake(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> None:
-    """A request that is answered here, for which the broker is asked something on the way."""
+    """Send a request that the proxy answers itself after it has asked the broker something."""
     assert peer.sends(describe_request(0, correlation_id, "etl", [], strict=False)) == []
     session = peer.connection.session
     session.ask(api_of(*LIST_OFFSETS), empty_request(CORRELATION_ID, *LIST_OFFSETS), proxy.now_ms, proxy.now_ms * 1_000_000)
@@ -424,7 +424,7 @@ def asks_for_its_sake(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> N
 
 @pytest.mark.parametrize("mode", [Mode.MUTE, Mode.DELAY, Mode.OBSERVE])
 def test_what_the_broker_is_asked_for_a_request_is_charged(timed: ProxyFixture, mode: Mode) -> None:
-    """The time of our questions is that of who made us ask: it counts, and the answer waits as one of the broker would."""
+    """The time the broker needs for a question of the proxy is charged to the client whose request caused the question."""
     timed.enforcement.mode = mode
     timed.settings.answers_quotas = True
     peer = timed.connect()
@@ -439,7 +439,7 @@ def test_what_the_broker_is_asked_for_a_request_is_charged(timed: ProxyFixture, 
 
 
 def test_a_question_ends_no_throttle(patient: ProxyFixture) -> None:
-    """One within the quota, behind a request that was over it: the verdict on that stands."""
+    """A request within the quota that the proxy answers itself does not end the throttle of the request before it."""
     patient.settings.answers_quotas = True
     peer = patient.connect()
     works(patient, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
@@ -450,7 +450,7 @@ def test_a_question_ends_no_throttle(patient: ProxyFixture) -> None:
 
 
 def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: ProxyFixture) -> None:
-    """Its head is judged; what the rest costs is known when it is here, and counts for what comes next, as network time in Kafka."""
+    """The time from the first to the last byte of a large response is charged when its last byte arrives."""
     timed.set_quota(request=1e9)
     peer = timed.connect()
     peer.sends(fetch(1, version=FETCH_VERSION))
@@ -466,7 +466,7 @@ def test_a_large_answer_pays_for_its_end_without_a_verdict(timed: ProxyFixture) 
 
 
 def test_an_answer_that_we_did_not_read_is_no_measurement(timed: ProxyFixture) -> None:
-    """While a client does not take what it asked for its broker is not read; the time that passes is not the broker's."""
+    """The time in which the proxy does not read the broker because the client is slow is not taken as a measurement of the broker."""
     timed.set_quota(request=1e9)
     quick, slow = timed.connect(), timed.connect()
     for number in range(3):
@@ -483,7 +483,7 @@ def test_an_answer_that_we_did_not_read_is_no_measurement(timed: ProxyFixture) -
 
 
 def test_time_that_a_request_waited_here_is_not_the_brokers(proxy: ProxyFixture) -> None:
-    """A fetch that the gate kept back left when it left: the clock of its work begins then."""
+    """The request time of a Fetch that waited in the proxy begins when it is forwarded."""
     proxy.set_quota(request=1e9)
     peer = proxy.connect()
     peer.sends(fetch(1, version=FETCH_VERSION))
@@ -498,7 +498,7 @@ def test_time_that_a_request_waited_here_is_not_the_brokers(proxy: ProxyFixture)
 
 
 def test_a_cut_answer_is_stamped(timed: ProxyFixture) -> None:
-    """The verdict waits for the bytes that it has to change."""
+    """The throttle time is written into a response wherever it is cut in two."""
     answer = empty_answer(1, *LIST_OFFSETS)
     for cut in range(1, len(answer)):
         with ProxyFixture(request=TINY, mode=Mode.MUTE) as proxy:
@@ -511,7 +511,7 @@ def test_a_cut_answer_is_stamped(timed: ProxyFixture) -> None:
 
 
 def test_the_custom_callback_decides_the_group(timed: ProxyFixture) -> None:
-    """Two client-ids that it puts together share one budget of time."""
+    """Two client-ids that a callback puts into one group share its request quota."""
     timed.scope.request.replace_callback(OneGroup())
     one, other = timed.connect(), timed.connect()
     works(timed, one, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
@@ -520,7 +520,7 @@ def test_the_custom_callback_decides_the_group(timed: ProxyFixture) -> None:
 
 
 class OneGroup(ClientQuotaCallback):
-    """All clients together."""
+    """A callback that puts all clients into one group."""
 
     def quota_metric_tags(self, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> dict[str, str]:
         return {"all": "of them"}
@@ -530,7 +530,7 @@ class OneGroup(ClientQuotaCallback):
 
 
 def test_usage_tells_the_time_of_a_client(timed: ProxyFixture) -> None:
-    """By user and client-id, in nanoseconds, equal to what its group was charged."""
+    """The usage of a client shows the request time that was charged to its group, in nanoseconds."""
     peer = timed.connect()
     works(timed, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
     usage = timed.usages.get(ANONYMOUS.name, "etl")
