@@ -1,4 +1,4 @@
-"""The worked numbers of docs/reference/quotas.md, worked out again."""
+"""The worked examples of docs/reference/quotas.md have the right numbers."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ TABLES = re.findall(r"<!-- worked: bound=(\d+) -->\n(?:\|.*\n){2}((?:\|.*\n)+)",
 
 @pytest.mark.parametrize(("bound", "rows"), TABLES, ids=[f"table-{number}" for number in range(1, len(TABLES) + 1)])
 def test_worked_numbers(bound: str, rows: str) -> None:
-    """Every row of every table is what the group says."""
+    """Every row of every worked table is what a quota group computes."""
     group = QuotaGroup({}, float(bound))
     for row in rows.splitlines():
         now_ms, amount, rate, window_ms, throttle_ms = (cell.strip() for cell in row.strip("|").split("|"))
@@ -22,5 +22,5 @@ def test_worked_numbers(bound: str, rows: str) -> None:
 
 
 def test_every_table_was_found() -> None:
-    """The page has as many worked tables as were checked."""
+    """Every worked table of the page is checked."""
     assert len(TABLES) == PAGE.count("| t (ms) | record |") == 4

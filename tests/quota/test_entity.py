@@ -11,13 +11,13 @@ from quota.errors import SanitizedNameError
 
 
 def test_a_principal_prints_as_kafka_prints_it() -> None:
-    """Type, colon, name."""
+    """A principal prints as type, colon and name."""
     assert str(KafkaPrincipal("User", "alice")) == "User:alice"
     assert str(ANONYMOUS) == "User:ANONYMOUS"
 
 
 def test_a_client_called_default_is_not_the_default_client() -> None:
-    """A literal name differs from the default entity, and the flag matters for no other name."""
+    """A client-id that is literally `<default>` differs from the default client-id, and the literal flag matters for no other name."""
     literal = ClientQuotaEntity(client_id=DEFAULT, literal_client_id=True)
     assert literal != ClientQuotaEntity(client_id=DEFAULT)
     assert (literal.client_id_is_default, ClientQuotaEntity(client_id=DEFAULT).client_id_is_default) == (False, True)
@@ -26,7 +26,7 @@ def test_a_client_called_default_is_not_the_default_client() -> None:
 
 
 def test_parts_name_the_user_first() -> None:
-    """A callback sees one or two parts with their types; a default part is named `<default>`."""
+    """The parts of an entity are the user and then the client-id, with their types, and a default part is named `<default>`."""
     assert ClientQuotaEntity("alice", DEFAULT).parts == (
         EntityPart(ConfigEntityType.USER, "alice"),
         EntityPart(ConfigEntityType.DEFAULT_CLIENT_ID, "<default>"),
@@ -37,7 +37,7 @@ def test_parts_name_the_user_first() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_names_survive_encoding(name: str) -> None:
-    """What is encoded decodes to itself, and uses none but safe characters."""
+    """An encoded name decodes to itself and consists of safe characters."""
     encoded = sanitize(name)
     assert desanitize(encoded) == name
     assert all(char.isascii() and (char.isalnum() or char in ".-_%") for char in encoded)
@@ -45,13 +45,13 @@ def test_names_survive_encoding(name: str) -> None:
 
 @given(st.text())
 def test_decoding_accepts_or_refuses(encoded: str) -> None:
-    """Any text decodes or raises `SanitizedNameError`, nothing else."""
+    """Any text is either decoded or refused with `SanitizedNameError`."""
     with contextlib.suppress(SanitizedNameError):
         assert isinstance(desanitize(encoded), str)
 
 
 @pytest.mark.parametrize("encoded", ["%", "%4", "a%4gb", "%%41", "100%"])
 def test_malformed_escapes_are_refused(encoded: str) -> None:
-    """A percent sign needs two hexadecimal digits."""
+    """A percent sign without two hexadecimal digits is refused."""
     with pytest.raises(SanitizedNameError):
         desanitize(encoded)

@@ -1,4 +1,4 @@
-"""All quotas of one type: a chain of changes says what its last link would say alone, and links share nothing that could be spoilt."""
+"""The quotas of one type are an immutable table from which changed tables are made."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ CHAIN = st.lists(st.dictionaries(st.sampled_from(ENTITIES), st.one_of(st.none(),
 
 @given(CHAIN)
 def test_a_chain_is_what_its_last_link_is_alone(chain: list[Changes]) -> None:
-    """Bounds, rules and levels do not tell how they came about, and no link changes when another is made of it."""
+    """A table after a chain of changes equals one made at once, and earlier tables of the chain stay as they were."""
     links, bounds = [QuotaLimits()], dict[ClientQuotaEntity, float]()
     expected = [dict(bounds)]
     for changes in chain:
@@ -33,7 +33,7 @@ def test_a_chain_is_what_its_last_link_is_alone(chain: list[Changes]) -> None:
 
 @given(CHAIN, CHAIN)
 def test_what_is_different_since(chain: list[Changes], other: list[Changes]) -> None:
-    """The same entities, whether one was made of the other or not."""
+    """`since` finds exactly the entities whose quota differs from that in another table."""
     before, after = QuotaLimits(), QuotaLimits()
     for changes in chain:
         before, after = after, after.changed(changes)
@@ -50,7 +50,7 @@ def _made(chain: list[Changes]) -> QuotaLimits:
 
 
 def test_nothing_different_is_the_same_object() -> None:
-    """So managers see at a glance that nothing is new."""
+    """A change that changes nothing returns the same table."""
     limits = QuotaLimits.of({ALICE: 1.0})
     assert limits.changed({ALICE: 1.0, ETL: None}) is limits
     assert QuotaLimits.of(limits) is limits
@@ -58,7 +58,7 @@ def test_nothing_different_is_the_same_object() -> None:
 
 
 def test_an_entity_without_a_name() -> None:
-    """The entity is refused, and nothing is changed."""
+    """A quota for an entity without user and client-id is refused, and the table stays as it was."""
     limits = QuotaLimits.of({ALICE: 1.0})
     with pytest.raises(QuotaError):
         limits.changed({ClientQuotaEntity(): 1.0})
@@ -66,7 +66,7 @@ def test_an_entity_without_a_name() -> None:
 
 
 def test_who_changes_shared_rules_changes_its_own() -> None:
-    """A callback that receives a quota after those of all copies them first."""
+    """A change in one of two callbacks that share a table affects neither the other callback nor the table."""
     limits = QuotaLimits.of({ETL: 1.0})
     one, other = DefaultQuotaCallback(), DefaultQuotaCallback()
     for callback in (one, other):
@@ -80,7 +80,7 @@ def test_who_changes_shared_rules_changes_its_own() -> None:
 
 @given(CHAIN)
 def test_managers_that_share_limits_are_as_those_that_do_not(chain: list[Changes]) -> None:
-    """Every group has the bound that it would have, however few of them were asked."""
+    """A manager with a shared table gives every group the same quota as one with a table of its own."""
     shared, own = (ClientQuotaManager(ClientQuotaType.PRODUCE, QuotaGroup) for _ in range(2))
     limits = QuotaLimits()
     for changes in chain:

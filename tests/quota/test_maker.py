@@ -1,4 +1,4 @@
-"""As whom a client has its share of groups."""
+"""The number of groups is limited per user, or per address for clients without a user."""
 
 import pytest
 
@@ -18,12 +18,12 @@ from quota.maker import NO_MAKER, Maker, maker_at, maker_of
     ],
 )
 def test_an_address_is_counted_by_its_network(host: str, network: str) -> None:
-    """An IPv4 address is one, however it was met; of IPv6 a /64 is, since its owner chooses all of it."""
+    """An IPv4 address counts by itself, also as an IPv4-mapped IPv6 address, and an IPv6 address by its /64 network."""
     assert maker_at("edge", host) == Maker("", "edge", network)
 
 
 def test_a_user_has_one_share_wherever_it_comes_from() -> None:
-    """An unknown client has that of its address."""
+    """A user has one share from all addresses, and a client without a user has that of its address."""
     here, there = maker_at("edge", "192.0.2.1"), maker_at("inside", "192.0.2.2")
     assert here.of_user("bob").share == there.of_user("bob").share == Maker("bob")
     assert here.of_user("bob").place == here == here.share
@@ -31,7 +31,7 @@ def test_a_user_has_one_share_wherever_it_comes_from() -> None:
 
 
 def test_without_an_address_only_users_are_makers() -> None:
-    """A request without an address counts for no particular maker unless it has a user."""
+    """Without an address a user has a share of its own, and an anonymous client has none."""
     assert maker_of(ANONYMOUS) is NO_MAKER
     assert maker_of(KafkaPrincipal("User", "bob")) == Maker("bob")
     assert maker_of(KafkaPrincipal("Service", "ANONYMOUS")) == Maker("ANONYMOUS")

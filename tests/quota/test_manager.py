@@ -1,4 +1,4 @@
-"""Groups come, follow the table, and go; a holder of one is notified when to ask again."""
+"""A manager creates, changes and removes groups, and its generation tells when to look a group up again."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def new_manager(**settings: object) -> ClientQuotaManager:
 
 
 def test_without_a_quota_nothing_is_kept() -> None:
-    """Until the first quota there is no group, and a record costs nothing and answers 0."""
+    """Without any quota a manager has no groups, and a record returns a throttle time of 0."""
     manager = new_manager()
     assert not manager.enabled
     assert record(manager, ALICE, "etl", 1e12, 0) == 0
@@ -37,7 +37,7 @@ def test_without_a_quota_nothing_is_kept() -> None:
 
 
 def test_a_removed_quota_leaves_the_manager_enabled() -> None:
-    """After the last removal recording goes on without a bound, as in Kafka."""
+    """After the last quota is removed, a manager goes on recording without a limit, as in Kafka."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
     assert record(manager, ALICE, "etl", 200, 0) == 10_000
@@ -48,7 +48,7 @@ def test_a_removed_quota_leaves_the_manager_enabled() -> None:
 
 
 def test_a_generation_for_each_change() -> None:
-    """Whatever may change a client's group or bound bumps the generation; a record does not."""
+    """Every change that may affect a client's group or quota increases the generation, and a record does not."""
     manager = new_manager()
     seen = [manager.generation]
 
@@ -78,7 +78,7 @@ def test_a_generation_for_each_change() -> None:
 
 
 def test_a_table_replaces_another() -> None:
-    """What is not in the new table is removed, what changed acts on the next record, history stays."""
+    """A new table removes quotas that are not in it, applies to the next record, and keeps what was recorded."""
     manager = new_manager()
     manager.replace_quotas({ETL: 100.0, ANY_CLIENT: 50.0})
     etl, other = manager.group(ALICE, "etl", 0), manager.group(ALICE, "other", 0)
@@ -91,7 +91,7 @@ def test_a_table_replaces_another() -> None:
 
 
 def test_many_changes_at_once_end_like_one_by_one() -> None:
-    """Replacing a table gives every group the bound that single updates give it."""
+    """A replaced table gives every group the same quota as single updates."""
     tables = [
         {ETL: 1.0},
         {ETL: 2.0, ClientQuotaEntity("alice"): 3.0},
@@ -114,7 +114,7 @@ def test_many_changes_at_once_end_like_one_by_one() -> None:
 
 
 def test_groups_expire_after_an_hour_of_silence() -> None:
-    """At 3,600 s a group is still there, a millisecond later it is gone with its history."""
+    """A group is removed with its samples when more than an hour has passed since its last record."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
     group = manager.group(ALICE, "etl", 0)
@@ -125,7 +125,7 @@ def test_groups_expire_after_an_hour_of_silence() -> None:
 
 
 def test_throttle_times_expire_on_their_own() -> None:
-    """A group that goes on without being throttled loses its throttle-time average, not its rate."""
+    """The throttle-time average of a group expires after an hour without a throttle, and the group stays."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
     record_throttle(manager, ALICE, "etl", 100, 0)
@@ -137,7 +137,7 @@ def test_throttle_times_expire_on_their_own() -> None:
 
 
 def test_switched_off_nothing_is_recorded() -> None:
-    """KIP-13's switch: off, everything answers 0; on again, groups and quotas are as they were."""
+    """A manager that is switched off returns 0, and after it is switched on again its groups are as before."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
     assert record(manager, ALICE, "etl", 200, 0) == 10_000
@@ -148,7 +148,7 @@ def test_switched_off_nothing_is_recorded() -> None:
 
 
 def test_an_infinite_quota_frees_one_client() -> None:
-    """KIP-13's exemption of one client: an unlimited quota of its own over a limited default."""
+    """A client with an infinite quota is not limited by the default quota."""
     manager = new_manager()
     manager.replace_quotas({ANY_CLIENT: 10.0, ETL: UNLIMITED})
     assert record(manager, ALICE, "etl", 10**12, 0) == 0
@@ -156,7 +156,7 @@ def test_an_infinite_quota_frees_one_client() -> None:
 
 
 def test_the_static_default() -> None:
-    """The ninth level enables the manager by itself, follows a change, and yields to any entity."""
+    """The static default enables a manager, applies after a change, and is overridden by any quota for an entity."""
     manager = new_manager(static_default=10.0)
     assert manager.enabled
     group = manager.group(ANONYMOUS, "etl", 0)
@@ -171,7 +171,7 @@ def test_the_static_default() -> None:
 
 
 def test_another_callback_learns_every_quota() -> None:
-    """A callback put in place while running receives the table, decides from the next request on, and can go again."""
+    """A callback that replaces another receives all quotas and decides on groups until it is removed."""
     manager = new_manager()
     manager.update_quota(ClientQuotaEntity("team_x"), 10.0)
     callback = RecordingCallback()
@@ -187,7 +187,7 @@ def test_another_callback_learns_every_quota() -> None:
 
 
 def test_clients_cannot_make_groups_without_end() -> None:
-    """Beyond the bound idle groups make room; where none is idle, clients of one limit share a group rather than go free."""
+    """Beyond the limit of groups, new clients with the same quota share one group until idle groups expire."""
     manager = new_manager(groups_max=3)
     manager.update_quota(ANY_CLIENT, 10.0)
     first = [manager.group(ALICE, f"c{number}", 0) for number in range(3)]
@@ -201,7 +201,7 @@ def test_clients_cannot_make_groups_without_end() -> None:
 
 
 def test_a_user_cannot_make_groups_without_end() -> None:
-    """A user that changes its client-id has so many groups; what comes then shares one, with no other client. Idle ones make room."""
+    """A user with many client-ids has a limited number of groups, and one shared group of its own beyond that."""
     manager = new_manager(groups_per_user_max=2)
     manager.update_quota(ANY_CLIENT, 10.0)
     for principal in (ALICE, BOB, ANONYMOUS):
@@ -219,7 +219,7 @@ HERE, THERE = maker_at("edge", "192.0.2.1"), maker_at("edge", "192.0.2.2")
 
 
 def names(manager: ClientQuotaManager, maker: Maker, count: int, principal: KafkaPrincipal = ANONYMOUS) -> list[QuotaGroup]:
-    """A client under so many names; the group of each has recorded something."""
+    """Return the groups of a client under this many client-ids, each with one record."""
     groups = [manager.group(principal, f"{maker}-{principal.name}-{number}", 0, maker) for number in range(count)]
     for group in groups:
         group.record(1, 0)
@@ -227,7 +227,7 @@ def names(manager: ClientQuotaManager, maker: Maker, count: int, principal: Kafk
 
 
 def test_unknown_clients_of_one_address_have_a_users_share() -> None:
-    """Beyond it they share one group with the full limit; a newcomer from elsewhere has its own, and so has a known name."""
+    """Anonymous clients of one address beyond the limit share one group, which clients of other addresses do not use."""
     manager = new_manager(groups_per_user_max=3)
     manager.update_quota(ANY_CLIENT, 10.0)
     *_, one, other = names(manager, HERE, 5)
@@ -239,7 +239,7 @@ def test_unknown_clients_of_one_address_have_a_users_share() -> None:
 
 
 def test_what_a_maker_left_alone_makes_room_for_itself_only() -> None:
-    """Its own idle groups are forgotten, once a window at most, and no other client's."""
+    """Idle groups of an address are removed for its new clients, at most once per window, and those of others stay."""
     manager = new_manager(groups_per_user_max=2)
     manager.update_quota(ANY_CLIENT, 10.0)
     others = names(manager, THERE, 2)
@@ -251,7 +251,7 @@ def test_what_a_maker_left_alone_makes_room_for_itself_only() -> None:
 
 
 def test_a_full_table_leaves_a_newcomer_its_own_limit() -> None:
-    """However it was filled, every new client then shares with its own names alone: 51 users with all their groups affect no other."""
+    """In a full table a new user has a group that it shares with no other user."""
     manager = new_manager(groups_max=20, groups_per_user_max=5)
     manager.update_quota(ANY_CLIENT, 10.0)
     for number in range(6):
@@ -264,7 +264,7 @@ def test_a_full_table_leaves_a_newcomer_its_own_limit() -> None:
 
 
 def test_names_of_one_address_take_no_more_than_their_part_of_the_shared_groups() -> None:
-    """A principal builder may let a client choose its name: behind a hundred such groups an address has one more, for all its names."""
+    """Many users from one address have a limited number of shared groups, and one group beyond that."""
     manager = new_manager(groups_max=0)
     manager.update_quota(ANY_CLIENT, 10.0)
     shared = {id(manager.group(ALICE, "x", 0, HERE.of_user(f"u{number}"))) for number in range(3 * OVERFLOWS_PER_PLACE_MAX)}
@@ -273,7 +273,7 @@ def test_names_of_one_address_take_no_more_than_their_part_of_the_shared_groups(
 
 
 def test_shared_groups_have_a_bound_and_idle_ones_make_room() -> None:
-    """Above it one is for all; once others are idle a newcomer has its own again."""
+    """Beyond the limit of shared groups all clients use one group, and idle shared groups make room."""
     manager = new_manager(groups_max=0)
     manager.update_quota(ANY_CLIENT, 10.0)
     made = [manager.group(ANONYMOUS, "x", 0, maker_at("edge", f"2001:db8:{number:x}::1")) for number in range(OVERFLOWS_MAX + 5)]
@@ -288,7 +288,7 @@ def test_shared_groups_have_a_bound_and_idle_ones_make_room() -> None:
 
 
 def test_a_bucket_in_debt_is_not_forgotten_for_want_of_room() -> None:
-    """A new one would be full: it is kept until it would be, too."""
+    """A token bucket below its capacity is not removed to make room for a new one."""
     manager = ControllerMutationQuotaManager(MutationGroup, starts_full=True)
     manager.groups_per_user_max = 1
     manager.update_quota(ANY_CLIENT, 1.0)
@@ -301,7 +301,7 @@ def test_a_bucket_in_debt_is_not_forgotten_for_want_of_room() -> None:
 
 
 def test_a_manager_may_cap_what_kafka_wraps() -> None:
-    """40 MB against 1 byte per second: Kafka's 32 bits wrap to two weeks; a capped manager says 2^31 - 1 ms."""
+    """A throttle time beyond 32 bits wraps as in Kafka, and is 2^31 - 1 ms in a manager with that cap."""
     kafkas, capped = new_manager(), new_manager(cap_ms=2**31 - 1)
     for manager in (kafkas, capped):
         manager.update_quota(ETL, 1.0)
@@ -310,13 +310,13 @@ def test_a_manager_may_cap_what_kafka_wraps() -> None:
 
 
 def test_an_entity_without_parts_is_refused() -> None:
-    """A quota is for a user, a client-id, or both."""
+    """A quota for an entity without user and client-id is refused."""
     with pytest.raises(QuotaError):
         new_manager().update_quota(ClientQuotaEntity(), 1.0)
 
 
 def test_request_time_is_percent_of_a_thread() -> None:
-    """1 %: 4 ms of work a second is free, 67.1 ms more at 10.5 s wait 210 ms; a burst waits one window at most."""
+    """With 1 % of a thread, 4 ms of work per second is free, and a burst is throttled for one window at most."""
     manager = ClientRequestQuotaManager(QuotaGroup)
     manager.update_quota(ANY_CLIENT, 1.0)
     free = [record_time(manager, ALICE, "etl", 4_000_000, second * 1_000) for second in range(10)]

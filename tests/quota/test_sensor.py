@@ -1,4 +1,4 @@
-"""Windowed sums, means and buckets beside what the vectors show."""
+"""Windowed sums, averages and token buckets behave as in Kafka in cases that the vectors do not cover."""
 
 import math
 
@@ -16,7 +16,7 @@ def test_a_rate_of_nothing() -> None:
 
 
 def test_measuring_purges_the_sample_in_use() -> None:
-    """A measurement after N silent windows begins a new life there and then; a look does not."""
+    """A measurement after N silent windows purges the sample in use, and a look does not."""
     rate = Rate(2, 1000)
     rate.record(30, 0)
     assert (rate.rate(2_000), rate.window_size_ms(2_000)) == (0.0, 1_000)
@@ -27,7 +27,7 @@ def test_measuring_purges_the_sample_in_use() -> None:
 
 
 def test_sums_are_plain_loops() -> None:
-    """Ten times 0.1 in ten samples is 0.9999999999999999, as in Java; a compensated sum would say 1.0."""
+    """Sums are computed in a plain loop as in Java, so that ten times 0.1 is 0.9999999999999999."""
     total = WindowedSum(11, 1000)
     for second in range(10):
         total.record(0.1, second * 1000)
@@ -35,7 +35,7 @@ def test_sums_are_plain_loops() -> None:
 
 
 def test_a_mean_of_nothing_is_nan() -> None:
-    """Before the first value and after the last has expired."""
+    """An average is NaN before the first value and after the last one has expired."""
     average = Avg(2, 30_000)
     assert math.isnan(average.peek(0))
     average.record(5.0, 0)
@@ -45,7 +45,7 @@ def test_a_mean_of_nothing_is_nan() -> None:
 
 
 def test_looking_before_the_first_value_begins_no_sample() -> None:
-    """The first window of a mean begins with its first value, not when it was asked for earlier."""
+    """The first window of an average begins with its first value, not with an earlier measurement."""
     average = Avg(2, 30_000)
     assert math.isnan(average.measure(0))
     average.record(1.0, 20_000)
@@ -55,13 +55,13 @@ def test_looking_before_the_first_value_begins_no_sample() -> None:
 
 
 def test_a_bucket_on_a_young_clock_is_empty() -> None:
-    """It starts empty at time 0; a user of a monotonic clock says when it was last filled."""
+    """A token bucket is empty at time 0 unless an earlier time of its last refill is given."""
     assert TokenBucket(10, 1000, 10.0).measure(100) == 1.0
     assert TokenBucket(10, 1000, 10.0, last_update_ms=-20_000).measure(100) == 100.0
 
 
 def test_strict_and_permissive() -> None:
-    """Burst 100: 90 and 90 are taken, then strict waits 8 s and counts nothing; permissive counts and waits longer."""
+    """Without tokens a strict record waits and takes nothing, and a permissive one takes its tokens and waits longer."""
     strict = MutationGroup({}, 10.0, num_samples=10, last_update_ms=-100_000)
     assert [strict.record(90, 0) for _ in range(3)] == [0, 0, 8_000]
     assert (strict.tokens(0), strict.record(1, 5_000)) == (-80.0, 3_000)
@@ -70,7 +70,7 @@ def test_strict_and_permissive() -> None:
 
 
 def test_a_bucket_without_tokens_for_ever() -> None:
-    """A bound of 0 refills nothing: the wait is the largest there is, which Kafka narrows to -1."""
+    """With a quota of 0 the throttle time is the largest long, which narrows to -1 as in Kafka."""
     group = MutationGroup({}, 0.0)
     group.record_unchecked(1, 0)
     assert group.throttle_time_ms(0) == -1

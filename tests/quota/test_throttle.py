@@ -1,4 +1,4 @@
-"""From a violated bound to a delay."""
+"""The throttle time follows from the observed rate and the quota."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from quota.throttle import LONG_MAX, LONG_MIN, narrow_to_int32, round_half_up, t
     ],
 )
 def test_throttle_time(observed: float, bound: float, expected_ms: int) -> None:
-    """X = (O - T) / T * W, as Kafka rounds it."""
+    """The throttle time is (observed - quota) / quota x window, rounded as in Kafka."""
     assert throttle_time_ms(observed, bound, window_ms=11_000) == expected_ms
 
 
@@ -41,7 +41,7 @@ def test_throttle_time(observed: float, bound: float, expected_ms: int) -> None:
     ],
 )
 def test_round_half_up(value: float, rounded: int) -> None:
-    """Ties go towards +infinity, NaN is 0, the rest saturates."""
+    """Rounding takes ties towards +infinity, NaN to 0, and saturates at the range of a long."""
     assert round_half_up(value) == rounded
 
 
@@ -50,5 +50,5 @@ def test_round_half_up(value: float, rounded: int) -> None:
     [(0, 0), (2**31 - 1, 2**31 - 1), (2**31, -(2**31)), (LONG_MAX, -1), (LONG_MIN, 0), (9_999_990_000, 1_410_055_408), (-5, -5)],
 )
 def test_narrow_to_int32(value: int, narrowed: int) -> None:
-    """The low 32 bits with their sign: half a century of delay may become none at all."""
+    """Narrowing keeps the low 32 bits with their sign, as in Java."""
     assert narrow_to_int32(value) == narrowed

@@ -1,4 +1,4 @@
-"""Kafka's own numbers, and the command that replays them."""
+"""The vectors of Kafka's own numbers are replayed, and so is the command that replays them."""
 
 import json
 from pathlib import Path
@@ -29,13 +29,13 @@ CASES = {
 @pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "exact"])
 @pytest.mark.parametrize("name", CASES)
 def test_vectors(name: str, lazy: bool) -> None:
-    """Every number is Kafka's to the last bit, with the lazy shortcut and without."""
+    """Every number of the vectors is reproduced to the last bit, with the fast path and without."""
     result = replay(load(VECTORS / f"{name}.json"), lazy=lazy)
     assert (result.passed, result.failed, result.first_failure) == (CASES[name], 0, None)
 
 
 def test_every_runner_has_a_file() -> None:
-    """No format is known to the command and missing from the tests."""
+    """Every format that the command knows has a vector file in the tests."""
     assert {f"{name}/1" for name in CASES} == set(RUNNERS)
 
 
@@ -45,7 +45,7 @@ def copy_of(name: str, directory: Path) -> None:
 
 
 def test_a_directory_of_right_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line per file, an unknown format named and not counted, the sum last; exit code 0."""
+    """The command prints one line per file, names unknown formats, and ends with the sum and exit code 0."""
     copy_of("avg", tmp_path)
     (tmp_path / "new.json").write_text('{"format": "new/1", "cases": []}')
     (tmp_path / "notes.json").write_text("no JSON")
@@ -59,7 +59,7 @@ def test_a_directory_of_right_numbers(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_traces_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The files of the folder `traces` are replayed where a directory has none of its own."""
+    """The command replays the folder `traces` of a directory without vector files."""
     (tmp_path / "traces").mkdir()
     copy_of("avg", tmp_path / "traces")
     assert main([str(tmp_path)]) == 0
@@ -68,7 +68,7 @@ def test_traces_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_wrong_number_is_found(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An expectation changed by hand fails its case; exit code 1."""
+    """A changed expectation fails its case, and the command ends with exit code 1."""
     content = load(VECTORS / f"{name}.json")
     spoil(content)
     (tmp_path / "spoilt.json").write_text(json.dumps(content))
@@ -94,7 +94,7 @@ def spoil(content: dict) -> None:  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("content", [None, '{"format": "admin-zk/2", "cases": []}'], ids=["empty", "only-unknown"])
 def test_nothing_known_is_an_error(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where no file is known, nothing has been checked; exit code 2."""
+    """The command ends with exit code 2 when no file has a known format."""
     if content:
         (tmp_path / "later.json").write_text(content)
     assert main([str(tmp_path)]) == 2
@@ -102,7 +102,7 @@ def test_nothing_known_is_an_error(content: str | None, tmp_path: Path, capsys: 
 
 
 def test_a_case_that_cannot_be_run_has_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A malformed case counts as failed and is named; the others go on."""
+    """A malformed case is named and counted as failed, and the other cases are replayed."""
     content = load(VECTORS / "avg.json")
     del content["cases"][1]["samples"]
     (tmp_path / "avg.json").write_text(json.dumps(content))

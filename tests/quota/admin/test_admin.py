@@ -1,4 +1,4 @@
-"""Describing and altering quotas: what Kafka's own numbers leave open."""
+"""Quotas are described and altered as in Kafka in cases that the vectors do not cover."""
 
 import math
 
@@ -22,13 +22,13 @@ ENTITIES = st.one_of(
 
 
 def never(_host: str) -> bool:
-    """No host is known."""
+    """Return that no host is known."""
     return False
 
 
 @pytest.mark.parametrize("key", ["producer_byte_rate", "request_percentage"])
 def test_nan_is_refused_where_brokers_keep_it(key: str) -> None:
-    """A bound that is no number limits no client: a difference from Kafka, on purpose, in both profiles."""
+    """A quota of NaN is refused in both profiles, unlike in Kafka."""
     alteration = Alteration(list(ALICE), [Op(key, math.nan, remove=False)])
     results, changes = alter_kraft([alteration], {}, never)
     tree = ZnodeTree()
@@ -40,7 +40,7 @@ def test_nan_is_refused_where_brokers_keep_it(key: str) -> None:
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, 1e308, -1e308])
 def test_values_beyond_a_long_are_refused(value: float) -> None:
-    """Neither profile stores what its type cannot hold."""
+    """A quota beyond the range of a long is refused in both profiles."""
     alteration = Alteration(list(ALICE), [Op("producer_byte_rate", value, remove=False)])
     assert alter_kraft([alteration], {}, never)[0][0].error_code == INVALID_REQUEST
     assert alter_zookeeper([alteration], ZnodeTree(), never, validate_only=False)[0].error_code == INVALID_REQUEST
@@ -66,31 +66,31 @@ def test_values_beyond_a_long_are_refused(value: float) -> None:
     ],
 )
 def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
-    """What a broker finds in a node reads as if it had written it itself."""
+    """A double is written as Java writes it."""
     assert java_double(value) == text
 
 
 @given(st.floats(allow_nan=False))
 def test_a_written_double_reads_as_itself(value: float) -> None:
-    """No digit is lost."""
+    """A written double reads as the same value."""
     assert float(java_double(value)) == value
 
 
 @given(ENTITIES)
 def test_a_path_leads_back_to_its_entity(entity: tuple[tuple[str, str | None], ...]) -> None:
-    """Whatever names hold, slashes and what looks like a default included."""
+    """The path of an entity in ZooKeeper leads back to the entity, whatever characters its names have."""
     assert entity_of(path_of(entity)) == entity
 
 
 @pytest.mark.parametrize("path", ["users", "users/a/b", "users/a/clients", "topics/t", "clients/a/clients/b", "users/%zz", ""])
 def test_other_nodes_are_no_entities(path: str) -> None:
-    """What is not a quota's node is passed over."""
+    """A path that is not that of a quota has no entity."""
     assert entity_of(path) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "client-id", "ip", "", "x"]), st.integers(-1, 4), NAMES), max_size=4), st.booleans())
 def test_a_filter_is_answered_or_refused(components: list[tuple[str, int, str | None]], strict: bool) -> None:
-    """Never anything else; what is found fits every condition."""
+    """A filter is either refused or returns only entities that match every component."""
     stored = {ALICE: {"producer_byte_rate": 1.0}, entity_key([("ip", None)]): {"connection_creation_rate": 5.0, "producer_byte_rate": 2.0}}
     wanted = [Component(*component) for component in components]
     for describe in (describe_kraft, describe_zookeeper):
@@ -104,5 +104,5 @@ def test_a_filter_is_answered_or_refused(components: list[tuple[str, int, str | 
 
 
 def test_entities_are_shown_as_java_shows_them() -> None:
-    """In the order of its messages; a default name prints as null."""
+    """An entity is printed as in Java, with its parts in Java's order and null for a default name."""
     assert shown(entity_key([("user", None), ("client-id", "c")])) == "ClientQuotaEntity(entries={client-id=c, user=null})"

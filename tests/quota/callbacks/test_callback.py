@@ -1,4 +1,4 @@
-"""Kafka's own rule: eight levels, a ninth, and who shares."""
+"""Kafka's default callback has eight levels of precedence and a static default below them."""
 
 import pytest
 
@@ -22,7 +22,7 @@ SHARED_BY = ["alice/etl", "alice/etl", "alice/", "alice/etl", "alice/etl", "alic
 
 @pytest.mark.parametrize("level", range(8))
 def test_the_most_specific_entity_wins(level: int) -> None:
-    """With the levels above taken away the next one decides: its limit, and who shares it."""
+    """The most specific entity with a quota decides on the limit and on which clients share it."""
     callback = DefaultQuotaCallback(static_default=9.0)
     for number, entity in enumerate(PRECEDENCE, 1):
         callback.update_quota(PRODUCE, entity, float(number))
@@ -35,7 +35,7 @@ def test_the_most_specific_entity_wins(level: int) -> None:
 
 
 def test_the_ninth_level() -> None:
-    """Without any entity's quota the static default limits each client-id, and no client without one."""
+    """Without a quota of an entity the static default limits each client-id, but not a client without one."""
     callback = DefaultQuotaCallback(static_default=9.0)
     tags = callback.quota_metric_tags(PRODUCE, ALICE, "etl")
     assert (tags, callback.quota_limit(PRODUCE, tags)) == ({"user": "", "client-id": "etl"}, 9.0)
@@ -47,7 +47,7 @@ def test_the_ninth_level() -> None:
 
 
 def test_names_in_tags() -> None:
-    """The user is encoded in tags, the client-id is not; the quota is found all the same."""
+    """A user is encoded in the tags and a client-id is not, and the quota is found by them."""
     callback = DefaultQuotaCallback()
     callback.update_quota(PRODUCE, ClientQuotaEntity("bob smith", "a b"), 7.0)
     tags = callback.quota_metric_tags(PRODUCE, KafkaPrincipal("User", "bob smith"), "a b")

@@ -1,4 +1,4 @@
-"""The two example callbacks, as the documentation describes them."""
+"""The two example callbacks behave as their documentation describes."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ TEAMS = {
 
 
 def manager_with(make: type[ClientQuotaCallback], settings: dict[str, Any]) -> tuple[ClientQuotaManager, GuardedCallback]:
-    """Return a produce manager with the guarded example, configured."""
+    """Return a produce manager with the configured example, and the guard around it."""
     callback = GuardedCallback(make, now_ns=lambda: 0)
     callback.configure(settings)
     assert callback.last_error is None
@@ -33,12 +33,12 @@ def manager_with(make: type[ClientQuotaCallback], settings: dict[str, Any]) -> t
 
 
 def bound_of(manager: ClientQuotaManager, user: str) -> float:
-    """Return the bound that a user's next request meets."""
+    """Return the quota that applies to a user's next request."""
     return manager.group(KafkaPrincipal("User", user), "any", 0).bound
 
 
 def test_clients_of_a_tenant_share_one_budget() -> None:
-    """Ten windows of acme's budget, spent by one of its clients, leave nothing for the other; globex is untouched."""
+    """Two clients of a tenant share its quota, and another tenant does not use it."""
     manager, _ = manager_with(TenantQuotas, TENANTS)
     assert record(manager, ANONYMOUS, "acme-etl", 100_000, 0) == 0
     assert record(manager, ANONYMOUS, "acme-web", 10_000, 0) == 1_000
@@ -47,7 +47,7 @@ def test_clients_of_a_tenant_share_one_budget() -> None:
 
 
 def test_who_belongs_to_no_tenant_shares_what_is_left() -> None:
-    """Unknown prefixes and ids without one are one group; ids are chosen by clients and must not make groups."""
+    """All clients outside the tenants share one group."""
     manager, _ = manager_with(TenantQuotas, TENANTS)
     groups = {manager.group(ANONYMOUS, client_id, 0).key for client_id in ("", "acme", "nobody-1", "nobody-2", "-acme")}
     assert len(groups) == 1
@@ -55,7 +55,7 @@ def test_who_belongs_to_no_tenant_shares_what_is_left() -> None:
 
 
 def test_a_stored_quota_of_a_tenant_comes_first() -> None:
-    """What is stored for the tenant's name replaces the configured budget, without losing history; removed, it is back."""
+    """A stored quota for a tenant's name overrides the configured one, and its removal restores that, with all samples kept."""
     manager, _ = manager_with(TenantQuotas, TENANTS)
     acme = ClientQuotaEntity(client_id="acme")
     record(manager, ANONYMOUS, "acme-etl", 100_000, 0)
@@ -66,7 +66,7 @@ def test_a_stored_quota_of_a_tenant_comes_first() -> None:
 
 
 def test_a_tenant_has_budgets_of_every_type() -> None:
-    """Bytes are no percent of a thread: each type has a table of its own, and who is in none is unlimited there."""
+    """Each quota type has its own table of tenants, and a tenant without an entry is unlimited."""
     _, callback = manager_with(TenantQuotas, {**TENANTS, **MORE})
     request = ClientRequestQuotaManager(QuotaGroup, callback=callback)
     assert request.group(ANONYMOUS, "acme-etl", 0) is request.group(ANONYMOUS, "acme-web", 0)
@@ -82,7 +82,7 @@ def orders_cluster(*leaders: int | None) -> Cluster:
 
 
 def test_a_share_follows_the_leaders() -> None:
-    """Two of three partitions here: two thirds; when a leader moves, the bound moves with it and nothing is disconnected."""
+    """A team's quota at a broker follows the share of its partitions that the broker leads."""
     manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
     assert bound_of(manager, "orders-writer") == 30_000
     shares = []
@@ -96,14 +96,14 @@ def test_a_share_follows_the_leaders() -> None:
 
 
 def test_a_cluster_that_changes_no_share_asks_for_no_refresh() -> None:
-    """The same share again: the answer is False."""
+    """A change of the cluster that changes no share returns False."""
     _, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
     assert callback.update_cluster_metadata(orders_cluster(1, 2))
     assert not callback.update_cluster_metadata(orders_cluster(2, 1))
 
 
 def test_a_broker_learns_its_id_later() -> None:
-    """Configured for no certain broker a team has its whole budget; configured again with the id, its share."""
+    """A team has its whole quota until the broker's id is configured, and its share from then on."""
     manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": -1})
     callback.update_cluster_metadata(orders_cluster(1, 1, 2))
     assert bound_of(manager, "orders-writer") == 30_000
@@ -113,7 +113,7 @@ def test_a_broker_learns_its_id_later() -> None:
 
 
 def test_who_is_in_no_team_is_free() -> None:
-    """Unlimited, in one group for all of them."""
+    """A user outside the teams is unlimited, and so is the request time of a user in one."""
     manager, callback = manager_with(LeaderShareQuotas, {**TEAMS, "broker.id": 1})
     assert bound_of(manager, "somebody") == UNLIMITED
     assert (

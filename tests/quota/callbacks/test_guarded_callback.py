@@ -1,4 +1,4 @@
-"""A user's callback may raise, lie and hang on to itself; no connection is lost by it and no limit lifted."""
+"""A user's callback that raises or returns bad values ends no connection and lifts no limit."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class UnprintableError(Exception):
 
 
 async def answer_later() -> float:
-    """An `async` answer: a coroutine instead of a number."""
+    """Return a coroutine where a number is expected."""
     return 1.0
 
 
@@ -49,7 +49,7 @@ FAULTS: list[Any] = [
 
 
 class Guarded:
-    """A guarded faulty callback under a manager, with a clock in hand."""
+    """A guarded faulty callback in a manager, with a clock that the test sets."""
 
     def __init__(self, make: Callable[[], ClientQuotaCallback] | None = None) -> None:
         self.faulty = FaultyCallback()
@@ -66,13 +66,13 @@ class Guarded:
         return record(self.manager, ALICE, client_id, amount, self.now_ms)
 
     def bound(self, client_id: str) -> float:
-        """The bound that a client has at the next request."""
+        """Return the quota that applies to a client's next request."""
         return self.manager.group(ALICE, client_id, self.now_ms).bound
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_limit_is_the_last_good_one(fault: Callable[[], Any]) -> None:
-    """A group keeps its limit whatever the callback says instead; each fault is counted, the first one reported."""
+    """A group keeps its last valid limit, each fault is counted, and the first one is reported."""
     guarded = Guarded()
     assert guarded.bound("etl") == 100.0
     guarded.faulty.acts["quota_limit"] = fault
@@ -87,7 +87,7 @@ def test_a_bad_limit_is_the_last_good_one(fault: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_first_limit_is_kafkas_own(fault: Callable[[], Any]) -> None:
-    """A new group whose limit cannot be had gets the limit of Kafka's rule for its member: never none because of an error."""
+    """A new group without a valid limit gets the limit of Kafka's default callback."""
     guarded = Guarded()
     guarded.manager.update_quota(ANY_CLIENT, 50.0)
     guarded.faulty.acts["quota_limit"] = fault
@@ -97,7 +97,7 @@ def test_a_bad_first_limit_is_kafkas_own(fault: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("fault", [*FAULTS, pytest.param(lambda: {"a": 1}, id="tag-of-a-number"), pytest.param(lambda: None, id="none")])
 def test_bad_tags_are_the_last_good_ones(fault: Callable[[], Any]) -> None:
-    """A client stays in the group it was in; a new one goes where Kafka would put it, with the limit of that."""
+    """With invalid tags a known client stays in its group, and a new one gets the group of Kafka's default callback."""
     guarded = Guarded()
     guarded.manager.update_quota(ANY_CLIENT, 50.0)
     known = guarded.manager.group(ALICE, "etl", 0)
@@ -108,14 +108,14 @@ def test_bad_tags_are_the_last_good_ones(fault: Callable[[], Any]) -> None:
 
 
 def test_too_many_tags_are_refused() -> None:
-    """Sixteen tags at most."""
+    """More than sixteen tags are refused."""
     guarded = Guarded()
     guarded.faulty.acts["quota_metric_tags"] = lambda: {str(number): "" for number in range(17)}
     assert guarded.manager.group(ALICE, "etl", 0).tags == {"user": "", "client-id": "etl"}
 
 
 def test_none_is_an_honest_answer() -> None:
-    """A callback that says None, and is not in error, lifts the limit."""
+    """A limit of None means no limit and is no fault."""
     guarded = Guarded()
     guarded.faulty.acts["quota_limit"] = lambda: None
     assert guarded.bound("etl") == UNLIMITED
@@ -123,10 +123,10 @@ def test_none_is_an_honest_answer() -> None:
 
 
 def test_a_limit_is_asked_for_again() -> None:
-    """A second after a fault the callback is asked again, and its answer counts, without any change."""
+    """The callback is asked again one second after a fault, and its limit applies."""
     guarded = Guarded()
     guarded.faulty.acts["quota_limit"] = raising(ValueError("not yet"))
-    assert guarded.bound("etl") == UNLIMITED  # Kafka's rule, with no quota stored
+    assert guarded.bound("etl") == UNLIMITED  # the default callback, without a quota
     del guarded.faulty.acts["quota_limit"]
     guarded.now_ms += 999
     assert guarded.bound("etl") == UNLIMITED
@@ -135,7 +135,7 @@ def test_a_limit_is_asked_for_again() -> None:
 
 
 def test_who_keeps_failing_is_left_alone_for_a_while() -> None:
-    """Five faults in 30 s: no call for 30 s, answers from memory; then the callback is asked again and its limits count."""
+    """After five faults within 30 s the callback is not called for 30 s, and its last valid results apply meanwhile."""
     guarded = Guarded()
     assert guarded.bound("etl") == 100.0
     guarded.faulty.acts["quota_metric_tags"] = raising(ValueError("broken"))
@@ -155,7 +155,7 @@ def test_who_keeps_failing_is_left_alone_for_a_while() -> None:
 
 
 def test_rare_faults_do_not_open_the_circuit() -> None:
-    """Five faults in more than 30 s are only counted."""
+    """Faults that are further apart than five in 30 s are only counted."""
     guarded = Guarded()
     guarded.faulty.acts["quota_reset_required"] = raising(ValueError("now and then"))
     for _ in range(20):
@@ -165,7 +165,7 @@ def test_rare_faults_do_not_open_the_circuit() -> None:
 
 
 def test_missed_updates_are_delivered() -> None:
-    """Quotas and clusters that the callback did not take are given to it again, the last value of each."""
+    """Quotas and clusters that the callback failed to accept are delivered to it again, with their last values."""
     guarded = Guarded()
     etl = ClientQuotaEntity(client_id="etl")
     cluster = Cluster("one")
@@ -184,7 +184,7 @@ def test_missed_updates_are_delivered() -> None:
 
 @pytest.mark.parametrize("method", ["update_quota", "update_cluster_metadata", "quota_reset_required", "close"])
 def test_no_method_gets_an_exception_out(method: str) -> None:
-    """Whatever raises inside, the managers go on."""
+    """An exception in any method of the callback is counted and does not reach the manager."""
     guarded = Guarded()
     guarded.faulty.acts[method] = raising(ValueError("broken"))
     guarded.manager.update_quota(ANY_CLIENT, 5.0)
@@ -195,7 +195,7 @@ def test_no_method_gets_an_exception_out(method: str) -> None:
 
 
 def test_a_keyboard_interrupt_gets_through() -> None:
-    """The operator can still stop the process."""
+    """A KeyboardInterrupt in the callback is raised."""
     guarded = Guarded()
     guarded.faulty.acts["quota_limit"] = raising(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -203,7 +203,7 @@ def test_a_keyboard_interrupt_gets_through() -> None:
 
 
 def test_a_class_that_cannot_be_made_or_configured() -> None:
-    """Kafka's own rule answers until a later `configure` succeeds."""
+    """Kafka's default callback applies until the class can be instantiated and configured."""
     made: list[FaultyCallback] = []
 
     def make() -> ClientQuotaCallback:
@@ -224,7 +224,7 @@ def test_a_class_that_cannot_be_made_or_configured() -> None:
 
 
 def test_it_is_never_called_while_a_call_is_under_way() -> None:
-    """A callback that leads back to itself gets the last good answer, and is not entered twice."""
+    """A call of the callback from within itself returns the last valid result instead of entering it again."""
     guarded = Guarded()
     inside: list[float | None] = []
     assert guarded.bound("etl") == 100.0
@@ -236,7 +236,7 @@ def test_it_is_never_called_while_a_call_is_under_way() -> None:
 
 
 def test_slowness_is_measured() -> None:
-    """More than 1 ms a call on average is slow; the time is known."""
+    """The time of calls is summed up, and slow calls are counted."""
     guarded = Guarded()
 
     def dawdle() -> float:
@@ -252,7 +252,7 @@ def test_slowness_is_measured() -> None:
 
 
 def test_memory_of_answers_has_a_bound() -> None:
-    """However many clients come, no more than 10,000 answers of a kind are remembered."""
+    """At most 10,000 results of a method are remembered."""
     guarded = Guarded()
     for number in range(REMEMBERED_MAX + 50):
         guarded.callback.quota_metric_tags(PRODUCE, ALICE, f"{number}")

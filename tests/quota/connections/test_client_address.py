@@ -1,4 +1,4 @@
-"""Addresses in settings and quotas."""
+"""Client addresses in settings and quotas are recognized and normalized."""
 
 import pytest
 
@@ -17,5 +17,5 @@ from quota.connections.client_address import address_of
     ],
 )
 def test_an_address_is_distinguished_from_a_name(host: str, address: str | None) -> None:
-    """In its usual short form, so that a client who comes from there is found."""
+    """An IP address is returned in its short form, and a host name is not taken for an address."""
     assert address_of(host) == address

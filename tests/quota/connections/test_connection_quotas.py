@@ -1,4 +1,4 @@
-"""Connection quotas: the worked examples, and laws that hold for any history."""
+"""Connection quotas reproduce Kafka's worked examples and keep their invariants in any history."""
 
 import pytest
 from hypothesis import given
@@ -17,7 +17,7 @@ ALICE, BOB = (0, "192.0.2.1"), (0, "192.0.2.2")
 
 
 def proxy(*listeners: str, protected: str | None = None, num_samples: int = 2) -> ConnectionQuotas:
-    """Connection quotas without a limit, two samples of one second."""
+    """Return connection quotas without a limit, with two samples of one second."""
     return ConnectionQuotas(listeners or ("external",), protected=protected, num_samples=num_samples)
 
 
@@ -26,7 +26,7 @@ def listener_of(quotas: ConnectionQuotas, name: str = "external") -> ListenerQuo
 
 
 def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = NOW_MS, name: str = "external") -> Decision:
-    """One connection that waits as long as the rates ask; WAIT is returned when a slot is missing then."""
+    """Open one connection and wait as long as the rates require; return WAIT when no slot is free then."""
     listener = listener_of(quotas, name)
     decision = quotas.arrive(listener, now_ms)
     if decision is not ACCEPTED and not quotas.has_slot(listener):
@@ -36,7 +36,7 @@ def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = N
 
 
 def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
-    """20 pass, the 21st is closed after 50 ms; with 30 it is 33 ms, and the average of both is 41.5."""
+    """A connection over the rate of its address is closed after the throttle time and not counted."""
     quotas = proxy("external", "admin")
     update_rate(quotas.ips, ALICE[1], 20)
     assert [come(quotas) for _ in range(20)] == [ACCEPTED] * 20
@@ -53,7 +53,7 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
 
 @pytest.mark.parametrize("name", ["external", "internal"])
 def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
-    """A connection is closed after one window and not counted; this includes a protected listener."""
+    """With a rate of zero every connection is closed after one window and not counted, also at a protected listener."""
     quotas = proxy("external", "internal", protected="internal")
     update_rate(quotas.ips, None, 0)
     assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
@@ -62,7 +62,7 @@ def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
 
 
 def test_the_rate_of_the_process_makes_listeners_wait() -> None:
-    """With 10 a second the 11th waits 100 ms, and a protected listener does not wait for the others."""
+    """A connection over the rate of the process waits, and one at a protected listener does not."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(UNLIMITED_CONNECTIONS, 10)
     assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
@@ -73,7 +73,7 @@ def test_the_rate_of_the_process_makes_listeners_wait() -> None:
 
 
 def test_an_address_may_have_so_many() -> None:
-    """3 by default and 5 by an override; who is one too many is refused and not counted, and a place that is free is given again."""
+    """A connection over the limit of its address is refused and not counted, and a released place is given again."""
     quotas = proxy()
     quotas.ips.max_connections, quotas.ips.max_overrides = 3, {BOB[1]: 5}
     assert [come(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
@@ -84,7 +84,7 @@ def test_an_address_may_have_so_many() -> None:
 
 
 def test_a_sole_listener_is_not_protected() -> None:
-    """With 3 connections and 2 a second the 3rd waits 500 ms, the 4th 1,000 ms and then for a slot."""
+    """A protected listener that is the only one waits for the rate and for a slot."""
     quotas = proxy("external", protected="external")
     quotas.update_process(3, 2)
     assert [come(quotas) for _ in range(3)] == [ACCEPTED] * 3
@@ -95,7 +95,7 @@ def test_a_sole_listener_is_not_protected() -> None:
 
 
 def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
-    """Its own limit holds for it, that of the process does not; the others have to close what is too many."""
+    """A protected listener is limited by its own limit only, and the other listeners have to close connections for it."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(2, UNLIMITED_CONNECTIONS)
     quotas.update_listener("internal", 2, UNLIMITED_CONNECTIONS)
@@ -107,7 +107,7 @@ def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
 
 
 def test_limits_that_come_and_go() -> None:
-    """A default binds rates under way, an override stands above it, and without both nothing is recorded any more."""
+    """A default rate applies to known addresses, an override takes precedence, and without both nothing is recorded."""
     ips = IpConnections(2, 1_000)
     assert ips.record(ALICE, NOW_MS) == 0
     assert len(ips) == 0
@@ -124,7 +124,7 @@ def test_limits_that_come_and_go() -> None:
 
 
 def test_a_rate_is_forgotten_after_an_hour_of_silence() -> None:
-    """Not at an hour, but after it; who was recorded later stays."""
+    """The rate of an address is removed when more than an hour has passed since its last record."""
     ips = IpConnections()
     update_rate(ips, None, 5)
     ips.record(ALICE, 0)
@@ -135,7 +135,7 @@ def test_a_rate_is_forgotten_after_an_hour_of_silence() -> None:
 
 
 def test_the_table_of_rates_is_bounded() -> None:
-    """The rate recorded longest ago makes room; counts are never dropped."""
+    """In a full table the least recently recorded rate is removed, and counts of connections are kept."""
     ips = IpConnections(rates_max=3)
     update_rate(ips, None, 5)
     keys = [(0, f"192.0.2.{number}") for number in range(5)]
@@ -167,12 +167,12 @@ def test_a_connection_that_was_not_counted_cannot_leave() -> None:
     ],
 )
 def test_plain_address(host: str, expected: str) -> None:
-    """One client has one address, however its socket writes it."""
+    """An address is normalized to one form, however its socket writes it."""
     assert plain_address(host) == expected
 
 
 def test_ipv6_by_prefix() -> None:
-    """Addresses of one /64 count as one; one with an override by itself; IPv4 is never grouped."""
+    """IPv6 addresses of one /64 are counted together, one with an override by itself, and IPv4 addresses one by one."""
     assert address_group("2001:db8::7", 64) == address_group("2001:db8::8", 64) == "2001:db8::/64"
     assert address_group("2001:db8::7", 128) == "2001:db8::7"
     ips = IpConnections()
@@ -183,7 +183,7 @@ def test_ipv6_by_prefix() -> None:
 
 
 def test_blocked_time_is_a_share_of_the_last_minute() -> None:
-    """What is over counts by its length, what lasts from its beginning; reading it changes nothing."""
+    """The blocked ratio is the share of blocked time in the last minute, including a block that still lasts."""
     listener = listener_of(proxy())
     assert listener.blocked_ratio(0) == 0.0
     listener.record_blocked(3_000, 30_000)
@@ -198,7 +198,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["alice", "bob"]), st.integers(0, 700
 
 @given(steps=STEPS, bound=st.integers(1, 9), most=st.integers(1, 5), slots=st.integers(1, 8))
 def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: int, most: int, slots: int) -> None:
-    """Whatever comes and goes: counts equal who is connected, no limit is exceeded, and nothing is left when all have gone."""
+    """In any history the counts equal the open connections, no limit is exceeded, and all counts end at zero."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(slots, UNLIMITED_CONNECTIONS)
     update_rate(quotas.ips, None, bound)
@@ -223,7 +223,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
 
 @given(gaps=st.lists(st.integers(0, 1_500), max_size=80), bound=st.integers(1, 12), num_samples=st.integers(2, 11))
 def test_who_waits_as_announced_stays_within_the_rate(gaps: list[int], bound: int, num_samples: int) -> None:
-    """One after the other, each after its wait: no more come through than a burst and the rate allow."""
+    """Connections that wait as told never exceed a burst plus the rate."""
     quotas = proxy(num_samples=num_samples)
     quotas.update_process(UNLIMITED_CONNECTIONS, bound)
     now_ms, through = NOW_MS, []
@@ -238,7 +238,7 @@ def test_who_waits_as_announced_stays_within_the_rate(gaps: list[int], bound: in
 
 @given(times=st.lists(st.integers(0, 3_000), max_size=60), looks=st.lists(st.booleans(), min_size=60, max_size=60))
 def test_looking_changes_nothing(times: list[int], looks: list[bool]) -> None:
-    """A rate that is looked at between its records says the same afterwards as one that is not."""
+    """Reading a rate between its records does not change later records."""
     watched, alone = ConnectionRate(3, 3, 1_000), ConnectionRate(3, 3, 1_000)
     now_ms = 0
     for gap, look in zip(times, looks, strict=False):
@@ -251,7 +251,7 @@ def test_looking_changes_nothing(times: list[int], looks: list[bool]) -> None:
 
 @given(times=st.lists(st.integers(0, 3_000), max_size=60))
 def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
-    """Where nothing is compared, the samples are those that a measurement at each record leaves."""
+    """A rate without a limit equals one that is measured at each record."""
     rate, measured = ConnectionRate(UNLIMITED_CONNECTIONS, 3, 1_000), Rate(3, 1_000)
     now_ms = 0
     for gap in times:
@@ -263,7 +263,7 @@ def test_without_a_bound_the_rate_is_the_same(times: list[int]) -> None:
 
 
 def test_rates_that_are_switched_off_count_nothing() -> None:
-    """No client comes too fast, nothing is recorded; a slot is needed all the same."""
+    """With rates switched off nothing is recorded or delayed, and the limit of connections still applies."""
     quotas = proxy()
     quotas.update_process(3, 1)
     update_rate(quotas.ips, None, 1)
@@ -278,7 +278,7 @@ def test_rates_that_are_switched_off_count_nothing() -> None:
 
 
 def test_only_what_was_counted_is_taken_back() -> None:
-    """An address that is too fast, where the rates of process and listener are off: those stay as they are."""
+    """A throttled connection that process and listener did not count is not subtracted from their rates."""
     quotas = proxy()
     update_rate(quotas.ips, None, 0)
     listener = listener_of(quotas)

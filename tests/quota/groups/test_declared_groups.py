@@ -1,4 +1,4 @@
-"""Declared groups: who is in which, and whose budget a client shares."""
+"""A client is a member of the first declared group that matches and shares its quota."""
 
 import pytest
 from hypothesis import given
@@ -45,12 +45,12 @@ EDGE = DeclaredGroups(
     ],
 )
 def test_the_first_that_matches(listener: str, host: str, user: str, client_id: str, group: str | None) -> None:
-    """All conditions of a group have to hold, one pattern of each; the first such group in order is the client's."""
+    """A client is in the first declared group all of whose conditions hold."""
     assert EDGE.explain(listener, host, user, client_id).group == group
 
 
 def test_what_a_client_counts_for() -> None:
-    """For each type the groups from its own upwards that have a bound; nothing for types that none limits."""
+    """For each quota type a client counts in its group and those of its parents that have a quota of that type."""
     assert EDGE.explain("edge", "192.0.2.7", "acme", "batch-1").chains == {
         PRODUCE: (Link("acme-batch", 1_000.0), Link("acme", 5_000.0), Link("saas", 10_000.0)),
         FETCH: (Link("acme", 7_000.0),),
@@ -61,7 +61,7 @@ def test_what_a_client_counts_for() -> None:
 
 
 def test_connections_that_groups_cannot_tell_apart_are_one_origin() -> None:
-    """So that heads that were read once serve all of them."""
+    """Connections that no condition distinguishes have the same origin."""
     assert EDGE.origin("edge", "192.0.2.7") == EDGE.origin("edge", "198.51.100.9")
     assert EDGE.origin("inside", "192.0.2.7") != EDGE.origin("inside", "10.1.0.1")
     assert NO_GROUPS.origin("edge", "192.0.2.7").group_of("acme", "x") is None
@@ -85,7 +85,7 @@ CONDITIONS = st.builds(
     NAMES,
 )
 def test_in_two_steps_as_in_one(conditions: list[Conditions | None], listener: str, host: str, user: str, client_id: str) -> None:
-    """First what is known of the connection, then what is known of the client: the same group as by asking all in order."""
+    """Matching the connection first and the client later finds the same group as matching everything in order."""
     groups = DeclaredGroups([DeclaredGroup(f"g{at}", one, {PRODUCE: 1.0}) for at, one in enumerate(conditions)])
     expected = next(
         (
@@ -112,7 +112,7 @@ def manager_with(groups: DeclaredGroups, quota_type: ClientQuotaType = PRODUCE) 
 
 
 def test_members_share_one_budget() -> None:
-    """Whatever they call themselves; clients of no group go on by Kafka's rule."""
+    """Members of a group share one quota group, and other clients have that of Kafka's rule."""
     manager = manager_with(EDGE)
     manager.update_quota(ClientQuotaEntity(None, "web"), 99.0)
     one = manager.group(member(EDGE, "acme", "x"), "x", 0)
@@ -124,21 +124,21 @@ def test_members_share_one_budget() -> None:
 
 
 def test_a_type_that_the_group_does_not_limit_is_its_parents_or_kafkas() -> None:
-    """A member of a group without a bound of this type counts for the nearest parent with one, else for whatever quota it has."""
+    """A member of a group without a quota of this type counts in the nearest parent with one, or else by Kafka's rule."""
     request, fetch = manager_with(EDGE, REQUEST), manager_with(EDGE, FETCH)
     assert request.group(member(EDGE, "acme", "batch-1"), "batch-1", 0).tags == {GROUP_TAG: "saas"}
     assert fetch.group(member(EDGE, "bob", "web"), "web", 0).tags == {"user": "", "client-id": "web"}
 
 
 def test_a_plain_principal_is_asked_about_by_its_names() -> None:
-    """As any callback is asked; conditions on listeners and networks are not known to hold."""
+    """A plain principal is matched by user and client-id only, not by groups with conditions on listeners."""
     manager = manager_with(EDGE)
     assert manager.group(KafkaPrincipal("User", "acme"), "batch-7", 0).tags == {GROUP_TAG: "acme-batch"}
     assert manager.group(KafkaPrincipal("User", "bob"), "web", 0).tags == {"user": "", "client-id": "web"}
 
 
 def test_parents_are_groups_too() -> None:
-    """They are made with their first member, and hang together; a member's use counts for all of them."""
+    """A record of a member counts in its group and in all parents."""
     manager = manager_with(EDGE)
     batch = manager.group(member(EDGE, "acme", "batch-1"), "batch-1", 0)
     assert batch.parent is manager.group(member(EDGE, "acme", "web"), "web", 0)
@@ -148,7 +148,7 @@ def test_parents_are_groups_too() -> None:
 
 
 def test_a_change_keeps_what_was_recorded() -> None:
-    """Groups of the same name go on with their samples, under another bound and another parent; those that are gone are gone."""
+    """Groups of the same name keep their samples under a new quota or parent, and groups no longer declared are removed."""
     manager = manager_with(EDGE)
     who = member(EDGE, "acme", "web")
     acme = manager.group(who, "web", 0)
@@ -171,13 +171,13 @@ def test_a_change_keeps_what_was_recorded() -> None:
 
 
 def test_the_first_declared_bound_begins_recording() -> None:
-    """A manager without any quota is enabled by a group with a bound of its type, and by no other."""
+    """A declared group enables the managers of the quota types that it limits, and no others."""
     assert manager_with(EDGE).enabled
     assert not manager_with(DeclaredGroups([DeclaredGroup("fetchers", None, {FETCH: 1.0})])).enabled
 
 
 def test_declared_groups_have_room_among_a_crowd() -> None:
-    """When clients have made as many groups as there may be, a declared one is made all the same."""
+    """A declared group is created although clients have filled the table of groups."""
     manager = ClientQuotaManager(PRODUCE, enforced_group, groups_max=2, groups_per_user_max=1)
     manager.declare(EDGE)
     for at in range(5):

@@ -1,4 +1,4 @@
-"""What a group tells about itself, and that looking at it changes nothing."""
+"""A quota group reports its verdicts and totals, and reading them changes nothing."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from quota.throttle import throttle_time_ms
 
 
 def test_verdicts_can_be_worked_out_again() -> None:
-    """Each verdict carries O, T and W, and they give its milliseconds; counters add up; only the last 16 are kept."""
+    """The last 16 verdicts are kept, and each throttle time can be recomputed from its own values."""
     group = QuotaGroup({"user": "alice"}, 500.0)
     given = [group.record(2_000 + step, 100 * step) for step in range(30)]
     positive = [throttle_ms for throttle_ms in given if throttle_ms > 0]
@@ -20,7 +20,7 @@ def test_verdicts_can_be_worked_out_again() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    """Rates, totals and what-ifs at any time leave later verdicts as they are, where Kafka's measurement would purge."""
+    """Reading rates, window sizes and hypothetical throttle times at any time does not change later verdicts."""
     watched, unwatched = QuotaGroup({}, 100.0), QuotaGroup({}, 100.0)
     for now_ms in (0, 500, 9_000, 30_000, 30_010, 31_500):
         for look_ms in (now_ms + 60_000, now_ms - 60_000, now_ms):
@@ -33,7 +33,7 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_what_would_be_is_what_is_then() -> None:
-    """The foretold throttle time is the one that the record brings, over the bound and within."""
+    """The hypothetical throttle time of a record equals the real one."""
     group = QuotaGroup({}, 1_000.0)
     for now_ms, amount in [(0, 9_000), (100, 2_000), (1_500, 1), (12_600, 50_000), (12_600, 0)]:
         foretold_ms = group.would_throttle_ms(amount, now_ms)
@@ -41,7 +41,7 @@ def test_what_would_be_is_what_is_then() -> None:
 
 
 def test_a_foretold_delay_is_kept_with_its_numbers() -> None:
-    """The verdict on what waits is the one that its record would have brought; what was recorded stays as it is."""
+    """A foretold delay is kept as the same verdict that a record would give, and records nothing."""
     waiting, recording = QuotaGroup({}, 1_000.0), QuotaGroup({}, 1_000.0)
     for group in (waiting, recording):
         group.record(9_000, 0)
@@ -53,7 +53,7 @@ def test_a_foretold_delay_is_kept_with_its_numbers() -> None:
 
 @pytest.mark.parametrize("records_ms", [(0,), (0, 700), (0, 700, 1_500), (0, 999, 2_500, 9_000), tuple(range(0, 15_000, 500))])
 def test_less_counts_from_the_next_expiry_on(records_ms: tuple[int, ...]) -> None:
-    """At that time the sum of what counts is less than a millisecond before, and looking for it changes nothing."""
+    """At the next expiry time the sum of live samples is smaller than a millisecond before."""
     group = QuotaGroup({}, 1_000.0)
     for now_ms in records_ms:
         group.record(2_000, now_ms)
@@ -64,7 +64,7 @@ def test_less_counts_from_the_next_expiry_on(records_ms: tuple[int, ...]) -> Non
 
 
 def test_a_new_bound_acts_on_the_next_evaluation() -> None:
-    """900 at once: within 100/s, 8 s over 50/s, within 90/s."""
+    """A changed quota applies to the next record."""
     group = QuotaGroup({}, 100.0)
     answers = [group.record(900, 0)]
     for bound in (50.0, 90.0):
@@ -74,7 +74,7 @@ def test_a_new_bound_acts_on_the_next_evaluation() -> None:
 
 
 def test_totals_count_what_is_taken_back() -> None:
-    """The running total is what was recorded less what was un-recorded, over any number of samples."""
+    """The recorded total is all that was recorded minus what was taken back."""
     group = QuotaGroup({})
     for second in range(100):
         group.record(10, second * 1_000)
@@ -85,19 +85,19 @@ def test_totals_count_what_is_taken_back() -> None:
 
 @pytest.mark.parametrize(("bound", "most"), [(1_000.0, 10_000.0), (UNLIMITED, 1.7976931348623157e308)])
 def test_what_a_window_holds(bound: float, most: float) -> None:
-    """Bound times N - 1 windows; the largest double without a quota."""
+    """A window holds the quota times N - 1 windows, or the largest double without a quota."""
     assert QuotaGroup({}, bound).max_value_in_window() == most
 
 
 def test_the_cap_of_request_time() -> None:
-    """A capped group waits at most one window; its verdict says so."""
+    """A group with a cap is throttled for one window at most, and its verdict says so."""
     group = QuotaGroup({}, 1.0, cap_ms=1_000)
     assert group.record(100.0, 0) == 1_000
     assert group.verdicts[-1].throttle_ms == 1_000
 
 
 def test_throttle_times_are_averaged_without_zeros() -> None:
-    """Delays of 0 are left out of the mean."""
+    """Throttle times of 0 or less are left out of the average."""
     group = QuotaGroup({})
     for throttle_ms in (0, 100, -3, 300):
         group.record_throttle(throttle_ms, 5)

@@ -1,4 +1,4 @@
-"""The short path of a group: whatever happens, it says what measuring on every record says."""
+"""The fast path of a group gives the same results as a measurement on every record."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ BACKWARDS = st.one_of(STEPS, st.integers(-15_000, 0), st.integers(-40, 40))
 
 
 def operations(steps: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int, str, Any]]]:
-    """Records, un-records, changes of the bound and looks, each after a step of the clock."""
+    """Return a strategy of records, un-records, quota changes, looks and purges, each after a step of the clock."""
     step = st.one_of(
         st.tuples(steps, st.just("record"), AMOUNTS),
         st.tuples(steps, st.just("record"), AMOUNTS),
@@ -39,13 +39,13 @@ def operations(steps: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[in
 
 
 def naive_verdict(naive: NaiveRate, bound: float, now_ms: int) -> int:
-    """What Kafka answers after a record."""
+    """Return the throttle time that Kafka computes after a record."""
     observed, window_ms = naive.measure(now_ms)
     return 0 if observed <= bound else narrow_to_int32(throttle_time_ms(observed, bound, window_ms))
 
 
 def play(group: QuotaGroup, bound: float, events: list[tuple[int, str, Any]]) -> None:
-    """Play events on the group and on the oracle, and compare after each."""
+    """Apply the events to the group and to the oracle, and compare both after each record."""
     naive = NaiveRate(group.num_samples, group.window_ms)
     now_ms = 0
     for step_ms, operation, value in events:
@@ -59,7 +59,7 @@ def play(group: QuotaGroup, bound: float, events: list[tuple[int, str, Any]]) ->
         elif operation == "purge":
             group.purge(now_ms)
             naive.measure(now_ms)
-        elif operation == "look":  # must change nothing, so the oracle does not hear of it
+        elif operation == "look":  # must change nothing, so the oracle does not get it
             group.would_throttle_ms(value, now_ms)
             group.rate(now_ms)
         else:
@@ -77,7 +77,7 @@ NUMBERS = st.tuples(st.sampled_from([1, 2, 3, 11]), st.sampled_from([1000, 7]), 
 @settings(max_examples=200, deadline=None)
 @given(numbers=NUMBERS, events=operations(STEPS))
 def test_lazy_is_exact_while_time_goes_on(numbers: tuple[int, int, float], events: list[tuple[int, str, Any]]) -> None:
-    """Every verdict, rate and window size equals that of an oracle that measures on every record."""
+    """The fast path gives the same verdicts, rates and window sizes as an oracle that measures on every record."""
     num_samples, window_ms, bound = numbers
     play(QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms), bound, events)
 
@@ -85,7 +85,7 @@ def test_lazy_is_exact_while_time_goes_on(numbers: tuple[int, int, float], event
 @settings(max_examples=200, deadline=None)
 @given(numbers=NUMBERS, events=operations(BACKWARDS))
 def test_lazy_is_exact_when_time_steps_back(numbers: tuple[int, int, float], events: list[tuple[int, str, Any]]) -> None:
-    """The same with a clock that jumps back and forth."""
+    """The fast path gives the same verdicts as the oracle with a clock that jumps back and forth."""
     num_samples, window_ms, bound = numbers
     play(QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms), bound, events)
 
@@ -93,7 +93,7 @@ def test_lazy_is_exact_when_time_steps_back(numbers: tuple[int, int, float], eve
 @settings(max_examples=100, deadline=None)
 @given(numbers=NUMBERS, events=operations(BACKWARDS))
 def test_exact_is_the_oracle(numbers: tuple[int, int, float], events: list[tuple[int, str, Any]]) -> None:
-    """With the shortcut off the group is the oracle too, so that a difference would be the shortcut's."""
+    """A group without the fast path gives the same verdicts as the oracle."""
     num_samples, window_ms, bound = numbers
     play(QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms, lazy=False), bound, events)
 
@@ -104,7 +104,7 @@ def test_exact_is_the_oracle(numbers: tuple[int, int, float], events: list[tuple
     fractions=st.lists(st.tuples(st.integers(0, 1_200), st.floats(0.0, 1.0)), min_size=1, max_size=60),
 )
 def test_the_shortcut_is_never_taken_over_the_bound(bound: float, fractions: list[tuple[int, float]]) -> None:
-    """Amounts scaled to the window's capacity, so that many land within a rounding of the bound: lazy and exact agree on each."""
+    """Groups with and without the fast path agree on amounts that fill the window up to rounding errors."""
     capacity = bound * 10
     lazy, exact = QuotaGroup({}, bound), QuotaGroup({}, bound, lazy=False)
     now_ms = 0
@@ -129,7 +129,7 @@ def test_the_shortcut_is_never_taken_over_the_bound(bound: float, fractions: lis
     ],
 )
 def test_lazy_is_exact_at_the_edges(num_samples: int, window_ms: int, bound: float, events: list[tuple[int, float]]) -> None:
-    """The moments at which a shortcut without one of its conditions would be wrong."""
+    """The fast path gives the same verdicts as the oracle in edge cases of each of its conditions."""
     group = QuotaGroup({}, bound, num_samples=num_samples, window_ms=window_ms)
     naive = NaiveRate(num_samples, window_ms)
     for now_ms, amount in events:

@@ -1,4 +1,4 @@
-"""What a sensor says that it holds is what its events make of it."""
+"""A group reports the samples that are alive."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ EVENTS = st.lists(st.tuples(st.integers(0, 4_000), st.integers(1, 5_000), st.boo
 
 @given(events=EVENTS, bound=st.sampled_from([100.0, 1e6]))
 def test_samples_that_are_alive(events: list[tuple[int, int, bool]], bound: float) -> None:
-    """Start, last event and sum of each sample that the last record left alive, oldest first, whatever was purged on the way."""
+    """The live samples of a group have the start, last event and sum that follow from its events, oldest first."""
     group = QuotaGroup({}, bound, num_samples=4, window_ms=1_000)
     now_ms, samples = 1_000, list[list[int]]()
     for step_ms, value, checked in events:

@@ -1,16 +1,16 @@
-"""What a controller-mutation group remembers for those who watch it; its arithmetic is judged by the vectors."""
+"""A mutation group reports its waits; the vectors check its arithmetic."""
 
 from quota.groups.group import VERDICTS_MAX
 from quota.groups.mutation_group import MutationGroup
 
 
 def full_bucket() -> MutationGroup:
-    """A bucket of 110 tokens that holds them all, refilled by 10 a second."""
+    """Return a full bucket of 110 tokens, refilled by 10 per second."""
     return MutationGroup({"user": "", "client-id": "etl"}, 10.0, created_ms=0, last_update_ms=-22_000)
 
 
 def test_waits_are_kept_with_what_led_to_them() -> None:
-    """A wait can be worked out again: -observed / bound x 1000; what passes leaves none."""
+    """A wait is kept with the values from which it can be recomputed, and a record without a wait is not."""
     group = full_bucket()
     assert group.record(150.0, 0) == 0
     assert group.record(7.0, 1_000) == 3_000
@@ -28,7 +28,7 @@ def test_waits_are_kept_with_what_led_to_them() -> None:
 
 
 def test_a_permissive_wait_is_kept_too() -> None:
-    """There the request that causes it is counted."""
+    """A permissive record that waits is counted and kept as a verdict."""
     group = full_bucket()
     assert group.record_permissive(110.0, 0) == 0
     assert group.record_permissive(20.0, 0) == 2_000
@@ -38,7 +38,7 @@ def test_a_permissive_wait_is_kept_too() -> None:
 
 
 def test_few_waits_are_kept() -> None:
-    """The last ones."""
+    """Only the last waits are kept, and all are counted."""
     group = full_bucket()
     group.record(1_000.0, 0)
     for number in range(100):

@@ -1,4 +1,4 @@
-"""Patterns of names."""
+"""Patterns match names of users and client-ids."""
 
 import re
 
@@ -37,12 +37,12 @@ from quota.groups.pattern import PATTERN_CHARS_MAX, Pattern
     ],
 )
 def test_what_fits(pattern: str, name: str, fits: bool) -> None:
-    """A star is any run, a question mark one character, a backslash takes what follows as it is; all else is itself."""
+    """A star matches any text, a question mark one character, and a backslash escapes the next character."""
     assert Pattern(pattern).matches(name) is fits
 
 
 def as_regular_expression(text: str) -> re.Pattern[str]:
-    """The same pattern for Python's engine, which tries again and again."""
+    """Return the same pattern as a regular expression."""
     pieces = re.findall(r"\\.|.", text, re.DOTALL)
     return re.compile("".join(".*" if one == "*" else "." if one == "?" else re.escape(one[-1]) for one in pieces), re.DOTALL)
 
@@ -52,25 +52,25 @@ LETTERS = st.text("ab*?-", max_size=8)
 
 @given(LETTERS.filter(bool), st.lists(st.text("ab*?-\n", max_size=8), max_size=6))
 def test_as_another_engine_has_it(text: str, names: list[str]) -> None:
-    """Any pattern fits the names that a backtracking engine finds."""
+    """Any pattern matches exactly the names that the regular expression matches."""
     for name in [*names, text]:
         assert Pattern(text).matches(name) == bool(as_regular_expression(text).fullmatch(name))
 
 
 @given(st.text(min_size=1, max_size=50))
 def test_every_name_can_be_written(name: str) -> None:
-    """With a backslash before each character a pattern fits that name."""
+    """A pattern with a backslash before each character matches the name of these characters."""
     assert Pattern("".join(f"\\{character}" for character in name)).matches(name)
 
 
 def test_the_worst_pattern_on_the_longest_name() -> None:
-    """Where an engine that tries again would not come back, this one answers: the time grows with the name alone."""
+    """The worst pattern is matched against the longest name without backtracking."""
     assert not Pattern("*a" * (PATTERN_CHARS_MAX // 2)).matches("a" * 127 + "b" * 32_000)
     assert Pattern("*a" * (PATTERN_CHARS_MAX // 2)).matches("a" * 32_767)
 
 
 @pytest.mark.parametrize(("text", "problem"), [("", "is empty"), ("a" * 257, "is longer than 256"), ("a\\", "ends with a backslash")])
 def test_what_is_no_pattern(text: str, problem: str) -> None:
-    """Says what is wrong."""
+    """An invalid pattern is refused with an error that names the problem."""
     with pytest.raises(ValueError, match=problem):
         Pattern(text)
