@@ -1,4 +1,4 @@
-"""The host name in a TLS client's first message, as OpenSSL writes it and as no client should."""
+"""The ClientHello reader finds the host name (SNI) in the first TLS message of a client."""
 
 import ssl
 
@@ -23,14 +23,14 @@ def read(data: bytes) -> ClientHelloReader:
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("name", [NAME, None])
 def test_the_name_of_a_real_hello(version: ssl.TLSVersion, name: str | None) -> None:
-    """OpenSSL's own hellos are read, with a name and without."""
+    """The host name of a ClientHello written by OpenSSL is found, or none if it has none."""
     reader = read(hello(name, version))
     assert (reader.is_whole, reader.server_name) == (True, name)
 
 
 @given(cuts=st.sets(st.integers(1, len(REAL) - 1), max_size=9), behind=st.binary(max_size=9))
 def test_it_may_come_in_any_pieces_and_all_of_it_is_kept(cuts: set[int], behind: bytes) -> None:
-    """The name is known with the last byte and not before; what came, and what came behind it, is there for TLS."""
+    """The name is known when the last byte has arrived, and all bytes read are kept for TLS."""
     reader = ClientHelloReader()
     at = 0
     for cut in [*sorted(cuts), len(REAL)]:
@@ -44,20 +44,20 @@ def test_it_may_come_in_any_pieces_and_all_of_it_is_kept(cuts: set[int], behind:
 
 @given(sizes=st.lists(st.integers(1, 200), max_size=5))
 def test_it_may_be_cut_into_records(sizes: list[int]) -> None:
-    """A hello longer than a record, or one cut at the pleasure of its sender, is one message."""
+    """A ClientHello in several TLS records is read as one message."""
     data = records(message_of(REAL), *sizes)
     assert read(data).server_name == NAME
     assert not read(data[:-1]).is_whole
 
 
 def test_case_does_not_count() -> None:
-    """Names are compared in lower case."""
+    """A host name is returned in lower case."""
     assert read(written(host_name(b"Kafka.Example.ORG"))).server_name == "kafka.example.org"
 
 
 @pytest.mark.parametrize("data", [written(bare=True), written(), written((10, b"\0\x02\0\x17"))])
 def test_a_hello_without_a_name(data: bytes) -> None:
-    """No extensions, or others: whole, and no name."""
+    """A ClientHello without extensions, or without a host name among them, is complete and has no name."""
     reader = read(data)
     assert reader.is_whole
     assert reader.server_name is None
@@ -84,14 +84,14 @@ def test_a_hello_without_a_name(data: bytes) -> None:
     ],
 )
 def test_what_is_none_is_refused(data: bytes, reason: str) -> None:
-    """Other protocols at once, by their first byte; broken hellos when that is seen."""
+    """Other protocols and malformed ClientHellos are refused with a reason."""
     with pytest.raises(ClientHelloError) as caught:
         read(data)
     assert caught.value.reason == reason
 
 
 def test_records_of_a_byte_each_end() -> None:
-    """Who wraps a long hello into tiny records is refused after so many of them, and what was kept stays bounded."""
+    """A ClientHello in more than 256 records is refused, and the bytes kept are bounded."""
     reader = ClientHelloReader()
     message = b"\x01" + HELLO_BYTES_MAX.to_bytes(3) + bytes(HELLO_BYTES_MAX)
     tiny = [b"\x16\x03\x01\0\x01" + bytes([byte]) for byte in message]
@@ -102,7 +102,7 @@ def test_records_of_a_byte_each_end() -> None:
 
 @pytest.mark.parametrize(("others", "name"), [(EXTENSIONS_MAX - 1, NAME), (EXTENSIONS_MAX, None)])
 def test_so_many_extensions_are_looked_through(others: int, name: str | None) -> None:
-    """The name is found behind that many extensions; a hello with more is refused unread."""
+    """The host name is found behind as many extensions as allowed, and one extension more is refused."""
     data = written(*[(1, b"")] * others, host_name(NAME.encode()))
     if name is not None:
         assert read(data).server_name == name
@@ -113,7 +113,7 @@ def test_so_many_extensions_are_looked_through(others: int, name: str | None) ->
 
 @given(st.data())
 def test_a_spoilt_hello_is_read_or_refused(data: st.DataObject) -> None:
-    """Whatever is changed in a real hello, nothing but ClientHelloError comes out."""
+    """A ClientHello with changed bytes is either read or refused with ClientHelloError."""
     spoilt = bytearray(REAL)
     for at in data.draw(st.lists(st.integers(0, len(REAL) - 1), min_size=1, max_size=4)):
         spoilt[at] = data.draw(st.integers(0, 255))

@@ -1,4 +1,4 @@
-"""The PROXY header, both versions: bytes written by hand from the public specification, cut anywhere, followed by anything."""
+"""PROXY protocol headers of both versions are read from streams cut anywhere; the bytes are written by hand from the specification."""
 
 import ipaddress
 
@@ -59,7 +59,7 @@ LOCALS = {
 
 
 def read(data: bytes, step: int | None = None) -> tuple[ProxyHeader | None, int]:
-    """Return the header and how many bytes were taken, when they come `step` at a time."""
+    """Return the header and the number of bytes taken when the data arrives `step` bytes at a time."""
     reader = ProxyHeaderReader()
     taken = 0
     for at in range(0, len(data), step or max(1, len(data))):
@@ -74,28 +74,28 @@ def read(data: bytes, step: int | None = None) -> tuple[ProxyHeader | None, int]
 @pytest.mark.parametrize("step", [None, 1, 2, 7, 16])
 @pytest.mark.parametrize("name", GOLDEN)
 def test_headers_of_the_specification(name: str, step: int | None) -> None:
-    """The source that the bytes name comes out, and what follows them stays untouched."""
+    """A header gives the source address it names, and the bytes behind it are not taken."""
     data, source = GOLDEN[name]
     assert read(data + b"\x00\x00\x00\x10rest", step) == (ProxyHeader(source, local=False), len(data))
 
 
 @pytest.mark.parametrize("name", LOCALS)
 def test_a_balancer_that_asks_for_itself(name: str) -> None:
-    """LOCAL names no client, whatever else it carries."""
+    """A header with the command LOCAL gives no client address, whatever else it contains."""
     data = LOCALS[name]
     assert read(data + b"rest") == (ProxyHeader(None, local=True), len(data))
 
 
 @pytest.mark.parametrize("data", [data for data, _ in GOLDEN.values()] + list(LOCALS.values()))
 def test_a_part_of_a_header_is_waited_for(data: bytes) -> None:
-    """No beginning of a header is an error or a header, and all of it is taken."""
+    """Every prefix of a header is taken without a result and without an error."""
     for end in range(len(data)):
         assert read(data[:end]) == (None, end)
         assert read(data[:end], 3) == (None, end)
 
 
 def test_the_bytes_written_by_hand_are_what_an_encoder_makes() -> None:
-    """`struct` and `inet_pton` come to the same bytes."""
+    """The bytes written by hand equal those of an encoder with `struct` and `inet_pton`."""
     client, listener = ("192.0.2.7", 56324), ("198.51.100.9", 9092)
     client6, listener6 = ("2001:db8::7", 56324), ("2001:db8::1", 9092)
     assert GOLDEN["v1-ipv4"][0] == v1_header(client, listener)
@@ -147,7 +147,7 @@ BROKEN = {
 @pytest.mark.parametrize("step", [None, 1, 5])
 @pytest.mark.parametrize("name", BROKEN)
 def test_anything_else_is_an_error_that_says_why(name: str, step: int | None) -> None:
-    """A trusted peer that sends no header, or one that may not be sent, is distinguished from one that does."""
+    """A missing or invalid header is refused with an error that names the problem."""
     data, message = BROKEN[name]
     with pytest.raises(ProxyHeaderError, match=message) as caught:
         read(data, step)
@@ -155,7 +155,7 @@ def test_anything_else_is_an_error_that_says_why(name: str, step: int | None) ->
 
 
 def test_what_may_be_long_is_not_kept() -> None:
-    """TLVs up to their bound are skipped: the reader holds the same few bytes."""
+    """TLVs up to their limit are skipped without being buffered."""
     body = v2_header(("192.0.2.7", 1), tlvs=bytes(V2_BODY_BYTES_MAX - 12))
     reader = ProxyHeaderReader()
     kept = []
@@ -167,7 +167,7 @@ def test_what_may_be_long_is_not_kept() -> None:
 
 
 def test_nothing_is_taken_after_the_header() -> None:
-    """A reader that is done leaves every byte alone."""
+    """No bytes are taken after the header."""
     reader = ProxyHeaderReader()
     reader.feed(v2_local())
     assert reader.feed(v2_local()) == 0
@@ -178,7 +178,7 @@ ADDRESSES = st.tuples(st.ip_addresses(v=4).map(str), PORTS) | st.tuples(st.ip_ad
 
 
 def plain(source: tuple[str, int]) -> tuple[str, int]:
-    """How an address is known here."""
+    """Return the address as the proxy represents it."""
     mapped = getattr(ipaddress.ip_address(source[0]), "ipv4_mapped", None)
     return (str(mapped or source[0]), source[1])
 
@@ -187,7 +187,7 @@ def plain(source: tuple[str, int]) -> tuple[str, int]:
     source=ADDRESSES, version=st.sampled_from([1, 2]), rest=st.binary(max_size=40), step=st.integers(1, 60), tlvs=st.binary(max_size=300)
 )
 def test_any_address_in_any_pieces(source: tuple[str, int], version: int, rest: bytes, step: int, tlvs: bytes) -> None:
-    """Wherever TCP cuts it, a header names its client and leaves what follows it."""
+    """A header with any address, cut anywhere, gives that address and leaves the bytes behind it."""
     local = ("::1", 9092) if ":" in source[0] else ("127.0.0.1", 9092)
     header = v1_header(source, local) if version == 1 else v2_header(source, local, tlvs)
     assert read(header + rest, step) == (ProxyHeader(plain(source), local=False), len(header))
@@ -195,5 +195,5 @@ def test_any_address_in_any_pieces(source: tuple[str, int], version: int, rest: 
 
 @given(family=st.sampled_from([AF_UNSPEC, AF_UNIX]), transport=st.sampled_from([UNSPEC, STREAM, DATAGRAM]), body=st.binary(max_size=250))
 def test_families_without_an_address_of_the_internet(family: int, transport: int, body: bytes) -> None:
-    """They name no client, which is no error."""
+    """A header of another address family gives no client address and no error."""
     assert read(v2_raw(PROXY, family, transport, body)) == (NOBODY, 16 + len(body))

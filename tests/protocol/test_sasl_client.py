@@ -1,4 +1,4 @@
-"""Sluice's own logins: tokens as the standards and Kafka write them, and no broker believed that cannot prove itself."""
+"""The proxy's own SASL logins send standard tokens and require brokers to prove that they know the password."""
 
 import base64
 
@@ -21,7 +21,7 @@ def scram() -> ScramClient:
 
 
 def test_scram_as_the_standard_has_it() -> None:
-    """The exchange of RFC 7677, token by token."""
+    """The SCRAM exchange equals that of RFC 7677, token by token."""
     client = scram()
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     assert client.answer(CHALLENGE) == FINAL
@@ -40,14 +40,14 @@ def test_scram_as_the_standard_has_it() -> None:
     ],
 )
 def test_challenges_that_are_none(token: bytes, problem: str) -> None:
-    """A challenge that is not for us, or asks for too little or too much work, ends the login."""
+    """A SCRAM challenge that is invalid, or asks for too few or too many iterations, ends the login with an error."""
     with pytest.raises(TokenRefusedError, match=problem):
         scram().answer(token)
 
 
 @pytest.mark.parametrize("token", [b"", b"v=", b"e=invalid-proof", PROOF[:-2] + b"8=", b"v=AAAA", PROOF[2:], b"v=A"])
 def test_a_broker_that_does_not_know_the_password(token: bytes) -> None:
-    """Without the right signature the login has failed, whatever the error code beside it says."""
+    """A SCRAM login without the right signature of the broker fails."""
     client = scram()
     client.answer(CHALLENGE)
     with pytest.raises(TokenRefusedError):
@@ -56,7 +56,7 @@ def test_a_broker_that_does_not_know_the_password(token: bytes) -> None:
 
 @pytest.mark.parametrize("client", [PlainClient("user", "pencil"), BearerClient("a.b.c")])
 def test_one_token_is_answered_by_nothing(client: PlainClient | BearerClient) -> None:
-    """An empty answer is the end; JSON in it is a refusal."""
+    """A PLAIN or OAUTHBEARER login ends with an empty token, and JSON in it is an error."""
     assert client.answer(b"") is None
     with pytest.raises(TokenRefusedError):
         client.answer(b'{"status":"invalid_token"}')
@@ -64,7 +64,7 @@ def test_one_token_is_answered_by_nothing(client: PlainClient | BearerClient) ->
 
 @given(username=names, password=names)
 def test_what_is_sent_names_the_user(username: str, password: str) -> None:
-    """By the broker's own grammar, which the observers follow, every first token names exactly the user; SCRAM's knows ASCII only."""
+    """The observer of each mechanism reads exactly the user name from the client's first token."""
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512") if username.isascii() else ("PLAIN",):
         observer = observer_of(mechanism)
         observer.sent(client_of(mechanism, username, password, NONCE).first())

@@ -1,4 +1,4 @@
-"""Observers name whom the broker names, or no user; and no user before the broker has said yes."""
+"""SASL observers read the user name that the broker reads, or none."""
 
 import random
 
@@ -18,7 +18,7 @@ ANSWERS = [b"", b"r=abc,s=c2FsdA==,i=4096", b"v=c2ln", b"e=other-error", b'{"sta
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize(("mechanism", "token", "name"), tokens.valid_tokens())
 def test_valid_tokens(mechanism: str, token: bytes, name: str, buffer: type[bytes | bytearray | memoryview]) -> None:
-    """The name in a token that a broker takes is read as the broker reads it."""
+    """The user name is read from every token that a broker accepts."""
     observer = observer_of(mechanism)
     observer.sent(buffer(token))
     assert (observer.name, observer.is_delegation_token) == (name, False)
@@ -26,7 +26,7 @@ def test_valid_tokens(mechanism: str, token: bytes, name: str, buffer: type[byte
 
 @pytest.mark.parametrize(("mechanism", "token"), tokens.dubious_tokens())
 def test_dubious_tokens(mechanism: str, token: bytes) -> None:
-    """A token that a broker refuses, or that readers may disagree on, names no user."""
+    """No user name is read from a token that a broker refuses or that is ambiguous."""
     observer = observer_of(mechanism)
     observer.sent(token)
     assert observer.name is None
@@ -34,7 +34,7 @@ def test_dubious_tokens(mechanism: str, token: bytes) -> None:
 
 @pytest.mark.parametrize("extra", [",tokenauth=true", ",tokenauth=TRUE", ",k=v,tokenauth=True", ",tokenauth=true,tokenauth=false"])
 def test_delegation_tokens(extra: str) -> None:
-    """What the name of a delegation token names is a token, whose owner only the broker knows."""
+    """The name in a SCRAM exchange with a delegation token is marked as the id of that token."""
     observer = observer_of("SCRAM-SHA-256")
     observer.sent(tokens.scram_first("tokenid", extra=extra))
     assert (observer.name, observer.is_delegation_token) == ("tokenid", True)
@@ -56,7 +56,7 @@ def test_delegation_tokens(extra: str) -> None:
     ],
 )
 def test_success_marks(mechanism: str, steps: list[tuple[bytes, bytes, Progress]]) -> None:
-    """An answer without an error is success only where the mechanism says so."""
+    """A response without an error is a success only if it has the mechanism's own mark of success."""
     observer = observer_of(mechanism)
     for sent, answer, progress in steps:
         observer.sent(sent)
@@ -70,7 +70,7 @@ def test_success_marks(mechanism: str, steps: list[tuple[bytes, bytes, Progress]
     steps=st.lists(st.tuples(st.binary(max_size=60), st.sampled_from(ANSWERS) | st.binary(max_size=20)), max_size=4),
 )
 def test_no_exchange_raises(mechanism: str, seed: int, steps: list[tuple[bytes, bytes]]) -> None:
-    """Whatever is exchanged, nothing is raised, and a name is a text of at most 1 KiB; a third token names no user."""
+    """No exchange raises an error, names have at most 1 KiB, and a third token removes the name."""
     dice = random.Random(seed)
     observer = observer_of(mechanism)
     first = tokens.mutated(dice.choice(tokens.valid_tokens())[1], dice)
@@ -85,7 +85,7 @@ def test_no_exchange_raises(mechanism: str, seed: int, steps: list[tuple[bytes, 
 @settings(max_examples=400, deadline=None)
 @given(mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]), seed=st.integers(0, 2**32), password=st.text(min_size=6))
 def test_no_observer_keeps_a_token(mechanism: str, seed: int, password: str) -> None:
-    """What an observer keeps of a token is the name."""
+    """An observer keeps only the user name of a token."""
     dice = random.Random(seed)
     observer = observer_of(mechanism)
     observer.sent(tokens.mutated(tokens.plain("alice", "canary" + password), dice))
@@ -95,7 +95,7 @@ def test_no_observer_keeps_a_token(mechanism: str, seed: int, password: str) -> 
 
 
 def test_tokens_beyond_16_kib_name_no_user() -> None:
-    """A token may have any length that the broker accepts; a name is read only from one of ordinary size."""
+    """No user name is read from a token of more than 16 KiB."""
     for length, name in ((16 * 1024 - 4, "bob"), (16 * 1024, None)):
         observer = observer_of("PLAIN")
         observer.sent(tokens.plain("bob", "x" * (length - 5 + 4 if name else length)))
@@ -104,7 +104,7 @@ def test_tokens_beyond_16_kib_name_no_user() -> None:
 
 @pytest.mark.parametrize(("values", "name"), [(VALUES_MAX - 3, "alice"), (VALUES_MAX - 2, None), (5_000, None)])
 def test_claims_with_too_many_values_name_no_user(values: int, name: str | None) -> None:
-    """The limit counts all keys and values read: the claim's own two, the other key, and its elements."""
+    """No claim is read from a payload with more keys and values than the limit."""
     payload = b'{"sub":"alice","x":[' + b",".join([b"1"] * values) + b"]}"
     assert read_claim(payload, "sub") == name
 
@@ -121,5 +121,5 @@ def test_claims_with_too_many_values_name_no_user(values: int, name: str | None)
     ],
 )
 def test_gssapi_tokens_are_distinguished_from_requests(beginning: bytes, expected: bool) -> None:
-    """A request begins with the key of an API, of which none looks like the beginning of a GSSAPI token."""
+    """A GSSAPI token is distinguished from a Kafka request by its first bytes."""
     assert is_gssapi_token(beginning) is expected

@@ -1,4 +1,4 @@
-"""The table of APIs as the proxy uses it."""
+"""The table of APIs decides how the proxy treats each request."""
 
 import re
 
@@ -20,7 +20,7 @@ from protocol.api_keys import (
 
 
 def test_the_enumeration_is_the_table() -> None:
-    """Names and numbers of ApiKey are those of apis.json, none more, none less."""
+    """The names and numbers of ApiKey are those of apis.json."""
     in_table = {re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", api["name"]).upper(): api["key"] for api in TABLE["apis"]}
     assert {key.name: key.value for key in ApiKey} == in_table
     assert sorted(in_table.values()) == list(range(93))
@@ -45,25 +45,25 @@ def test_the_enumeration_is_the_table() -> None:
     ],
 )
 def test_treatment(key: ApiKey, version: int, treatment: Treatment) -> None:
-    """Each request is passed, observed, answered or refused as the design says."""
+    """Each request is passed, observed, answered or refused as listed."""
     assert API_VERSIONS[key << 16 | version].treatment is treatment
 
 
 def test_hidden_keys() -> None:
-    """Inter-broker and controller keys are hidden, those of ZooKeeper-mode brokers too."""
+    """The APIs between brokers and controllers are hidden from clients, also those of ZooKeeper mode."""
     assert sorted(HIDDEN_KEYS) == [4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87]
     assert not HIDDEN_KEYS & set(MAX_VERSIONS)
     assert client_api_keys() == set(MAX_VERSIONS)
 
 
 def test_maxima_leave_out_what_is_refused() -> None:
-    """DescribeQuorum is capped below the version that names controllers; others stand at the newest release."""
+    """DescribeQuorum is limited to the version without controller addresses, and other APIs to the newest version."""
     assert MAX_VERSIONS[ApiKey.DESCRIBE_QUORUM] == 1
     assert (MAX_VERSIONS[ApiKey.PRODUCE], MAX_VERSIONS[ApiKey.FETCH], MAX_VERSIONS[ApiKey.METADATA]) == (13, 18, 13)
 
 
 def test_keys_to_drop() -> None:
-    """Hidden keys always go; unknown keys go unless they pass."""
+    """Hidden APIs are always dropped from ApiVersions, and unknown APIs unless they may pass."""
     strict, lenient = keys_to_drop(unknown_apis_pass=False), keys_to_drop(unknown_apis_pass=True)
     assert all(key in strict and key in lenient for key in HIDDEN_KEYS)
     assert 10_000 in strict
@@ -72,18 +72,18 @@ def test_keys_to_drop() -> None:
 
 
 def test_only_controlled_shutdown_v0_has_header_v0() -> None:
-    """The one request without a client id."""
+    """ControlledShutdown v0 is the only request with header version 0, without a client-id."""
     without = [(api.key, api.version) for api in API_VERSIONS.values() if api.request_header_version == 0]
     assert without == [(ApiKey.CONTROLLED_SHUTDOWN, 0)]
 
 
 def test_api_versions_answers_have_a_plain_header() -> None:
-    """A client that has not learnt the version yet can read them."""
+    """Every ApiVersions response has header version 0."""
     assert {api.response_header_version for api in API_VERSIONS.values() if api.key == ApiKey.API_VERSIONS} == {0}
 
 
 def test_a_vendors_api_passes_unread() -> None:
-    """Of an unknown key nothing is claimed but what all requests begin with."""
+    """A request of an unknown API passes with header version 1 and no throttle time."""
     api = unknown_api_version(10_001, 3)
     assert (api.treatment, api.throttle, api.splice, api.request_header_version) == (Treatment.PASS, ThrottlePosition.NONE, False, 1)
     assert 10_001 not in KNOWN_KEYS

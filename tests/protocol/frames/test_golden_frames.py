@@ -1,4 +1,4 @@
-"""Every golden frame, and the command that runs them."""
+"""All golden frames pass, and the command that runs them reports failures."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ FRAMES = Path(__file__).parents[2] / "vectors" / "frames"
 
 
 def test_every_golden_frame_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    """All files that Kafka's own classes and real brokers wrote are known, and no case fails."""
+    """Every case in every file of golden frames passes."""
     assert main([str(FRAMES)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(list(FRAMES.glob("*.json"))) + 1
@@ -19,7 +19,7 @@ def test_every_golden_frame_passes(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_case_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong expectation gives exit code 1 and the name of the case."""
+    """A case with a wrong expectation is named, and the command ends with exit code 1."""
     whole = json.loads((FRAMES / "throttle.json").read_text(encoding="utf-8"))
     wrong = next(case for case in whole["cases"] if case["at"] is not None)
     (tmp_path / "throttle.json").write_text(json.dumps(whole | {"cases": [wrong | {"at": 5}, wrong]}), encoding="utf-8")
@@ -31,7 +31,7 @@ def test_a_case_that_fails_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_what_is_not_known_is_named_and_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file of another format or none at all is an error only when no file is known."""
+    """Files of unknown formats are named, and the command ends with exit code 2 when no file is known."""
     (tmp_path / "other.json").write_text('{"format": "poems/1", "cases": []}', encoding="utf-8")
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     assert main([str(tmp_path)]) == 2
@@ -42,6 +42,6 @@ def test_what_is_not_known_is_named_and_not_counted(tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize("arguments", [[], ["no/such/directory"], ["a", "b"]])
 def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Without one directory there is one line of usage and exit code 2."""
+    """The command prints its usage with exit code 2 unless one existing directory is given."""
     assert main(arguments) == 2
     assert capsys.readouterr().err.startswith("usage:")

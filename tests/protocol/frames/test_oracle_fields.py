@@ -1,4 +1,4 @@
-"""Single fields by the word of the oracles: throttle times of all APIs, what quotas look at in requests, ranges of API keys."""
+"""Single fields are read and written as by two independent codecs, the oracles kio and kafka-python."""
 
 import datetime
 import io
@@ -28,13 +28,13 @@ STAMP_MS = 123456
 
 
 def throttle_time_of(tree: Any) -> object:
-    """Return the throttle time of a decoded answer in milliseconds."""
+    """Return the throttle time of a decoded response in milliseconds."""
     found = tree.get("throttle_time_ms", tree.get("throttle_time"))
     return found // datetime.timedelta(milliseconds=1) if isinstance(found, datetime.timedelta) else found
 
 
 def test_stamped_answers_of_all_apis_decode_with_the_stamp(capsys: pytest.CaptureFixture[str]) -> None:
-    """Wherever an oracle takes a golden answer, it finds in the stamped one the new throttle time and nothing else changed."""
+    """An oracle finds in a response the throttle time that was written into it, and no other change."""
     cases = json.loads((FRAMES / "throttle.json").read_text(encoding="utf-8"))["cases"]
     judged: Counter[str] = Counter()
     judged_pairs: set[tuple[int, int]] = set()
@@ -43,7 +43,7 @@ def test_stamped_answers_of_all_apis_decode_with_the_stamp(capsys: pytest.Captur
         frame = bytearray.fromhex(case["frame"])
         at = throttle_at(api, frame)
         has_error = api.key == ApiKey.API_VERSIONS and frame[8:10] != b"\x00\x00"
-        if at is None or "unknown_tags" in case or has_error:  # kafka-python reads any ApiVersions error as a v0 body
+        if at is None or "unknown_tags" in case or has_error:  # kafka-python decodes any ApiVersions error as a v0 body
             continue
         body_at = 8 + api.response_header_version
         for oracle in [oracle for oracle in ORACLES if oracle.covers(api.key, api.version)]:
@@ -73,14 +73,14 @@ def request_apis(key: ApiKey) -> list[ApiVersion]:
 
 
 def request_frame(api: ApiVersion, body: bytes) -> bytes:
-    """Put a request header and a length before a body."""
+    """Return a frame of length, request header and body."""
     header = api.index.to_bytes(4, "big") + bytes(4) + b"\x00\x03app" + bytes(api.request_header_version == 2)
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 
 @pytest.mark.parametrize("api", request_apis(ApiKey.PRODUCE), ids=lambda api: f"v{api.version}")
 def test_produce_requests(api: ApiVersion) -> None:
-    """acks and the transactional id are what the oracles read."""
+    """acks and the transactional id of a Produce request are those that the oracles read."""
     layout = layout_of(api.key, "request", api.version)
 
     @settings(max_examples=25, deadline=None)
@@ -99,14 +99,14 @@ def test_produce_requests(api: ApiVersion) -> None:
 
 @pytest.mark.parametrize("api", request_apis(ApiKey.FETCH), ids=lambda api: f"v{api.version}")
 def test_fetch_requests(api: ApiVersion) -> None:
-    """The limits and, before v15, the replica id are what the oracles read."""
+    """The limits of a Fetch request and, before v15, its replica id are those that the oracles read."""
     layout = layout_of(api.key, "request", api.version)
 
     @settings(max_examples=25, deadline=None)
     @given(body=bodies(layout))
     def check(body: Any) -> None:
         if body.get("ClusterId", "") is None:
-            del body["ClusterId"]  # null is what its absence says; it is not written, and kio does not read it
+            del body["ClusterId"]  # null means the same as an absent field; it is not written, and kio does not read it
         frame = request_frame(api, layout_codec.encode(layout, body))
         head = read_request_head(frame, 0, len(frame) - 4)
         assert head is not None
@@ -123,7 +123,7 @@ def test_fetch_requests(api: ApiVersion) -> None:
 
 @pytest.mark.parametrize("request_class", [ShareFetchRequestV1, ShareFetchRequestV2], ids=["v1", "v2"])
 def test_share_fetch_requests(request_class: Any) -> None:
-    """The limits of a request that kio wrote are read from their places."""
+    """The limits of a ShareFetch request that kio wrote are read, and found at their offsets."""
     newer = {"share_acquire_mode": i8(0), "is_renew_ack": False} if request_class is ShareFetchRequestV2 else {}
     request = request_class(
         group_id="g", member_id="member", share_session_epoch=i32(3), max_wait=i32Timedelta.parse(datetime.timedelta(milliseconds=500)),
@@ -142,7 +142,7 @@ def test_share_fetch_requests(request_class: Any) -> None:
 
 @pytest.mark.parametrize("api", request_apis(ApiKey.API_VERSIONS), ids=lambda api: f"v{api.version}")
 def test_ranges_of_api_keys(api: ApiVersion) -> None:
-    """Cut, then decoded, is decoded, then cut; features and throttle time stay."""
+    """The oracles read from a reduced ApiVersions response the expected ranges, and no other change."""
     maximum, drop, own = {0: 9, 1: 3}, {4, 7}, {48: (0, 1)}
 
     @settings(max_examples=40, deadline=None)
@@ -173,7 +173,7 @@ def test_ranges_of_api_keys(api: ApiVersion) -> None:
 
 
 def test_frames_of_the_model_are_framed_as_kafka_does() -> None:
-    """The helper that puts headers before generated bodies agrees with a golden frame."""
+    """The test helper that frames a body reproduces a golden frame."""
     case = json.loads((FRAMES / "throttle.json").read_text(encoding="utf-8"))["cases"][0]
     frame = bytes.fromhex(case["frame"])
     api = API_VERSIONS[case["key"] << 16 | case["version"]]

@@ -1,4 +1,4 @@
-"""Two independent codecs agree with what the walkers do, over every version that they can decode."""
+"""Replaced addresses are read by two independent codecs, the oracles kio and kafka-python, in every version they support."""
 
 from typing import Any
 
@@ -37,12 +37,12 @@ def replaced(tree: Any, addresses: Addresses) -> Any:
 
 
 def spliced(api: ApiVersion, frame: bytes, addresses: Addresses) -> bytes:
-    """Splice with a plain map."""
+    """Return the frame with the addresses of these node ids replaced."""
     return splice_report(api, frame, lambda node_id, _host, _port: addresses.get(node_id)).frame
 
 
 def judge(api: ApiVersion, frame: bytes, after: bytes, addresses: Addresses) -> int:
-    """Compare decode(after) with replace(decode(frame)) by each oracle that takes the frame; return how many did."""
+    """Assert that each oracle that decodes the frame finds exactly the replaced addresses in `after`; return the number of oracles."""
     body_at = BODY_AT[api.response_header_version]
     judges = 0
     for oracle in ORACLES:
@@ -58,7 +58,7 @@ def judge(api: ApiVersion, frame: bytes, after: bytes, addresses: Addresses) -> 
 
 @BY_NAME
 def test_splice_then_decode_is_decode_then_replace(api: ApiVersion) -> None:
-    """Every oracle that has the version takes every generated message and finds the new addresses, and nothing else changed."""
+    """Every oracle of the version finds the new addresses in every generated message, and no other change."""
     expected = sum(oracle.covers(api.key, api.version) for oracle in ORACLES)
 
     @QUICK
@@ -71,7 +71,7 @@ def test_splice_then_decode_is_decode_then_replace(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_unknown_tagged_fields_survive(api: ApiVersion) -> None:
-    """With unknown tagged fields, which the oracles cannot read, the plain model of the tables says the same."""
+    """Messages with unknown tagged fields keep them when addresses are replaced, as decoded by the plain model."""
     layout = layout_of(api.key, "response", api.version)
     body_at = BODY_AT[api.response_header_version]
 
@@ -91,7 +91,7 @@ def test_unknown_tagged_fields_survive(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_damaged_messages_are_refused_or_spliced_alike(api: ApiVersion) -> None:
-    """Of overwritten and truncated messages, those that an oracle takes and we take have the same addresses afterwards."""
+    """A damaged message is either refused or has the same replaced addresses for the oracles."""
 
     @QUICK
     @given(frame=damaged(frames(api)), addresses=ADDRESSES)
@@ -107,7 +107,7 @@ def test_damaged_messages_are_refused_or_spliced_alike(api: ApiVersion) -> None:
 
 
 def test_what_no_oracle_covers_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Only the unstable share APIs of 3.9 are beyond both oracles."""
+    """Every version with addresses is decoded by an oracle, except for ShareFetch v0 and ShareAcknowledge v0."""
     covered = {oracle.name: [api for api in SPLICED if oracle.covers(api.key, api.version)] for oracle in ORACLES}
     neither = [f"{api.name} v{api.version}" for api in SPLICED if not any(api in apis for apis in covered.values())]
     with capsys.disabled():

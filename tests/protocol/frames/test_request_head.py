@@ -1,4 +1,4 @@
-"""The beginning of requests: bounds, cuts, and what is not known. Golden frames hold the values."""
+"""The head of a request is read with strict limits; the golden frames check its values."""
 
 import struct
 
@@ -13,24 +13,24 @@ METADATA_V12 = (ApiKey.METADATA, 12)
 
 
 def head_bytes(key: int, version: int, client_id: bytes | None = b"app", rest: bytes = b"") -> bytes:
-    """Return a frame: header v1, then `rest`."""
+    """Return a frame of request header v1 and `rest`."""
     name = struct.pack(">h", -1) if client_id is None else struct.pack(">h", len(client_id)) + client_id
     body = struct.pack(">hhi", key, version, 7) + name + rest
     return struct.pack(">i", len(body)) + body
 
 
 def read(frame: bytes, **options: bool) -> RequestHead | None:
-    """Read a frame that is here in whole."""
+    """Read a frame that has arrived whole."""
     return read_request_head(frame, 0, len(frame) - 4, **options)
 
 
 def uvarint(value: int) -> bytes:
-    """Write an unsigned varint of up to 21 bits."""
+    """Return an unsigned varint of up to 21 bits."""
     return bytes([value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14])
 
 
 def test_it_reads_where_the_frame_lies() -> None:
-    """Offsets count from the frame's length, wherever it stands in the chunk."""
+    """Offsets count from the start of the frame, wherever it begins in the chunk."""
     frame = head_bytes(ApiKey.PRODUCE, 9, rest=b"\x00\x00\xff\xff" + bytes(20))
     head = read_request_head(b"xxx" + frame + b"yyy", 3, len(frame) - 4)
     assert head is not None
@@ -41,7 +41,7 @@ def test_it_reads_where_the_frame_lies() -> None:
 
 
 def test_every_cut_of_a_head_asks_for_more() -> None:
-    """Before its last byte is there the head is None; from then on it is the same."""
+    """The head is None until its last byte has arrived."""
     frame = head_bytes(ApiKey.FETCH, 12, rest=b"\x01\x05\x02ab" + struct.pack(">iiii", -1, 500, 1, 52428800) + bytes(30))
     whole = read(frame)
     assert whole is not None
@@ -53,13 +53,13 @@ def test_every_cut_of_a_head_asks_for_more() -> None:
 
 @pytest.mark.parametrize("size", range(8))
 def test_a_frame_too_small_for_a_header_is_refused(size: int) -> None:
-    """Its length alone says so."""
+    """A frame that is too short for a header is refused by its length."""
     with pytest.raises(BadHeaderError):
         read_request_head(struct.pack(">i", size) + bytes(20), 0, size)
 
 
 def test_a_client_id_longer_than_the_frame_is_refused_at_once() -> None:
-    """The reader does not wait for bytes that the frame does not have."""
+    """A client-id longer than its frame is refused before more bytes arrive."""
     frame = struct.pack(">ihhih", 40, 3, 1, 7, 1000)
     with pytest.raises(BadHeaderError):
         read_request_head(frame, 0, 40)
@@ -67,7 +67,7 @@ def test_a_client_id_longer_than_the_frame_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("length", [-2, -32768])
 def test_a_negative_length_is_refused(length: int) -> None:
-    """Only -1 is null."""
+    """A negative client-id length other than -1 is refused."""
     frame = struct.pack(">ihhih", 40, 3, 1, 7, length) + bytes(30)
     with pytest.raises(BadHeaderError):
         read(frame)
@@ -75,7 +75,7 @@ def test_a_negative_length_is_refused(length: int) -> None:
 
 @pytest.mark.parametrize(("client_id", "expected"), [(None, None), (b"", ""), (b"\xff", "�"), (b"c" * MAX_CLIENT_ID_BYTES, None)])
 def test_client_ids(client_id: bytes | None, expected: str | None) -> None:
-    """Null, empty, not UTF-8, and as long as the protocol allows."""
+    """A client-id may be null, empty, invalid UTF-8, or as long as the protocol allows."""
     head = read(head_bytes(ApiKey.METADATA, 1, client_id, bytes(4)))
     assert head is not None
     assert head.client_id_bytes == client_id
@@ -93,13 +93,13 @@ def test_client_ids(client_id: bytes | None, expected: str | None) -> None:
     ],
 )
 def test_header_limits(tags: bytes) -> None:
-    """64 tagged fields of 64 KiB and 160 KiB in all are the most."""
+    """Headers with too many or too large tagged fields are refused."""
     with pytest.raises(BadHeaderError):
         read(head_bytes(*METADATA_V12, rest=tags + bytes(4)))
 
 
 def test_as_many_tagged_fields_as_allowed() -> None:
-    """The limits themselves are fine."""
+    """A header with as many tagged fields as allowed is read."""
     tags = bytes([MAX_TAGGED_FIELDS]) + b"\x01\x00" * MAX_TAGGED_FIELDS
     head = read(head_bytes(*METADATA_V12, rest=tags + bytes(4)))
     assert head is not None
@@ -107,7 +107,7 @@ def test_as_many_tagged_fields_as_allowed() -> None:
 
 
 def test_an_unknown_version_of_a_known_key() -> None:
-    """It closes with its own reason."""
+    """An unknown version of a known API is refused with the reason version_unknown."""
     with pytest.raises(UnknownVersionError) as caught:
         read(head_bytes(ApiKey.PRODUCE, 99))
     assert caught.value.reason == "version_unknown"
@@ -115,7 +115,7 @@ def test_an_unknown_version_of_a_known_key() -> None:
 
 @pytest.mark.parametrize("key", [93, 10_000, -1])
 def test_an_unknown_key(key: int) -> None:
-    """It closes, unless the operator lets vendors' keys pass."""
+    """An unknown API is refused with the reason api_unknown, unless unknown APIs may pass."""
     frame = head_bytes(key, 2, rest=bytes(10))
     with pytest.raises(UnknownApiError) as caught:
         read(frame)
@@ -126,27 +126,27 @@ def test_an_unknown_key(key: int) -> None:
 
 
 def test_api_versions_from_the_future_is_read() -> None:
-    """KIP-511: the answer names the versions that are there."""
+    """ApiVersions in an unknown version is read and answered by the proxy (KIP-511)."""
     head = read(head_bytes(ApiKey.API_VERSIONS, 77, rest=b"\x00\x02a\x02b\x00"))
     assert head is not None
     assert (head.api.version, head.api.treatment, head.client_id) == (77, Treatment.ANSWER, "app")
 
 
 def test_a_negative_version_of_api_versions_is_unknown() -> None:
-    """No client of any future sends it."""
+    """ApiVersions with a negative version is refused."""
     with pytest.raises(UnknownVersionError):
         read(head_bytes(ApiKey.API_VERSIONS, -1))
 
 
 def test_a_produce_without_acks_is_a_bad_request() -> None:
-    """The header is fine, the body is not: another reason."""
+    """A Produce that ends before its acks is refused with the reason bad_request."""
     with pytest.raises(BadRequestError) as caught:
         read(head_bytes(ApiKey.PRODUCE, 3, rest=b"\xff\xff\x00"))
     assert caught.value.reason == "bad_request"
 
 
 def test_every_error_has_a_reason() -> None:
-    """Each class of ProtocolError names the reason that its connection ends with; an instance may name a finer one."""
+    """Each subclass of ProtocolError has a reason of its own, and an instance may have another one."""
     reasons = [kind.reason for kind in ProtocolError.__subclasses__()]
     assert len(set(reasons)) == len(reasons) == 9
     assert ProtocolError("no listener", reason="unmapped").reason == "unmapped"

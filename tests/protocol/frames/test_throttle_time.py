@@ -1,4 +1,4 @@
-"""Where the throttle time stands in frames that arrive in pieces, and how it is raised."""
+"""The throttle time of a response is found and raised, also in frames that arrive in pieces."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ CASES = json.loads((FRAMES / "throttle.json").read_text(encoding="utf-8"))["case
 
 
 def test_every_prefix_gives_the_same_place_or_asks_for_more() -> None:
-    """A cut never moves the field, and from the field's own bytes on the place is known."""
+    """Every prefix of a response gives either the right offset of its throttle time or none yet."""
     for case in CASES:
         api = API_VERSIONS[case["key"] << 16 | case["version"]]
         frame = b"xx" + bytes.fromhex(case["frame"])
@@ -27,7 +27,7 @@ def test_every_prefix_gives_the_same_place_or_asks_for_more() -> None:
 
 
 def test_a_first_field_is_found_before_it_arrives() -> None:
-    """The response header is enough, so a held answer can be stamped when its bytes come."""
+    """The offset of a throttle time that is the first field is known from the response header."""
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7) + b"\x00") == 9
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 12], struct.pack(">ii", 1000, 7)) == NOT_HERE_YET
     assert throttle_at(API_VERSIONS[ApiKey.FETCH << 16 | 11], struct.pack(">ii", 1000, 7)) == 8
@@ -44,14 +44,14 @@ def test_a_first_field_is_found_before_it_arrives() -> None:
     ],
 )
 def test_a_whole_frame_without_its_field_is_refused(key: ApiKey, version: int, body: bytes) -> None:
-    """The reader does not wait for bytes that the frame does not have."""
+    """A complete response that is too short for its throttle time is refused."""
     with pytest.raises(BadResponseError):
         throttle_at(API_VERSIONS[key << 16 | version], struct.pack(">ii", 4 + len(body), 7) + body)
 
 
 @pytest.mark.parametrize(("before", "asked", "after"), [(0, 500, 500), (5000, 4000, 5000), (5000, 5001, 5001), (0, 0, 0)])
 def test_the_larger_time_wins(before: int, asked: int, after: int) -> None:
-    """What the broker wrote is never lowered."""
+    """Writing a throttle time never lowers the one in the response."""
     buffer = bytearray(b"ab" + struct.pack(">i", before) + b"cd")
     assert stamp(buffer, 2, asked) is (after != before)
     assert buffer == b"ab" + struct.pack(">i", after) + b"cd"

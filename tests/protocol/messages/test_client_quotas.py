@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas, as clients write and read them."""
+"""DescribeClientQuotas and AlterClientQuotas are written and read as by Kafka's classes."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ FRAMES = json.loads((Path(__file__).parent.parent.parent / "vectors/frames/quota
 
 
 def is_ours(case: dict[str, Any]) -> bool:
-    """Whether a client of ours could have sent it: a name, no unknown fields, no value beside a removal."""
+    """Return whether the proxy's client could send this request: with a client-id, no unknown fields, and no value in a removal."""
     if case["type"] != "request" or case.get("unknown_tags") or case["client_id"] is None:
         return False
     ops = [op for entry in case["body"].get("entries", []) for op in entry["ops"]]
@@ -61,7 +61,7 @@ def number(value: float | str) -> float:
 
 @pytest.mark.parametrize("case", names(REQUESTS))
 def test_requests_are_written_as_kafkas_classes_write_them(case: dict[str, Any]) -> None:
-    """Byte for byte."""
+    """A request is written byte for byte as by Kafka's classes."""
     body, version = case["body"], case["version"]
     if case["key"] == 48:
         components = [FilterComponent(one["entityType"], one["matchType"], one["match"]) for one in body["components"]]
@@ -77,7 +77,7 @@ def test_requests_are_written_as_kafkas_classes_write_them(case: dict[str, Any])
 
 @pytest.mark.parametrize("case", names(ANSWERS))
 def test_answers_are_read_as_kafkas_classes_read_them(case: dict[str, Any]) -> None:
-    """Names, values, codes and texts; unknown tagged fields are passed over."""
+    """A response of Kafka's classes is read with its names, values and errors."""
     body, frame = case["body"], bytes.fromhex(case["frame"])
     if case["key"] == 49:
         expected = [(entity_of(one["entity"]), one["errorCode"], one["errorMessage"]) for one in body["entries"]]
@@ -99,7 +99,7 @@ def test_answers_are_read_as_kafkas_classes_read_them(case: dict[str, Any]) -> N
 
 @given(st.sampled_from(ANSWERS), st.data())
 def test_any_bytes_are_an_answer_or_an_error(case: dict[str, Any], data: st.DataObject) -> None:
-    """Cut or changed frames are read or refused, nothing else."""
+    """A damaged response is either read or refused with BadResponseError."""
     frame = bytearray(bytes.fromhex(case["frame"]))
     del frame[data.draw(st.integers(8, len(frame))) :]
     if len(frame) > 12:
@@ -122,7 +122,7 @@ def same_number(found: float, wanted: float) -> bool:
 
 @pytest.mark.parametrize("case", names(ALL_REQUESTS))
 def test_requests_are_read_as_kafkas_classes_read_them(case: dict[str, Any]) -> None:
-    """Types, names, match types, keys, values and flags; unknown tagged fields are passed over."""
+    """A request of Kafka's classes is read with all its fields."""
     body, frame, version = case["body"], bytes.fromhex(case["frame"]), case["version"]
     if case["key"] == 48:
         described = read_describe_request(version, frame, body_at(frame))
@@ -139,7 +139,7 @@ def test_requests_are_read_as_kafkas_classes_read_them(case: dict[str, Any]) -> 
 
 
 def has_duplicates(case: dict[str, Any]) -> bool:
-    """Whether an entity has a key twice, which no broker writes."""
+    """Return whether an entity has a key twice, which no broker writes."""
     return any(
         len({one["key"] for one in entry["values"]}) < len(entry["values"])
         for entry in case["body"].get("entries") or []
@@ -152,7 +152,7 @@ WRITABLE = [case for case in ANSWERS if not case.get("unknown_tags") and not has
 
 @pytest.mark.parametrize("case", names(WRITABLE))
 def test_answers_are_written_as_kafkas_classes_write_them(case: dict[str, Any]) -> None:
-    """Byte for byte."""
+    """A response is written byte for byte as by Kafka's classes."""
     body, version = case["body"], case["version"]
     if case["key"] == 49:
         results = [AlterResult(entity_of(one["entity"]), one["errorCode"], one["errorMessage"]) for one in body["entries"]]
@@ -178,7 +178,7 @@ VERSION = st.sampled_from([0, 1])
     VERSION, st.lists(st.tuples(ENTITIES, st.lists(st.builds(QuotaOp, TEXTS, st.none() | VALUES), max_size=3)), max_size=3), st.booleans()
 )
 def test_what_a_client_asks_is_what_is_read(version: int, entries: list[Any], validate_only: bool) -> None:
-    """A request of our own codec reads back as it was meant; kio and kafka-python read the same entities."""
+    """A request that was written is read with the same entries, and kio and kafka-python read as many."""
     frame = alter_request(version, 7, "c", entries, validate_only=validate_only)
     found = read_alter_request(version, frame, body_at(frame))
     assert found.validate_only == validate_only
@@ -190,7 +190,7 @@ def test_what_a_client_asks_is_what_is_read(version: int, entries: list[Any], va
 
 @given(VERSION, st.lists(st.builds(AlterResult, ENTITIES, st.integers(-1, 100), st.none() | TEXTS), max_size=4), st.integers(0, 2**31 - 1))
 def test_what_is_answered_to_a_change_is_what_others_read(version: int, results: list[AlterResult], throttle_ms: int) -> None:
-    """Our own reader, kio and kafka-python find the results that were written."""
+    """A response that was written is read with the same results, and kio and kafka-python read the same messages."""
     frame = alter_answer(version, 7, results, throttle_ms=throttle_ms)
     assert read_alter_answer(version, frame) == results
     at = 9 if API_VERSIONS[49 << 16 | version].response_header_version else 8
@@ -201,7 +201,7 @@ def test_what_is_answered_to_a_change_is_what_others_read(version: int, results:
 
 
 def test_texts_too_long_for_the_wire_are_cut() -> None:
-    """An error text that repeats what a client sent may grow beyond what the wire can carry; it never breaks the answer."""
+    """An error message that is too long for the protocol is shortened."""
     name = "\ufffd" * MAX_STRING_BYTES
     for version in (0, 1):
         (result,) = read_alter_answer(version, alter_answer(version, 1, [AlterResult((("user", name),), 42, "Empty " + name)]))
@@ -212,7 +212,7 @@ def test_texts_too_long_for_the_wire_are_cut() -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_counts_from_the_wire_size_nothing(version: int) -> None:
-    """An array that claims more elements than bytes are left is refused before anything is made of it, and so is null."""
+    """An array that is null or claims more elements than bytes is refused."""
     huge, null = (b"\xff\xff\xff\xff\x07", b"\x00") if version else (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff")
     for count in (huge, null):
         for read in (read_describe_request, read_alter_request):
@@ -222,7 +222,7 @@ def test_counts_from_the_wire_size_nothing(version: int) -> None:
 
 @given(st.sampled_from(ALL_REQUESTS), st.data())
 def test_any_bytes_are_a_request_or_an_error(case: dict[str, Any], data: st.DataObject) -> None:
-    """Cut or changed requests are read or refused, nothing else."""
+    """A damaged request is either read or refused with BadRequestError."""
     frame = bytearray(bytes.fromhex(case["frame"]))
     at = body_at(bytes(frame))
     del frame[data.draw(st.integers(at, len(frame))) :]

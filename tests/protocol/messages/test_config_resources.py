@@ -1,4 +1,4 @@
-"""Requests for configurations cut to some of their resources, results put into answers."""
+"""Requests about configurations are reduced to some resources, and results are joined into one response."""
 
 import contextlib
 from typing import Any
@@ -36,13 +36,13 @@ BY_NAME = pytest.mark.parametrize("api", APIS, ids=lambda api: f"{api.name}-v{ap
 
 
 def named(api: ApiVersion, frame: Buffer, at: int) -> bool:
-    """Look through a whole request at once."""
+    """Return whether the request names quotas, read in one go."""
     return finished(names_quotas(api, frame, at))
 
 
 @BY_NAME
 def test_requests_are_read_and_cut(api: ApiVersion) -> None:
-    """Every resource is found; a cut request decodes to the same without the others, under our correlation id."""
+    """Every resource of a request is read, and a reduced request holds the kept ones under the proxy's correlation id."""
 
     @QUICK
     @given(bodies(asked_by(api)), st.data())
@@ -73,7 +73,7 @@ def test_requests_are_read_and_cut(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_results_are_joined_in_the_order_of_the_request(api: ApiVersion) -> None:
-    """Whatever the order of the broker's results, each stays what it was; ours stand where their resources were named."""
+    """Results of the broker and of the proxy are joined in the order of the request, and those of the broker are unchanged."""
 
     @QUICK
     @given(bodies(answered_by(api)), st.data())
@@ -102,7 +102,7 @@ def _empty(api: ApiVersion) -> dict[str, Any]:
 
 @BY_NAME
 def test_an_answer_of_ours_reads_everywhere(api: ApiVersion) -> None:
-    """kio and kafka-python read what is described, with its source, its synonym and its documentation where they were asked for."""
+    """A response of the proxy has the expected fields, and kio and kafka-python can decode it."""
     frame = a_request(api, _empty(api))
     asked = read_config_request(api, frame, body_at(frame))
     resource = ConfigResource(USER, "alice", None, (), 0, 0)
@@ -124,7 +124,7 @@ def test_an_answer_of_ours_reads_everywhere(api: ApiVersion) -> None:
 
 @BY_NAME
 def test_any_bytes_are_read_or_refused(api: ApiVersion) -> None:
-    """Requests and answers that were cut or changed: nothing else happens."""
+    """A damaged request or response is either read or refused with the error of its kind."""
 
     @QUICK
     @given(bodies(asked_by(api)), bodies(answered_by(api)), st.data())

@@ -1,4 +1,4 @@
-"""DescribeConfigs answers of a broker: addresses in values go, everything else stays, by the word of two oracles."""
+"""Addresses in DescribeConfigs responses of brokers are redacted, and two independent codecs, the oracles, find no other change."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ PLAIN = ["log.dirs", "listener.security.protocol.map", "num.io.threads", "contro
 
 
 def redacted(tree: Any, *, of_broker: bool = False, secret: bool = False) -> Any:
-    """Return a decoded answer with the values of secret names null and marked, synonyms included."""
+    """Return a decoded response in which the values of secret names are null and marked as sensitive, synonyms included."""
     if isinstance(tree, (list, tuple)):
         return [redacted(item, of_broker=of_broker, secret=secret) for item in tree]
     if not isinstance(tree, dict):
@@ -36,7 +36,7 @@ def redacted(tree: Any, *, of_broker: bool = False, secret: bool = False) -> Any
 
 
 def names_and_types(body: Any, draw: st.DrawFn) -> Any:
-    """Give generated configs names and resource types that matter."""
+    """Give generated configs secret and plain names, and resource types of broker and topic."""
     for result in body["Results"]:
         result["ResourceType"] = draw(st.sampled_from([RESOURCE_TYPE_BROKER, RESOURCE_TYPE_BROKER, RESOURCE_TYPE_TOPIC]))
         for config in result["Configs"]:
@@ -50,13 +50,13 @@ def names_and_types(body: Any, draw: st.DrawFn) -> Any:
 
 @st.composite
 def answers(draw: st.DrawFn, api: ApiVersion, *, unknown_tags: bool) -> Any:
-    """Return a body in which secret and plain names stand beside each other."""
+    """Return a generated body with secret and plain names."""
     return names_and_types(draw(bodies(layout_from(LAYOUT, api.version), unknown_tags=unknown_tags)), draw)
 
 
 @BY_VERSION
 def test_redact_then_decode_is_decode_then_redact(api: ApiVersion) -> None:
-    """Every oracle that has the version finds null values and the sensitive mark there, and nothing else changed."""
+    """Every oracle of the version finds null and the sensitive mark for secret names, and no other change."""
     layout, body_at = layout_from(LAYOUT, api.version), BODY_AT[api.response_header_version]
     judges = [oracle for oracle in ORACLES if oracle.covers(api.key, api.version)]
     assert len(judges) == (1 if api.version == 0 else 2)
@@ -75,7 +75,7 @@ def test_redact_then_decode_is_decode_then_redact(api: ApiVersion) -> None:
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree with lists for tuples."""
+    """Return the tree with lists in place of tuples."""
     if isinstance(tree, (list, tuple)):
         return [plain(item) for item in tree]
     return {name: plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
@@ -83,7 +83,7 @@ def plain(tree: Any) -> Any:
 
 @BY_VERSION
 def test_no_address_is_left_and_unknown_fields_are(api: ApiVersion) -> None:
-    """Whatever stands around them, values of secret names are gone from the bytes, and unknown tagged fields are not."""
+    """No address is left in a redacted response, and its unknown tagged fields are kept."""
     layout = layout_from(LAYOUT, api.version)
 
     @settings(max_examples=60, deadline=None)
@@ -119,7 +119,7 @@ def tags(tree: Any) -> list[Any]:
 
 @BY_VERSION
 def test_an_answer_without_addresses_is_the_same_object(api: ApiVersion) -> None:
-    """Topics and other settings of brokers pass untouched."""
+    """A response about topics is returned unchanged, and a truncated one is refused."""
     config = {"Name": "retention.ms", "Value": "1", "ReadOnly": False, "IsDefault": False, "ConfigSource": 5, "IsSensitive": False}
     config |= {"Synonyms": [], "ConfigType": 5, "Documentation": None}
     result = {"ErrorCode": 0, "ErrorMessage": None, "ResourceType": RESOURCE_TYPE_TOPIC, "ResourceName": "t", "Configs": [config]}

@@ -1,4 +1,4 @@
-"""The tail of Fetch and ShareFetch answers: found in any pieces, replaced without changing its length."""
+"""The tail of Fetch and ShareFetch responses is found in any pieces, and its addresses are replaced without changing its length."""
 
 import struct
 from typing import Any
@@ -23,7 +23,7 @@ FETCH = API_VERSIONS[ApiKey.FETCH << 16 | 17]
 
 
 def encoded_tail(api: ApiVersion, body: dict[str, Any]) -> bytes:
-    """Return the end of a body as the model writes it: its tag section, and before it the endpoints of a ShareFetch."""
+    """Return the encoded end of a body: its tagged fields and, for ShareFetch, the endpoints before them."""
     layout = layout_of(api.key, "response", api.version)
     kept = tuple(field for field in layout.fields if field.tag is not None or field.name == "NodeEndpoints")
     return layout_codec.encode(layout._replace(fields=kept), body)
@@ -31,7 +31,7 @@ def encoded_tail(api: ApiVersion, body: dict[str, Any]) -> bytes:
 
 @BY_VERSION
 def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
-    """However the frame is cut, the bytes before the tail pass, and the tail is what the tables say."""
+    """The tail of a response that arrives in pieces is found where the schema says, and all bytes before it pass."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=60, deadline=None)
@@ -55,7 +55,7 @@ def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVersion) -> None:
-    """Afterwards the frame has our addresses or none at all, the same length, and everything else as it was."""
+    """A response with a replaced tail has either the new addresses or none, the same length, and all other fields."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=100, deadline=None)
@@ -83,7 +83,7 @@ def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVe
 
 
 def seen(entry: dict[str, Any], resolve: Any) -> tuple[str, int] | None:
-    """Return what clients should see of an entry; "no node" stays what it is."""
+    """Return the address that clients should see of an entry; an entry without a node keeps its own."""
     if entry["NodeId"] < 0 and not entry["Host"]:
         return entry["Host"], entry["Port"]
     found: tuple[str, int] | None = resolve(entry["NodeId"], entry["Host"], entry["Port"])
@@ -98,7 +98,7 @@ def one_endpoint(host: bytes) -> bytes:
 
 @pytest.mark.parametrize("shorter_by", [*range(-2, 5), 40])
 def test_endpoints_of_every_length(shorter_by: int) -> None:
-    """Ours are written when they fit exactly or leave room for an empty tagged field; one byte less and they are left out."""
+    """Endpoints are replaced if the new ones fit exactly or leave room for a padding field, and are removed otherwise."""
     tail = one_endpoint(b"h" * 60)
     ours = "s" * (60 - shorter_by)
     found: list[tuple[int, str, int]] = []
@@ -112,7 +112,7 @@ def test_endpoints_of_every_length(shorter_by: int) -> None:
 
 @pytest.mark.parametrize("other_tag", [5, 126, 127, 200, 16_382, 16_383, 16_393, 2_097_151])
 def test_every_length_of_padding_can_be_written(other_tag: int) -> None:
-    """Also where the size of the padding itself grows by a byte, and where a longer tag number makes up for that."""
+    """Removed endpoints of any length are replaced by padding of the same length, beside other tags too."""
     for host_bytes in range(1, 126):
         tail = b"\x02" + one_endpoint(b"h" * host_bytes)[1:] + layout_codec.uvarint(other_tag) + b"\x00"
         assert len(blank_endpoints(FETCH, tail, lambda *_: None)) == len(tail)
@@ -127,14 +127,14 @@ def test_every_length_of_padding_can_be_written(other_tag: int) -> None:
 
 
 def test_an_address_that_is_ours_already_changes_nothing() -> None:
-    """The tail is returned as it is."""
+    """A tail with the right address is returned unchanged."""
     tail = one_endpoint(b"sluice")
     assert blank_endpoints(FETCH, tail, lambda _id, host, port: (host, port)) is tail
 
 
 def test_records_are_never_kept() -> None:
-    """A walker over a gigabyte of records holds a few numbers."""
-    partition = bytes(30) + b"\x00" + bytes(4) + b"\x81\x80\x80\x80\x04"  # records of 2^30 bytes
+    """A gigabyte of records passes without being buffered."""
+    partition = bytes(30) + b"\x00" + bytes(4) + b"\x81\x80\x80\x80\x04"  # 2^30 bytes of records
     head = frame_of(FETCH, bytes(10) + b"\x02" + bytes(16) + b"\x02" + partition)
     frame_bytes = len(head) + 2**30 + 3
     walker = FetchWalker(FETCH, frame_bytes)
@@ -157,7 +157,7 @@ def test_records_are_never_kept() -> None:
     ],
 )
 def test_what_cannot_be_walked_is_refused(body: bytes, declared: int) -> None:
-    """Rather than let an address through."""
+    """A response that cannot be followed to its tail is refused."""
     frame = frame_of(FETCH, body)
     with pytest.raises(BadResponseError):
         FetchWalker(FETCH, max(declared, len(frame))).feed(frame, 0, len(frame))
@@ -165,7 +165,7 @@ def test_what_cannot_be_walked_is_refused(body: bytes, declared: int) -> None:
 
 @pytest.mark.parametrize("tag", [5, 127, 2**14 - 1, 2**21 - 1, 2**28 - 1])
 def test_a_tail_of_any_length_keeps_it(tag: int) -> None:
-    """Whatever an address is long, and whatever tags a broker of the future adds, what takes its place fills the tail to the byte."""
+    """A tail of ShareFetch keeps its length when its address is removed, for any length of host and any tag."""
     api = API_VERSIONS[ApiKey.SHARE_FETCH << 16 | 1]
     for size in range(1, 400):
         host = uvarint(size + 1) + b"h" * size

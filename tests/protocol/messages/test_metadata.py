@@ -1,4 +1,4 @@
-"""Topology as Metadata answers tell it, by the word of two oracles; requests that ask for it."""
+"""The topology is read from Metadata responses, and requests for it are written, as by two independent codecs, the oracles."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ BY_VERSION = pytest.mark.parametrize("api", VERSIONS, ids=lambda api: f"v{api.ve
 
 
 def topology_of(tree: Any) -> Topology:
-    """Return what an oracle's decoded answer says."""
+    """Return the topology of a response that an oracle decoded."""
     brokers = tuple(Broker(broker["node_id"], broker["host"], broker["port"], broker.get("rack")) for broker in tree["brokers"])
     partitions = tuple(
         Partition(topic["name"], partition["partition_index"], partition["leader_id"])
@@ -32,7 +32,7 @@ def topology_of(tree: Any) -> Topology:
 
 @BY_VERSION
 def test_the_oracles_read_the_same_topology(api: ApiVersion) -> None:
-    """Brokers, leaders, cluster id and controller are what kio and kafka-python find."""
+    """Brokers, leaders, cluster id and controller are those that the oracles read."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=30, deadline=None)
@@ -51,7 +51,7 @@ def test_the_oracles_read_the_same_topology(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_unknown_tagged_fields_do_not_matter(api: ApiVersion) -> None:
-    """What newer brokers add is gone past."""
+    """The brokers of a response with unknown tagged fields are read."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=20, deadline=None)
@@ -64,7 +64,7 @@ def test_unknown_tagged_fields_do_not_matter(api: ApiVersion) -> None:
 
 
 def test_a_cut_answer_is_refused() -> None:
-    """Half a partition is not a topology."""
+    """A truncated response is refused."""
     api = API_VERSIONS[ApiKey.METADATA << 16]
     layout = layout_of(api.key, "response", api.version)
     partition = {"ErrorCode": 0, "PartitionIndex": 0, "LeaderId": 1, "ReplicaNodes": [1, 2, 3], "IsrNodes": [1, 2, 3]}
@@ -79,7 +79,7 @@ def test_a_cut_answer_is_refused() -> None:
 @pytest.mark.parametrize("all_topics", [True, False], ids=["all", "none"])
 @pytest.mark.parametrize("version", range(14))
 def test_requests_are_what_clients_send(version: int, *, all_topics: bool) -> None:
-    """The oracles read a request for all topics or for none that creates nothing; v0 can only ask for all."""
+    """The oracles read a request for all topics or for none, without automatic creation; v0 can ask only for all."""
     if version == 0 and not all_topics:
         with pytest.raises(ValueError, match="no Metadata request"):
             metadata_request(version, 9, "sluice", all_topics=all_topics)

@@ -1,4 +1,4 @@
-"""The walk over Produce answers agrees with the tables, on its short way and on its long one."""
+"""The fast path and the general path over Produce responses find the throttle time and the endpoints."""
 
 import struct
 
@@ -19,7 +19,7 @@ BY_VERSION = pytest.mark.parametrize("api", FLEXIBLE, ids=lambda api: f"v{api.ve
 
 @BY_VERSION
 def test_generated_answers(api: ApiVersion) -> None:
-    """The place is that of the compiled walker, and endpoints are seen exactly when the tagged field is there."""
+    """The throttle time and the endpoints of a generated response are found where the schema says."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=60, deadline=None)
@@ -33,7 +33,7 @@ def test_generated_answers(api: ApiVersion) -> None:
 
 
 def plain(api: ApiVersion, *, topics: int = 1, partitions: int = 1, name: str = "payments") -> bytes:
-    """Return an answer without anything special."""
+    """Return a response without errors or optional fields."""
     partition = struct.pack(">ihqqq", 3, 0, 100, -1, 0) + b"\x01\x00\x00"
     topic = bytes(range(16)) if api.version >= 13 else bytes([len(name) + 1]) + name.encode()
     body = bytes([topics + 1]) + (topic + bytes([partitions + 1]) + partition * partitions + b"\x00") * topics
@@ -43,14 +43,14 @@ def plain(api: ApiVersion, *, topics: int = 1, partitions: int = 1, name: str = 
 @BY_VERSION
 @pytest.mark.parametrize(("topics", "partitions"), [(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (5, 20)])
 def test_plain_answers(api: ApiVersion, topics: int, partitions: int) -> None:
-    """The throttle time stands 5 bytes before the end, where nothing follows it but an empty tag section."""
+    """The throttle time of a response without tagged fields is found 5 bytes before its end."""
     frame = plain(api, topics=topics, partitions=partitions)
     assert walk_produce(api, frame, 0, len(frame)) == (len(frame) - 5, False)
 
 
 @BY_VERSION
 def test_what_only_looks_plain_is_walked(api: ApiVersion) -> None:
-    """An answer that ends as a plain one does, but is not, is read by its own counts."""
+    """The throttle time of a response with one changed bit is found where the general path finds it, or the response is refused."""
     for at in range(9, len(plain(api))):
         frame = bytearray(plain(api))
         frame[at] ^= 0x01
@@ -66,7 +66,7 @@ def test_what_only_looks_plain_is_walked(api: ApiVersion) -> None:
 
 
 def test_a_long_topic_name() -> None:
-    """From 127 bytes on the length of a name takes two."""
+    """The throttle time is found behind topic names whose length takes one or two bytes."""
     frame = plain(FLEXIBLE[0], name="t" * 126)
     assert walk_produce(FLEXIBLE[0], frame, 0, len(frame)) == (len(frame) - 5, False)
     body = b"\x02\xfa\x01" + b"t" * 249 + b"\x01\x00" + struct.pack(">i", 77) + b"\x00"
@@ -76,7 +76,7 @@ def test_a_long_topic_name() -> None:
 
 @BY_VERSION
 def test_an_answer_that_goes_past_its_frame_is_refused(api: ApiVersion) -> None:
-    """What follows in the chunk is another frame's."""
+    """A response that continues beyond its frame is refused although more bytes follow."""
     frame = plain(api)
     with pytest.raises(BadResponseError):
         walk_produce(api, frame + frame, 0, len(frame) - 3)

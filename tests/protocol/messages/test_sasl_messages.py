@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: where tokens lie, in every version."""
+"""Tokens and results are read from SaslHandshake and SaslAuthenticate in every version."""
 
 import struct
 
@@ -15,7 +15,7 @@ BY_VERSION = pytest.mark.parametrize("api", VERSIONS, ids=lambda api: f"v{api.ve
 
 
 def body_at(frame: bytes) -> int:
-    """Return where the body of a request begins."""
+    """Return the offset of the body of a request."""
     head = read_request_head(frame, 0, len(frame) - 4)
     assert head is not None
     return head.body_at
@@ -24,7 +24,7 @@ def body_at(frame: bytes) -> int:
 @BY_VERSION
 @pytest.mark.parametrize("token", [b"", b"x", b"\0alice\0secret", bytes(300)])
 def test_tokens_are_found(api: ApiVersion, token: bytes) -> None:
-    """The place of a token holds exactly the token."""
+    """The token of a SaslAuthenticate request is found at its offsets."""
     frame = frames.authenticate(token, version=api.version)
     at, end = find_token(api, frame, body_at(frame))
     assert frame[at:end] == token
@@ -33,7 +33,7 @@ def test_tokens_are_found(api: ApiVersion, token: bytes) -> None:
 @BY_VERSION
 @pytest.mark.parametrize(("error_code", "lifetime_ms"), [(0, 0), (0, 3_000), (58, 0)])
 def test_answers_are_read(api: ApiVersion, error_code: int, lifetime_ms: int) -> None:
-    """Error, token and lifetime are those that the broker wrote; v0 has no lifetime."""
+    """The error, token and session lifetime of a SaslAuthenticate response are read; v0 has no lifetime."""
     frame = frames.authenticate_answer(1, b"v=abc", version=api.version, error_code=error_code, lifetime_ms=lifetime_ms)
     answer = read_authenticate_answer(api, frame)
     assert (answer.error_code, frame[slice(*answer.token)]) == (error_code, b"v=abc")
@@ -41,7 +41,7 @@ def test_answers_are_read(api: ApiVersion, error_code: int, lifetime_ms: int) ->
 
 
 def test_handshakes_are_read() -> None:
-    """Mechanism and error code stand where they always stood."""
+    """The mechanism and the error code of a SaslHandshake are read."""
     frame = frames.handshake("SCRAM-SHA-256")
     assert read_mechanism(frame, body_at(frame)) == "SCRAM-SHA-256"
     assert read_handshake_error(frames.handshake_answer(7, error_code=33)) == 33
@@ -49,14 +49,14 @@ def test_handshakes_are_read() -> None:
 
 @pytest.mark.parametrize("name", [b"", b"\xff", b"x" * 65])
 def test_what_is_no_mechanism_is_refused(name: bytes) -> None:
-    """A name that no mechanism can have is a broken request."""
+    """A mechanism name that is empty, invalid or too long is refused."""
     with pytest.raises(BadRequestError):
         read_mechanism(bytes(8) + struct.pack(">h", len(name)) + name, 8)
 
 
 @BY_VERSION
 def test_every_cut_is_an_error_without_the_secret(api: ApiVersion) -> None:
-    """A message that ends too early is refused, and the refusal shows nothing of it."""
+    """A truncated message is refused, and the error does not contain the token."""
     request, answer = (
         frames.authenticate(b"\0alice\0canary", version=api.version),
         frames.authenticate_answer(1, b"v=canary", version=api.version),

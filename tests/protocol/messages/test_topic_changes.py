@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and CreatePartitions: read, cut to some topics, refused topics spliced into the answer; two oracles judge."""
+"""CreateTopics, DeleteTopics and CreatePartitions are read, reduced and answered as two independent codecs, the oracles, expect."""
 
 from typing import Any
 
@@ -26,19 +26,19 @@ QUOTA_EXCEEDED = 89
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree with lists for tuples."""
+    """Return the tree with lists in place of tuples."""
     if isinstance(tree, (list, tuple)):
         return [plain(item) for item in tree]
     return {name: plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree
 
 
 def topics_of(tree: dict[str, Any]) -> tuple[str, list[Any]]:
-    """Return the name and the value of the array of topics in an oracle's tree."""
+    """Return the name and the value of the array of topics in a message that an oracle decoded."""
     return next((name, value) for name, value in tree.items() if name in ("topics", "topic_names", "responses", "results") and value)
 
 
 def body_at(frame: bytes) -> int:
-    """Return where the body of a request begins."""
+    """Return the offset of the body of a request."""
     head = read_request_head(frame, 0, len(frame) - 4)
     assert head is not None
     return head.body_at
@@ -46,7 +46,7 @@ def body_at(frame: bytes) -> int:
 
 @BY_VERSION
 def test_cut_then_decode_is_decode_then_cut(api: ApiVersion) -> None:
-    """A request cut to some of its topics reads, for every oracle, as the same request with those topics alone."""
+    """Every oracle reads a reduced request as the same request with the kept topics only."""
     layout = change_layout(api, "request")
     judges = [oracle for oracle in ORACLES if oracle.covers(api.key, api.version, response=False)]
     assert judges
@@ -71,7 +71,7 @@ def test_cut_then_decode_is_decode_then_cut(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_every_field_that_a_charge_needs_is_read(api: ApiVersion) -> None:
-    """Name or id, partitions, replication factor and placements are those of the plain model, unknown tagged fields or not."""
+    """All fields needed to charge a request are read, also with unknown tagged fields."""
     layout = change_layout(api, "request")
 
     @QUICK
@@ -98,7 +98,7 @@ def test_every_field_that_a_charge_needs_is_read(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_insert_then_decode_is_decode_then_insert(api: ApiVersion) -> None:
-    """An answer with refused topics spliced in reads, for every oracle, as the same answer with those entries at their places."""
+    """Every oracle reads a response with inserted results as the same response with these results at their places."""
     layout = change_layout(api, "response")
     judges = [oracle for oracle in ORACLES if oracle.covers(api.key, api.version)]
     assert judges
@@ -127,7 +127,7 @@ def test_insert_then_decode_is_decode_then_insert(api: ApiVersion) -> None:
 
 
 def refused(api: ApiVersion, name: str) -> dict[str, Any]:
-    """Return the entry of a topic that was refused, with every field that some version has."""
+    """Return the result of a refused topic, with the fields of all versions."""
     every = {"Name": name, "TopicId": NO_ID, "ErrorCode": QUOTA_EXCEEDED, "ErrorMessage": None, "NumPartitions": -1}
     every |= {"ReplicationFactor": -1, "Configs": []}
     return every | {layout_codec.UNKNOWN: []} if api.flexible else every
@@ -135,7 +135,7 @@ def refused(api: ApiVersion, name: str) -> dict[str, Any]:
 
 @BY_VERSION
 def test_results_read_as_the_plain_model(api: ApiVersion) -> None:
-    """Name, id, error and number of partitions of every entry, unknown tagged fields or not."""
+    """Name, id, error and partitions of every result are read, also with unknown tagged fields."""
     layout = change_layout(api, "response")
 
     @QUICK
@@ -153,7 +153,7 @@ def test_results_read_as_the_plain_model(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_an_answer_of_our_own_reads_as_one(api: ApiVersion) -> None:
-    """An answer that is written here has the throttle time, the names and nothing else, for every oracle."""
+    """A response of the proxy has its throttle time and the refused topics, also for every oracle."""
     entries = [result_entry(api, name, NO_ID, QUOTA_EXCEEDED) for name in ("a", "b")]
     frame = results_answer(api, 7, entries, 1234)
     layout = change_layout(api, "response")
@@ -169,7 +169,7 @@ def test_an_answer_of_our_own_reads_as_one(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_damaged_requests_and_answers_raise_errors_of_their_own_alone(api: ApiVersion) -> None:
-    """Whatever the bytes, reading gives a message or the error of its side, and what it gives can be cut and spliced."""
+    """A damaged message is either read, and can then be changed, or refused with the error of its kind."""
     asks, answers = change_layout(api, "request"), change_layout(api, "response")
 
     @QUICK
@@ -196,7 +196,7 @@ def test_damaged_requests_and_answers_raise_errors_of_their_own_alone(api: ApiVe
 
 
 def test_the_question_for_the_default_reads_as_a_request_that_makes_nothing() -> None:
-    """It is a CreateTopics v5 with validate_only, the broker's default everywhere, and the client's own id."""
+    """The request for the default number of partitions is a CreateTopics v5 with validate_only and the client's own id."""
     frame = finished(default_partitions_request(9, b"etl", ["a", "b"], Pace()))
     api = API_VERSIONS[ApiKey.CREATE_TOPICS << 16 | 5]
     assert frame[:4] == (len(frame) - 4).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Asking for the sizes of topics by Metadata, and reading the answer, by the word of two oracles."""
+"""Topic sizes are asked for by Metadata and read from the response, as two independent codecs, the oracles, expect."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ AN_ID = bytes(range(16))
 
 @BY_VERSION
 def test_sizes_are_those_of_the_plain_model(api: ApiVersion) -> None:
-    """Name, id, error and the number of partitions of each topic, in order."""
+    """Name, id, error and number of partitions of each topic are read in order."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=30, deadline=None)
@@ -41,7 +41,7 @@ def test_sizes_are_those_of_the_plain_model(api: ApiVersion) -> None:
 
 @BY_VERSION
 def test_damaged_answers_raise_bad_response_alone(api: ApiVersion) -> None:
-    """Whatever the bytes, reading gives sizes or a BadResponseError."""
+    """A damaged response is either read or refused with BadResponseError."""
     layout = layout_of(api.key, "response", api.version)
 
     @settings(max_examples=30, deadline=None)
@@ -57,7 +57,7 @@ def test_damaged_answers_raise_bad_response_alone(api: ApiVersion) -> None:
 
 @pytest.mark.parametrize("version", range(4, 14))
 def test_the_question_makes_no_topic_and_names_what_was_asked(version: int) -> None:
-    """Each version from 4 on reads, for every oracle, as a question for these topics with automatic creation off."""
+    """Every oracle reads a request for these topics with automatic creation off, in each version from 4 on."""
     ids = [AN_ID] if version >= 12 else []
     frame = topic_sizes_request(version, 9, b"etl", ["a"], ids)
     head = read_request_head(frame, 0, len(frame) - 4)
@@ -81,6 +81,6 @@ def test_the_question_makes_no_topic_and_names_what_was_asked(version: int) -> N
 
 @pytest.mark.parametrize(("version", "ids"), [(3, []), (11, [AN_ID])])
 def test_a_version_that_cannot_ask_is_refused(version: int, ids: list[bytes]) -> None:
-    """Below 4 the question would make topics; below 12 a broker does not look at ids."""
+    """Versions below 4, which would create topics, and ids in versions below 12 are refused."""
     with pytest.raises(ValueError, match="cannot ask"):
         topic_sizes_request(version, 9, None, ["a"], ids)
