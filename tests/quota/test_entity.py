@@ -1,4 +1,4 @@
-"""Entities, principals and the encoded form of names."""
+"""Entities and principals are compared, printed and encoded as in Kafka."""
 
 import contextlib
 

@@ -1,6 +1,6 @@
 """The audit log as a file."""
 
-# ruff: noqa: ASYNC240 - these tests look at files between two steps; nothing else runs meanwhile
+# ruff: noqa: ASYNC240 - these tests read small files while nothing else runs
 
 import asyncio
 import json

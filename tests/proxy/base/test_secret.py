@@ -1,4 +1,4 @@
-"""Secrets that are not printed by accident."""
+"""A secret is not printed by accident."""
 
 import json
 import pickle

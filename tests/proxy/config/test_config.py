@@ -1,6 +1,6 @@
 """sluice.toml and flags: the settings that are read, and one line for each problem."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 from typing import Any

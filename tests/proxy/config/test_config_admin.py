@@ -1,6 +1,6 @@
 """`[quota_admin]`, `[audit]` and `[admin]`: what is refused, with which message."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 

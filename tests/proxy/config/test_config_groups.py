@@ -1,6 +1,6 @@
 """`[[group]]` in sluice.toml: what is read, and one line for each problem."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """`[upstream]` and `[listener.upstream]`: the brokers' listeners that Sluice's listeners lead to."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 

@@ -96,12 +96,12 @@ async def test_brokers_that_take_no_such_login(password: Path, code: int, proble
 async def test_an_answer_that_cannot_be_read_is_no_refusal(password: Path) -> None:
     """A malformed response raises `BadResponseError`."""
 
-    class Babbler(Broker):
+    class TruncatingBroker(Broker):
         async def ask(self, frame: bytes) -> bytes:
             return (await super().ask(frame))[:9]
 
     with pytest.raises(BadResponseError):
-        await login_with(password, []).may_ask(Babbler("right").connection, 0)
+        await login_with(password, []).may_ask(TruncatingBroker("right").connection, 0)
 
 
 async def test_without_an_account_the_brokers_judge() -> None:

@@ -171,7 +171,7 @@ def test_any_changes_can_be_written_and_read_again(batches: list[list[StoreChang
         assert again is None or again.entries.keys() == pieces.entries.keys()
 
 
-# --- the store
+# --- the file store
 
 
 class ProxyFixture:

@@ -1,6 +1,6 @@
 """quotas.toml as a store's content."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 import math
 

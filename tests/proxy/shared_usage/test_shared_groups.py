@@ -23,15 +23,15 @@ STARTS_MS = st.integers(1_000_000, 2**40)
 
 
 class Fleet:
-    """Workers of one segment; a new life of a worker takes its predecessor's place.
+    """Workers that share one segment and may be restarted.
 
     Attributes:
-        recorded: by worker, what its lives recorded and had a chance to publish.
-        under_way: by worker, what each fetch of its present life that was forwarded and not answered may bring.
-        waiting: by worker, the places of the fetches that wait in its present life.
-        throttles: what departed connections left, as one process has it.
-        taken: what new connections took, and what one process gave them.
-        lives: all of them, ended ones included.
+        recorded: by worker, all that it recorded, without what was lost in a kill.
+        under_way: by worker, the expected bytes of each Fetch in flight since its last start.
+        waiting: by worker, the queue places of the fetches that wait since its last start.
+        throttles: the throttles that closed connections left, as in a single process.
+        taken: each throttle that a new connection took over, and the one it would take over in a single process.
+        lives: all workers, also those before a restart.
     """
 
     def __init__(self, workers: int, bound: float, now_ms: int, quota_type: ClientQuotaType = ClientQuotaType.PRODUCE) -> None:

@@ -62,7 +62,7 @@ def test_a_dead_workers_throttles_stay() -> None:
 
 
 def test_a_row_with_throttles_is_not_given_away() -> None:
-    """A row is not given to another group before its throttles are taken over or over."""
+    """A row with a throttle that no connection has taken over is not given to another group."""
     segment = new_segment(1, rows_max=1)
     worker = SharedWorker(segment, 0, BOUND, 0)
     worker.record(1, 0)

@@ -37,7 +37,7 @@ class PlainSocket:
     abort = close
 
 
-class Above(asyncio.Protocol):
+class UpperProtocol(asyncio.Protocol):
     """A protocol above TLS that keeps what it gets and may pause after each piece."""
 
     def __init__(self, dice: random.Random | None = None) -> None:
@@ -79,7 +79,7 @@ class Peer:
         self.socket = PlainSocket()
         self.transport = TlsTransport(asyncio.get_running_loop(), lambda one, other: context.wrap_bio(one, other, server_side=True))
 
-    async def shake_hands(self, above: Above) -> None:
+    async def shake_hands(self, above: UpperProtocol) -> None:
         """Complete the handshake, until `above` is connected."""
         raw: Any = self.socket
         self.transport.connection_made(raw)
@@ -120,7 +120,7 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 @VERSIONS
 async def test_a_record_that_comes_alone_goes_on_at_once(version: ssl.TLSVersion, tmp_path: Path) -> None:
     """A record that arrives alone is delivered at once in one piece, and the end once."""
-    peer, above = Peer(tmp_path, version), Above()
+    peer, above = Peer(tmp_path, version), UpperProtocol()
     await peer.shake_hands(above)
     for plain in (b"a", b"b" * 300, b"c" * 16_384):
         peer.transport.data_received(peer.record(plain))
@@ -135,7 +135,7 @@ async def test_a_record_that_comes_alone_goes_on_at_once(version: ssl.TLSVersion
 async def test_cut_and_joined_at_will(seed: int, version: ssl.TLSVersion, tmp_path: Path) -> None:
     """Nothing is lost when pieces end within or behind records and the reader pauses."""
     dice = random.Random(seed)
-    peer, above = Peer(tmp_path, version), Above(dice)
+    peer, above = Peer(tmp_path, version), UpperProtocol(dice)
     await peer.shake_hands(above)
     plain = [dice.randbytes(dice.choice([1, 5, 200, 5_000, 16_384, 40_000])) for _ in range(40)]
     records = [peer.record(one) for one in plain] + [peer.end()]
@@ -158,7 +158,7 @@ async def test_cut_and_joined_at_will(seed: int, version: ssl.TLSVersion, tmp_pa
 @VERSIONS
 async def test_a_record_alone_that_does_not_decrypt_is_the_end(version: ssl.TLSVersion, tmp_path: Path) -> None:
     """A record that cannot be decrypted ends the connection."""
-    peer, above = Peer(tmp_path, version), Above()
+    peer, above = Peer(tmp_path, version), UpperProtocol()
     await peer.shake_hands(above)
     spoilt = bytearray(peer.record(b"a" * 100))
     spoilt[-1] ^= 1
@@ -167,7 +167,7 @@ async def test_a_record_alone_that_does_not_decrypt_is_the_end(version: ssl.TLSV
     assert [type(error) for error in above.lost] == [ConnectionResetError]
 
 
-class Patience:
+class WaitingQueue:
     """A queue in which no handshake ever starts."""
 
     def ask(self, _transport: TlsTransport) -> None:
@@ -182,7 +182,7 @@ async def test_what_comes_before_a_handshake_has_its_turn_is_little_and_counts(m
     raw = PlainSocket()
     reads = [True]
     monkeypatch.setattr(raw, "pause_reading", lambda: reads.append(False))
-    transport = TlsTransport(asyncio.get_running_loop(), lambda *_: pytest.fail("it has no turn"), Patience())  # type: ignore[arg-type]
+    transport = TlsTransport(asyncio.get_running_loop(), lambda *_: pytest.fail("it has no turn"), WaitingQueue())  # type: ignore[arg-type]
     transport.connection_made(raw)  # type: ignore[arg-type]
     transport.data_received(bytes(EARLY_BYTES_MAX))
     assert (reads[-1], transport.unread_bytes) == (True, EARLY_BYTES_MAX)

@@ -69,7 +69,7 @@ class Scene:
         os.close(self._other)
 
 
-def come(scene: Scene) -> Channel:
+def connect_to(scene: Scene) -> Channel:
     """Connect to the socket of the supervisor."""
     channel = connected(scene.place.socket_path)
     assert channel is not None
@@ -101,7 +101,7 @@ async def test_everything_changes_hands(tmp_path: Path) -> None:
 async def test_who_does_not_begin_takes_nothing(tmp_path: Path, says_why: bool) -> None:
     """A supervisor keeps running, and can be replaced later, when the new one fails or dies."""
     scene = Scene(tmp_path)
-    channel = come(scene)
+    channel = connect_to(scene)
     await channel.send(TakeOver(PROTOCOL, os.getpid()))
     await channel.receive(5)
     if says_why:
@@ -118,7 +118,7 @@ async def test_who_does_not_begin_takes_nothing(tmp_path: Path, says_why: bool) 
 async def test_one_takes_over_at_a_time(tmp_path: Path) -> None:
     """A second takeover at the same time, one of another protocol, and one the supervisor does not expect are refused."""
     scene = Scene(tmp_path)
-    first, second, third, fourth = (come(scene) for _ in range(4))
+    first, second, third, fourth = (connect_to(scene) for _ in range(4))
     await first.send(TakeOver(PROTOCOL, 1))
     assert isinstance((await first.receive(5))[0], Offer)
     await second.send(TakeOver(PROTOCOL, 2))

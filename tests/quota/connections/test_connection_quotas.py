@@ -25,7 +25,7 @@ def listener_of(quotas: ConnectionQuotas, name: str = "external") -> ListenerQuo
     return quotas.listeners[name]
 
 
-def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = NOW_MS, name: str = "external") -> Decision:
+def connect_one(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = NOW_MS, name: str = "external") -> Decision:
     """Open one connection and wait as long as the rates require; return WAIT when no slot is free then."""
     listener = listener_of(quotas, name)
     decision = quotas.arrive(listener, now_ms)
@@ -39,14 +39,14 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
     """A connection over the rate of its address is closed after the throttle time and not counted."""
     quotas = proxy("external", "admin")
     update_rate(quotas.ips, ALICE[1], 20)
-    assert [come(quotas) for _ in range(20)] == [ACCEPTED] * 20
-    assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=50)
+    assert [connect_one(quotas) for _ in range(20)] == [ACCEPTED] * 20
+    assert connect_one(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=50)
     listener = listener_of(quotas)
     (of_ip,) = quotas.ips.rates()
     assert [rate.rate(NOW_MS) for rate in (quotas.broker_rate, listener.rate, of_ip.rate)] == [20.0, 20.0, 20.0]
     update_rate(quotas.ips, ALICE[1], 30)
-    assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
-    assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=33)
+    assert [connect_one(quotas) for _ in range(10)] == [ACCEPTED] * 10
+    assert connect_one(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=33)
     assert listener.ip_throttle_time.peek(NOW_MS) == 41.5
     assert (quotas.total, listener.connections, quotas.ips.counts) == (30, 30, {ALICE: 30})
 
@@ -56,7 +56,7 @@ def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
     """With a rate of zero every connection is closed after one window and not counted, also at a protected listener."""
     quotas = proxy("external", "internal", protected="internal")
     update_rate(quotas.ips, None, 0)
-    assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
+    assert connect_one(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
     assert quotas.broker_rate.rate(NOW_MS) == listener_of(quotas, name).rate.rate(NOW_MS) == 0.0
     assert (quotas.total, quotas.ips.counts) == (0, {})
 
@@ -65,7 +65,7 @@ def test_the_rate_of_the_process_makes_listeners_wait() -> None:
     """A connection over the rate of the process waits, and one at a protected listener does not."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(UNLIMITED_CONNECTIONS, 10)
-    assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
+    assert [connect_one(quotas) for _ in range(10)] == [ACCEPTED] * 10
     decision = quotas.arrive(listener_of(quotas), NOW_MS)
     assert decision == Decision(Outcome.WAIT, NOW_MS + 100, for_slot=False, delay_ms=100)
     assert listener_of(quotas).throttle_time.peek(NOW_MS) == 100.0
@@ -76,10 +76,10 @@ def test_an_address_may_have_so_many() -> None:
     """A connection over the limit of its address is refused and not counted, and a released place is given again."""
     quotas = proxy()
     quotas.ips.max_connections, quotas.ips.max_overrides = 3, {BOB[1]: 5}
-    assert [come(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
-    assert [come(quotas, BOB) for _ in range(6)] == [ACCEPTED] * 5 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=5)]
+    assert [connect_one(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
+    assert [connect_one(quotas, BOB) for _ in range(6)] == [ACCEPTED] * 5 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=5)]
     assert quotas.leave(listener_of(quotas), ALICE) == 2
-    assert come(quotas) is ACCEPTED
+    assert connect_one(quotas) is ACCEPTED
     assert quotas.total == 8
 
 
@@ -87,7 +87,7 @@ def test_a_sole_listener_is_not_protected() -> None:
     """A protected listener that is the only one waits for the rate and for a slot."""
     quotas = proxy("external", protected="external")
     quotas.update_process(3, 2)
-    assert [come(quotas) for _ in range(3)] == [ACCEPTED] * 3
+    assert [connect_one(quotas) for _ in range(3)] == [ACCEPTED] * 3
     assert quotas.arrive(listener_of(quotas), NOW_MS + 500) == Decision(Outcome.WAIT, NOW_MS + 1_000, for_slot=True, delay_ms=500)
     assert not quotas.has_slot(listener_of(quotas))
     quotas.leave(listener_of(quotas), ALICE)
@@ -99,9 +99,9 @@ def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(2, UNLIMITED_CONNECTIONS)
     quotas.update_listener("internal", 2, UNLIMITED_CONNECTIONS)
-    assert [come(quotas), come(quotas)] == [ACCEPTED] * 2
-    assert come(quotas) == Decision(Outcome.WAIT, NOW_MS, for_slot=True)
-    assert [come(quotas, name="internal").outcome for _ in range(3)] == [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.WAIT]
+    assert [connect_one(quotas), connect_one(quotas)] == [ACCEPTED] * 2
+    assert connect_one(quotas) == Decision(Outcome.WAIT, NOW_MS, for_slot=True)
+    assert [connect_one(quotas, name="internal").outcome for _ in range(3)] == [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.WAIT]
     assert quotas.must_close(listener_of(quotas))
     assert not quotas.must_close(listener_of(quotas, "internal"))
 
@@ -211,7 +211,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
         if leaves and key in inside:
             inside.remove(key)
             quotas.leave(listener_of(quotas), key)
-        elif come(quotas, key, now_ms) is ACCEPTED:
+        elif connect_one(quotas, key, now_ms) is ACCEPTED:
             inside.append(key)
         assert quotas.total == listener_of(quotas).connections == len(inside) <= slots
         assert quotas.ips.counts == {one: inside.count(one) for one in set(inside)}

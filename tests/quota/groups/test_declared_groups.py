@@ -98,7 +98,7 @@ def test_in_two_steps_as_in_one(conditions: list[Conditions | None], listener: s
     assert groups.explain(listener, host, user, client_id).group == expected
 
 
-# In the managers
+# --- declared groups in the managers
 
 
 def member(groups: DeclaredGroups, user: str, client_id: str, listener: str = "edge", host: str = "192.0.2.7") -> Member:

@@ -32,11 +32,7 @@ FLUSH_S = 0.25
 
 @pytest.mark.filterwarnings("default::tests.support.metering.disk_full.StandInWarning")
 def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: Path) -> None:
-    """C1: a disk of 1 MiB fills up. Deciding goes on; when there is room again, writing does too within 10 s, and no file is half there.
-    What was dropped is what the counter says, in gaps that disturb the proof of nothing else.
-
-    The disk is a tmpfs in a mount namespace; where none can be made, what stands in is all there is, and pytest's summary says so.
-    """
+    """Row C1: after a full disk writing resumes within 10 s, and drops are counted; without a mount namespace the test only warns."""
     done = filled(tmp_path, "tmpfs", "unshare", "--mount", "--map-root-user") if disk_full.has_unshare() else None
     if done is None or NO_NAMESPACE in done.stderr or done.returncode == disk_full.NO_TMPFS:
         reported = "row C1: no mount namespace here, so RLIMIT_FSIZE and /dev/full stand in for a full disk"
@@ -89,11 +85,7 @@ def test_c2_a_sink_that_hangs_delays_no_client(tmp_path: Path) -> None:
 
 
 def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(tmp_path: Path) -> None:
-    """C3: killed at random moments, also while files are made: every file can be read, and what was lost is one flush or less, and counted:
-    decisions to the last one, rows of usage by the number that there may have been.
-
-    C4: what the files hold and what they say was lost is what was decided, for each run and together.
-    """
+    """Rows C3 and C4: after kills at random moments every file is valid, and all lost decisions, one flush at most per run, are counted."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.metering.killed_writer"])
     dice, truths, used = random.Random(3), dict[str, int](), dict[str, list[int]]()

@@ -39,10 +39,10 @@ async def ask_produce(client: ScriptedClient, size: int, client_id: bytes) -> in
 @pytest.mark.parametrize("full", ["its-share", "the-table"])
 async def test_names_without_end_are_the_affair_of_who_makes_them(flood_from: list[str], full: str, *, is_one: bool) -> None:
     """Client-ids beyond the share of an address, or beyond a full table, share one limit per address; other addresses keep their own."""
-    door = Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", proxy_protocol_from=networks_of(["127.9.0.0/16"]))
+    listener = Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", proxy_protocol_from=networks_of(["127.9.0.0/16"]))
     async with (
         ScriptedBroker() as broker,
-        open_gateway(broker, mode="mute", table=quotas(produce=BOUND), listeners=(door,)) as sluice,
+        open_gateway(broker, mode="mute", table=quotas(produce=BOUND), listeners=(listener,)) as sluice,
     ):
 
         async def come(host: str, client_id: bytes, size: int = FRAME_BYTES) -> int:

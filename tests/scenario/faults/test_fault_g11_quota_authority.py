@@ -79,7 +79,7 @@ async def resets(connection: BrokerConnection, _asked: Request, _entities: list[
     await connection.reset()
 
 
-async def babbles(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
+async def answers_random_bytes(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
     body = bytes(random.Random(len(entities)).randbytes(40))
     await connection.send(framed(struct.pack(">i", asked.correlation_id) + body))
 
@@ -92,7 +92,7 @@ async def says_too_much(connection: BrokerConnection, asked: Request, entities: 
     await connection.send(results(asked, [*entities, (("user", "other"),)]))
 
 
-async def speaks_of_others(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
+async def answers_for_others(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
     await connection.send(results(asked, [(("user", "other"),), *entities[1:]]))
 
 
@@ -114,10 +114,10 @@ NO = (
     is_silent,
     leaves,
     resets,
-    babbles,
+    answers_random_bytes,
     says_too_little,
     says_too_much,
-    speaks_of_others,
+    answers_for_others,
     repeats,
     answers_another,
     refuses_the_change,

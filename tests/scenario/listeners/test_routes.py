@@ -48,9 +48,9 @@ async def reported(sluice: RunningGateway, port: int) -> int:
 async def test_each_listener_leads_to_its_own() -> None:
     """Each listener's Metadata response names its own ports, which lead to the broker through that listener's upstream."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
-        first, second = (door.bootstrap_port for door in sluice.listeners)
+        first, second = (listener.bootstrap_port for listener in sluice.listeners)
         ports = [await reported(sluice, first), await reported(sluice, second)]
-        assert ports == [door.client_port(NODE) for door in sluice.listeners]
+        assert ports == [listener.client_port(NODE) for listener in sluice.listeners]
         assert len({first, second, *ports}) == 4
         for broker, port in ((plain, ports[0]), (secure, ports[1])):
             before = len(broker.requests)
@@ -64,8 +64,8 @@ async def test_a_broker_counts_once() -> None:
     """Requests through two listeners to one broker are counted in one group."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
         sent = 0
-        for door in (*sluice.listeners, *sluice.listeners):
-            client = await sluice.client(door.client_port(NODE))
+        for listener in (*sluice.listeners, *sluice.listeners):
+            client = await sluice.client(listener.client_port(NODE))
             frame = produce_of_size(2_000, 1)
             await client.ask(frame)
             sent += len(frame) - 4

@@ -24,7 +24,7 @@ KERNELS_HOLD_BYTES = 1_000_000
 """A client that sends less can close while the server does not read."""
 
 
-class Above(asyncio.Protocol):
+class UpperProtocol(asyncio.Protocol):
     """A protocol that records what the transport delivers."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Above(asyncio.Protocol):
         self.full -= 1
 
 
-class Side:
+class TlsServer:
     """A listening TLS server on loopback with the client's TLS context."""
 
     def __init__(self, authority: Authority, **options: str) -> None:
@@ -81,15 +81,15 @@ class Side:
         _, tls = await loop.connect_accepted_socket(lambda: TlsTransport(loop, make, self.queue), sock)
         return tls
 
-    async def meet(self) -> Above:
+    async def accept_attached(self) -> UpperProtocol:
         """Return a protocol that is attached to the next connection after its handshake."""
         tls = await self.accept()
         await tls.handshake(HANG_S * 1_000)
-        above = Above()
+        above = UpperProtocol()
         tls.attach(above)
         return above
 
-    def dial(self) -> ssl.SSLSocket:
+    def connect_client(self) -> ssl.SSLSocket:
         """Return a blocking TLS connection to this server, for use in a thread."""
         return self.client_context.wrap_socket(socket.create_connection(("127.0.0.1", self.port)), server_hostname="127.0.0.1")
 
@@ -98,9 +98,9 @@ class Side:
 
 
 @pytest.fixture
-async def side(tmp_path: Path) -> AsyncIterator[Side]:
+async def side(tmp_path: Path) -> AsyncIterator[TlsServer]:
     """Yield a server whose certificate its clients trust."""
-    made = Side(Authority(tmp_path))
+    made = TlsServer(Authority(tmp_path))
     yield made
     made.close()
 
@@ -119,13 +119,13 @@ async def until(event: "asyncio.Event | asyncio.Future[Exception | None]") -> No
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("size", [1, 16_384, 70_000, 3_000_000])
-async def test_bytes_both_ways(side: Side, version: ssl.TLSVersion, size: int) -> None:
+async def test_bytes_both_ways(side: TlsServer, version: ssl.TLSVersion, size: int) -> None:
     """With TLS 1.2 and 1.3 all bytes arrive in both directions."""
     side.client_context.maximum_version = version
     sent, answer = random.Random(size).randbytes(size), random.Random(size + 1).randbytes(size)
 
     def client() -> None:
-        with side.dial() as sock:
+        with side.connect_client() as sock:
             sock.sendall(sent)
             got = bytearray()
             while len(got) < size:
@@ -133,7 +133,7 @@ async def test_bytes_both_ways(side: Side, version: ssl.TLSVersion, size: int) -
             assert got == answer
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     while len(above.data) < size:
         above.read.clear()
         await until(above.read)
@@ -148,14 +148,14 @@ async def test_bytes_both_ways(side: Side, version: ssl.TLSVersion, size: int) -
 
 @pytest.mark.parametrize("end", ["close_notify", "fin"])
 @pytest.mark.parametrize("size", [4_096, 200_000, 3_000_000])
-async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: Side, size: int, end: str) -> None:
+async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: TlsServer, size: int, end: str) -> None:
     """Bytes of a client that closes while reading is paused are all delivered after the pause, followed by EOF."""
     sent = random.Random(size).randbytes(size)
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def client() -> None:
-        sock = side.dial()
+        sock = side.connect_client()
         sock.sendall(sent)
         if end == "close_notify":
             with contextlib.suppress(OSError, ssl.SSLError):
@@ -165,7 +165,7 @@ async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: Sid
         sock.close()
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     above.stops_at = 1
     await until(above.read)
     if size < KERNELS_HOLD_BYTES:
@@ -182,18 +182,18 @@ async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: Sid
     await until(above.lost)
 
 
-async def test_the_end_of_one_direction_comes_behind_what_was_written(side: Side) -> None:
+async def test_the_end_of_one_direction_comes_behind_what_was_written(side: TlsServer) -> None:
     """After `write_eof` the client receives all bytes that were written before, then EOF."""
     got: list[bytes] = []
 
     def client() -> None:
-        sock = side.dial()
+        sock = side.connect_client()
         sock.sendall(b"question")
         while data := sock.recv(100):
             got.append(data)
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     while not above.data:
         above.read.clear()
         await until(above.read)
@@ -206,20 +206,20 @@ async def test_the_end_of_one_direction_comes_behind_what_was_written(side: Side
     await until(above.lost)
 
 
-async def test_a_reader_that_is_slow_is_felt(side: Side) -> None:
+async def test_a_reader_that_is_slow_is_felt(side: TlsServer) -> None:
     """The protocol is paused while the write buffer is full, and resumed when the client has read."""
     go = threading.Event()
     size = 30_000_000
 
     def client() -> None:
-        with side.dial() as sock:
+        with side.connect_client() as sock:
             go.wait(HANG_S)
             left = size
             while left:
                 left -= len(sock.recv(1_000_000))
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     assert above.transport
     above.transport.set_write_buffer_limits(262_144, 65_536)
     above.transport.write(bytes(size))
@@ -235,7 +235,7 @@ async def test_a_reader_that_is_slow_is_felt(side: Side) -> None:
 @pytest.mark.parametrize(
     "first", [b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"]
 )
-async def test_what_is_no_tls_fails_the_handshake(side: Side, first: bytes) -> None:
+async def test_what_is_no_tls_fails_the_handshake(side: TlsServer, first: bytes) -> None:
     """Plain text or an unfinished hello fails the handshake."""
 
     def client() -> None:
@@ -252,18 +252,18 @@ async def test_what_is_no_tls_fails_the_handshake(side: Side, first: bytes) -> N
     await running
 
 
-async def test_e12_stalled_handshakes_delay_no_client_and_end(side: Side) -> None:
+async def test_e12_stalled_handshakes_delay_no_client_and_end(side: TlsServer) -> None:
     """Silent clients have no TLS state and are closed at their deadline, and another client is served meanwhile."""
     stalled = [socket.create_connection(("127.0.0.1", side.port)) for _ in range(100)]
     waiting = [await side.accept() for _ in stalled]
     tasks = [asyncio.create_task(tls.handshake(1_500)) for tls in waiting]
 
     def client() -> None:
-        with side.dial() as sock:
+        with side.connect_client() as sock:
             sock.sendall(b"here")
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     await running
     await until(above.eof)
     assert above.data == b"here"
@@ -330,7 +330,7 @@ async def test_too_many_that_stall_are_ended(monkeypatch: pytest.MonkeyPatch) ->
         queue.done(one)
 
 
-async def test_rubbish_in_the_middle_ends_the_connection(side: Side) -> None:
+async def test_rubbish_in_the_middle_ends_the_connection(side: TlsServer) -> None:
     """A record that does not decrypt ends the connection as a reset, after the bytes before it are delivered."""
 
     def client() -> None:
@@ -352,7 +352,7 @@ async def test_rubbish_in_the_middle_ends_the_connection(side: Side) -> None:
         raw.close()
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     await until(above.lost)
     assert isinstance(above.lost.result(), ConnectionResetError)
     assert above.data == b"before"

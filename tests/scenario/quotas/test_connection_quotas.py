@@ -27,7 +27,7 @@ TOO_EARLY_MS = 500
 OTHER_HOST = "127.0.0.2"
 
 
-def gate_of(sluice: RunningGateway, name: str = "test") -> ListenerAdmission:
+def admission_of(sluice: RunningGateway, name: str = "test") -> ListenerAdmission:
     return sluice.app.admission.listeners[name]
 
 
@@ -70,8 +70,8 @@ async def test_an_address_that_comes_too_fast_is_held_and_closed() -> None:
         assert one_too_many.ended is End.FIN
         assert sluice.closes == {"ip_connection_rate": 1}
         assert sluice.counters.upstream_connects == 3
-        assert 0 < gate_of(sluice).quota.ip_throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
-        assert gate_of(sluice).quota.connections == len(sluice.connections) == 3
+        assert 0 < admission_of(sluice).quota.ip_throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
+        assert admission_of(sluice).quota.connections == len(sluice.connections) == 3
 
 
 async def test_looking_changes_no_rate() -> None:
@@ -81,7 +81,7 @@ async def test_looking_changes_no_rate() -> None:
         await come(sluice, 2)
         await come(sluice, 4, source=OTHER_HOST)
         quotas, state = sluice.app.admission.quotas, sluice.app.state
-        rates = [quotas.broker_rate, gate_of(sluice).quota.rate, *(rate for _, rate in quotas.ips.rates())]
+        rates = [quotas.broker_rate, admission_of(sluice).quota.rate, *(rate for _, rate in quotas.ips.rates())]
 
         def samples() -> list[object]:
             return [(list(rate._values), list(rate._starts), list(rate._lasts), rate._value, rate._last_ms) for rate in rates]
@@ -192,19 +192,19 @@ async def test_a_rate_stops_all_ports_of_its_listener_and_no_other() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=listeners) as sluice:
         await come(sluice, 2)
         early = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         behind = [await sluice.client(sluice.broker_port(1)), await sluice.client()]
         accepted = sluice.counters.connections_accepted["test"]
-        internal = gate_of(sluice, "internal")
+        internal = admission_of(sluice, "internal")
         await come(sluice, 3, port=sluice.listeners[1].bootstrap_port)
         assert internal.blocked_since_ms is None
         assert sluice.counters.connections_accepted["test"] == accepted == 3
         for client in (early, *behind):
             assert await served(client)
         now_ms = sluice.app.state.now_ms()
-        assert gate_of(sluice).quota.blocked_ms >= 500
-        assert gate_of(sluice).quota.throttle_time.peek(now_ms) >= 500
-        assert 0 < gate_of(sluice).quota.blocked_ratio(now_ms) <= 1
+        assert admission_of(sluice).quota.blocked_ms >= 500
+        assert admission_of(sluice).quota.throttle_time.peek(now_ms) >= 500
+        assert 0 < admission_of(sluice).quota.blocked_ratio(now_ms) <= 1
         assert internal.quota.blocked_ms == 0
         assert sluice.counters.accepts_waited >= 1
 
@@ -215,9 +215,9 @@ async def test_the_rate_of_the_process_holds_for_all_listeners() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=two_listeners(), connections=limits) as sluice:
         await come(sluice, 2)
         waiting = await sluice.client(sluice.listeners[1].bootstrap_port)
-        await until(lambda: gate_of(sluice, "internal").blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice, "internal").blocked_since_ms is not None)
         assert await served(waiting)
-        assert 0 < gate_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
+        assert 0 < admission_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
 
 
 async def test_who_leaves_wakes_who_waits_for_a_slot() -> None:
@@ -225,8 +225,8 @@ async def test_who_leaves_wakes_who_waits_for_a_slot() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=2), serves=False) as sluice:
         inside = await come(sluice, 2)
         outside = [await sluice.client() for _ in range(3)]
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
-        assert gate_of(sluice)._timer is None
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
+        assert admission_of(sluice)._timer is None
         assert sluice.counters.connections_accepted["test"] == 3
         for leaving, coming in zip([*inside, outside[0]], outside, strict=True):
             leaving.close()
@@ -242,7 +242,7 @@ async def test_who_waits_for_a_slot_waits_for_its_own_listener_too() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=listeners, serves=False) as sluice:
         (inside,) = await come(sluice, 1)
         outside = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         await come(sluice, 2, port=sluice.listeners[1].bootstrap_port)
         inside.close()
         assert await served(outside)
@@ -278,7 +278,7 @@ async def test_the_waiting_and_the_held_end_with_the_process() -> None:
         await until(lambda: sluice.app.admission.held == 1)
         await come(sluice, 1)
         waiting = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         await sluice.app.drain()
         for client in (held, waiting):
             assert await client.read_to_end() == b""
@@ -325,7 +325,7 @@ async def test_a_reload_changes_limits_without_a_disconnect() -> None:
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=2), serves=False) as sluice:
         inside = await come(sluice, 2)
         outside = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         assert await sluice.reload(connections=Connections(max_connections=3))
         assert await served(outside)
         assert await sluice.reload(connections=Connections(max_connections=1))
@@ -346,7 +346,7 @@ async def test_a_reload_changes_a_listener_of_its_own() -> None:
         assert await sluice.reload(listeners=(lowered,))
         (inside,) = await come(sluice, 1)
         outside = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
-        assert gate_of(sluice).quota.rate.bound == 7
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
+        assert admission_of(sluice).quota.rate.bound == 7
         inside.close()
         assert await served(outside)

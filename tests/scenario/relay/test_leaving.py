@@ -269,7 +269,7 @@ async def test_d04_broker_half_closes() -> None:
         assert sluice.closes == {"broker_closed": 1}
 
 
-# --- what is left
+# --- memory of a closed connection
 
 
 @pytest.mark.parametrize(

@@ -82,15 +82,15 @@ class Outcome:
 
 
 def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | None, *, patient: bool = True) -> Outcome:
-    """Let a client send `stream` in pieces and a broker answer in pieces, with a clock that jumps to each deadline.
+    """Send `stream` in pieces and answer in pieces, with a clock that jumps to each deadline; return what arrived.
 
     Args:
         stream: whole requests.
-        step: bytes in a piece of the client's.
-        answer_step: bytes in a piece of the broker's.
-        mode: what a verdict does.
+        step: bytes per piece of a request.
+        answer_step: bytes per piece of a response.
+        mode: the enforcement mode.
         bound: bytes per second, None for no quota.
-        patient: False: held answers are let go at once, as when the broker leaves.
+        patient: False if held responses are sent at once, as when the broker closes.
     """
     session, scopes = open_session(mode, bound)
     now_ms = 1_000_000

@@ -20,7 +20,7 @@ from tests.support.scripted.scripted_sockets import until
 
 REQUESTS = 60
 CONNECTIONS = 130
-"""More than an address may open in a window of 11 s."""
+"""More connections than an address may open in a window of 11 s."""
 
 
 def arguments(directory: Path) -> list[str]:

@@ -26,10 +26,7 @@ def state_of(group: EnforcedGroup) -> object:
 
 @given(st.tuples(BOUNDS, BOUNDS, BOUNDS, BOUNDS), STEPS, st.none() | st.just(1_000))
 def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[tuple[str, int, int, int]], cap_ms: int | None) -> None:
-    """Whatever is recorded where, every group has the state of one that stands alone and recorded the same.
-
-    The longest throttle of the chain is returned; nothing is done where it was not certain, and asking changes nothing.
-    """
+    """Every group of a chain has the state of a lone group with the same records, and the longest throttle of the chain is returned."""
     top = EnforcedGroup({"g": "top"}, bounds[0], cap_ms=cap_ms)
     middle = ChildGroup({"g": "middle"}, bounds[1], top, cap_ms=cap_ms)
     groups = [

@@ -1,4 +1,4 @@
-"""From what is known of a client to its principal."""
+"""The principal of a client follows from its login, certificate and address."""
 
 import pytest
 from hypothesis import given

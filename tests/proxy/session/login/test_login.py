@@ -81,7 +81,7 @@ def who(peer: Peer) -> KafkaPrincipal | None:
     return peer.connection.session.principal
 
 
-# --- success
+# --- successful logins
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -162,7 +162,7 @@ def test_any_cut_gives_the_same_login(proxy: ProxyFixture, mechanism: str, versi
     assert proxy.closed == []
 
 
-# --- no success
+# --- failed logins
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_plain_in_the_clear_is_reported(proxy: ProxyFixture) -> None:
     assert reported == [("open", ("10.0.0.7", 9))]
 
 
-# --- what waits behind a token
+# --- requests behind a login message
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -359,7 +359,7 @@ def test_e06_a_client_that_leaves_changes_nothing(proxy: ProxyFixture) -> None:
     assert [group.tags["user"] for group in proxy.scope.produce.groups()] == ["alice"]
 
 
-# --- once more
+# --- reauthentication
 
 
 def test_e01_a_session_is_renewed(proxy: ProxyFixture) -> None:
@@ -412,7 +412,7 @@ def test_e05_a_refused_renewal_changes_nothing(proxy: ProxyFixture, error_code: 
     assert proxy.closed == []
 
 
-# --- limits and noise
+# --- limits and invalid messages
 
 
 def test_connections_of_a_principal_are_limited(proxy: ProxyFixture) -> None:

@@ -17,7 +17,7 @@ from tests.support.memory.topic_talk import Talk
 CHARGED, REFUSED, OWED, SETTLED, ASKED = 4, 5, 6, 7, 8
 
 
-def quarrel(proxy: MeteredFixture, seed: int, requests: int = 60, client_ids: tuple[str, ...] = ("etl",)) -> None:
+def change_topics(proxy: MeteredFixture, seed: int, requests: int = 60, client_ids: tuple[str, ...] = ("etl",)) -> None:
     """Create and delete more topics than the quota allows, by old and new versions."""
     dice = random.Random(seed)
     model = TopicModel()
@@ -37,9 +37,9 @@ def test_every_step_of_a_bucket_is_judged_exact(tmp_path: Path, mode: Mode, leve
     """In every mode the validator finds all mutation decisions exact, although the bound changes."""
     with MeteredFixture(tmp_path, mode=mode, level=level) as proxy:
         proxy.set_quota(mutation=7.3)
-        quarrel(proxy, 1)
+        change_topics(proxy, 1)
         proxy.set_quota(mutation=2.5)
-        quarrel(proxy, 2)
+        change_topics(proxy, 2)
         verdict = proxy.written()
     rows = proxy.rows("events")
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent, verdict.unjudged) == ({}, [], 100.0, 0)
@@ -87,10 +87,10 @@ def test_buckets_go_on_in_the_next_file_set(tmp_path: Path) -> None:
     """The validator follows a bucket from one file set to the next."""
     with MeteredFixture(tmp_path, mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=5.0)
-        quarrel(proxy, 1, 10)
+        change_topics(proxy, 1, 10)
         proxy.meter.flush()
         proxy.writer.rotate()
-        quarrel(proxy, 2, 10)
+        change_topics(proxy, 2, 10)
         verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete) == ({}, [])
     assert len(verdict.manifests) == 2
@@ -106,7 +106,7 @@ def test_buckets_of_a_chain_are_judged_each(tmp_path: Path, mode: Mode) -> None:
             DeclaredGroup("acme", Conditions(client_ids=(Pattern("acme-*"),)), bounds, "saas"),
             DeclaredGroup("globex", Conditions(client_ids=(Pattern("globex-*"),)), bounds, "saas"),
         )
-        quarrel(proxy, 5, 120, ("acme-a", "globex-b"))
+        change_topics(proxy, 5, 120, ("acme-a", "globex-b"))
         verdict = proxy.written()
     rows = proxy.rows("events")
     assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], len(rows))

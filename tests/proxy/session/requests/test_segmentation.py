@@ -89,10 +89,10 @@ def relay(
             proxy.wait(broker_ms)
             arrive(peer.broker.arrive, answer, answer_cuts)
             proxy.wait(wait_ms)
-        return peer.broker.take(), peer.client.take(), books_of(proxy, peer)
+        return peer.broker.take(), peer.client.take(), counts_of(proxy, peer)
 
 
-def books_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
+def counts_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
     """Return what was counted for the process and for the connection."""
     session = peer.connection.session
     groups = [group for manager in proxy.scope.own_managers for group in manager.groups()]

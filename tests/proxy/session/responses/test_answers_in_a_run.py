@@ -15,7 +15,7 @@ from proxy.meter.usage import Place
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup
 from quota.groups.pattern import Pattern
-from tests.proxy.session.requests.test_segmentation import books_of, client_address, exchange
+from tests.proxy.session.requests.test_segmentation import client_address, counts_of, exchange
 from tests.support.frames.kafka_frames import fetch, fetched, produce, produced
 from tests.support.memory.memory_connection import BROKER, Peer, ProxyFixture
 from tests.support.metering.noted_decisions import decisions_of
@@ -30,7 +30,7 @@ UNLIMITED = 1e12
 PACES = [(mode, bound) for mode in (Mode.OBSERVE, Mode.MUTE) for bound in (20.0, 2_000.0)] + [(mode, UNLIMITED) for mode in Mode]
 
 
-def produce_or(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
+def exchange_of(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
     """Return the exchange of `exchange`, or a Produce or a Fetch whose response header has no tagged fields."""
     if kind == OLD_FETCH:
         return fetch(number, version=11), fetched(number, size=size, version=11)
@@ -78,7 +78,7 @@ def relay(
     fetch_bound: float = UNLIMITED,
 ) -> tuple[bytes, list[object]]:
     """Send all requests, then their responses, in pieces of these lengths or one by one; return what arrived and what was counted."""
-    pairs = [produce_or(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
+    pairs = [exchange_of(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
     proxy, batches = metered(meter_of_level, produce=bound, fetch=fetch_bound, mode=mode)
     with proxy:
         if parent:
@@ -100,7 +100,7 @@ def relay(
         meter.flush()
         rows = sorted(rows_of(batches))  # a run is recorded for one group of a chain after the other
         usage = sorted(meter.usage.take())
-        return peer.client.take(), [books_of(proxy, peer), rows, usage]
+        return peer.client.take(), [counts_of(proxy, peer), rows, usage]
 
 
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
@@ -149,7 +149,7 @@ def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level:
     """Several runs of one group in one millisecond are recorded as the same decisions as single responses, of any size."""
     exchanges = [(OLD, size) for size in sizes]
     alone = relay(exchanges, [], Mode.DELAY, UNLIMITED, meter_of_level, parent=False)
-    four_answers = 4 * len(produce_or(OLD, 0, 300)[1])
+    four_answers = 4 * len(exchange_of(OLD, 0, 300)[1])
     assert relay(exchanges, [four_answers] * 2, Mode.DELAY, UNLIMITED, meter_of_level, parent=False) == alone
 
 
@@ -189,9 +189,9 @@ def test_a_throttle_that_was_served_ends_with_a_run(together: bool) -> None:
     proxy, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
     with proxy:
         peer = connected(proxy)
-        pairs = [produce_or(OLD, number, 1) for number in range(4)]
+        pairs = [exchange_of(OLD, number, 1) for number in range(4)]
         peer.client.arrive(b"".join(request for request, _ in pairs))
-        connected(proxy).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
+        connected(proxy).asks(*exchange_of(OLD, 1, 20_000))  # uses the same quota
         peer.broker.arrive(pairs[0][1])
         assert peer.connection.session.throttle.active
         proxy.wait(60_000)
@@ -209,7 +209,7 @@ def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
     proxy, batches = metered(Meter, produce=UNLIMITED)
     with proxy:
         peer = connected(proxy)
-        request, answer = produce_or(OLD, 1, 50)
+        request, answer = exchange_of(OLD, 1, 50)
         for bound in (UNLIMITED, UNLIMITED, 2 * UNLIMITED):
             proxy.set_quota(produce=bound)
             peer.client.arrive(request * depth)
@@ -227,7 +227,7 @@ def test_more_decisions_than_a_buffer_holds_fit_into_a_millisecond(depth: int) -
     proxy, batches = metered(Meter, produce=UNLIMITED)
     with proxy:
         peer = connected(proxy)
-        requests, answers = zip(*(produce_or(OLD, 1, 50 + number) for number in range(depth)), strict=True)
+        requests, answers = zip(*(exchange_of(OLD, 1, 50 + number) for number in range(depth)), strict=True)
         turns = BATCH_WORDS // depth + 5
         for _ in range(turns):
             peer.client.arrive(b"".join(requests))

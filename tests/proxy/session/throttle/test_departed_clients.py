@@ -218,7 +218,7 @@ def test_a_half_close_ends_no_hold(mode: Mode) -> None:
 
 
 def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
-    """At most three of ten half-closed connections of a group forward their request within 20 s."""
+    """At most three of ten closed connections of a throttled group have forwarded their request after 20 s."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         throttled(proxy)
         peers = [proxy.connect() for _ in range(10)]

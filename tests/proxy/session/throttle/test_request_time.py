@@ -54,7 +54,7 @@ def group_of(proxy: ProxyFixture) -> EnforcedGroup:
     return group
 
 
-def works(proxy: ProxyFixture, peer: Peer, asked: bytes, answer: bytes) -> bytes:
+def exchange(proxy: ProxyFixture, peer: Peer, asked: bytes, answer: bytes) -> bytes:
     """Send a request that takes the broker `WORK_MS`; return what reaches the client at once."""
     assert len(peer.sends(asked)) == 1, "the request did not go on"
     proxy.wait(WORK_MS)
@@ -88,7 +88,7 @@ def test_every_api_is_charged_and_throttled(timed: ProxyFixture, api: ApiVersion
     """Every API is charged, its response announces the throttle time if it has the field, and its client is not read for that time."""
     peer = timed.connect()
     answer = empty_answer(1, api.key, api.version)
-    got = works(timed, peer, empty_request(1, api.key, api.version), answer)
+    got = exchange(timed, peer, empty_request(1, api.key, api.version), answer)
     if api.throttle is ThrottlePosition.NONE:
         assert got == answer
     else:
@@ -104,7 +104,7 @@ def test_within_the_quota_nothing_changes(proxy: ProxyFixture) -> None:
     proxy.set_quota(request=100.0)
     peer = proxy.connect()
     answer = empty_answer(1, *LIST_OFFSETS, from_broker_ms=7)
-    assert works(proxy, peer, empty_request(1, *LIST_OFFSETS), answer) == answer
+    assert exchange(proxy, peer, empty_request(1, *LIST_OFFSETS), answer) == answer
     assert peer.client.reading
     assert group_of(proxy).recorded_total > 0
 
@@ -114,7 +114,7 @@ def test_delay_holds_the_answer_for_the_window(timed: ProxyFixture) -> None:
     timed.enforcement.mode = Mode.DELAY
     peer = timed.connect()
     answer = empty_answer(1, *LIST_OFFSETS)
-    assert works(timed, peer, empty_request(1, *LIST_OFFSETS), answer) == b""
+    assert exchange(timed, peer, empty_request(1, *LIST_OFFSETS), answer) == b""
     timed.wait(WINDOW_MS - 1)
     assert peer.client.take() == b""
     timed.wait(1)
@@ -126,7 +126,7 @@ def test_observe_only_counts(timed: ProxyFixture) -> None:
     timed.enforcement.mode = Mode.OBSERVE
     peer = timed.connect()
     answer = empty_answer(1, *LIST_OFFSETS)
-    assert works(timed, peer, empty_request(1, *LIST_OFFSETS), answer) == answer
+    assert exchange(timed, peer, empty_request(1, *LIST_OFFSETS), answer) == answer
     assert peer.client.reading
     assert group_of(timed).throttle_count == 1
     assert timed.counters.throttles.keys() == {"Request"}
@@ -135,14 +135,14 @@ def test_observe_only_counts(timed: ProxyFixture) -> None:
 def test_without_a_quota_no_time_is_taken(proxy: ProxyFixture) -> None:
     """Request time is recorded only while there is a request quota, on connections that are already open too."""
     peer = proxy.connect()
-    works(proxy, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
+    exchange(proxy, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
     assert peer.connection.session.responses.times is None
     proxy.set_quota(request=100.0)
-    works(proxy, peer, empty_request(2, *LIST_OFFSETS), empty_answer(2, *LIST_OFFSETS))
+    exchange(proxy, peer, empty_request(2, *LIST_OFFSETS), empty_answer(2, *LIST_OFFSETS))
     assert group_of(proxy).recorded_total > 0
     before = group_of(proxy).recorded_total
     proxy.scopes.switch(request=False)
-    works(proxy, peer, empty_request(3, *LIST_OFFSETS), empty_answer(3, *LIST_OFFSETS))
+    exchange(proxy, peer, empty_request(3, *LIST_OFFSETS), empty_answer(3, *LIST_OFFSETS))
     assert group_of(proxy).recorded_total == before
 
 
@@ -159,7 +159,7 @@ def test_the_longer_throttle_wins(timed: ProxyFixture, bytes_ms: int, throttled_
     """The longer of the throttle times of bytes and request time applies, a tie counts as Request, and both amounts are recorded."""
     timed.set_quota(produce=BOUND)
     peer = timed.connect()
-    got = works(timed, peer, produce_for(bytes_ms, 1), produced(1, version=PRODUCE_VERSION))
+    got = exchange(timed, peer, produce_for(bytes_ms, 1), produced(1, version=PRODUCE_VERSION))
     assert throttle_in(got, ApiKey.PRODUCE, PRODUCE_VERSION) == throttled_ms
     assert timed.counters.throttles.keys() == {winner}
     assert group_of(timed).recorded_total > 0
@@ -177,36 +177,36 @@ def test_a_produce_without_answer_is_exempt(timed: ProxyFixture) -> None:
     assert timed.scope.request.exempt_request_time.recorded_total > 0
 
 
-def logs_in(proxy: ProxyFixture, peer: Peer, first_id: int = 1, mechanism: str = "GSSAPI") -> None:
+def log_in(proxy: ProxyFixture, peer: Peer, first_id: int = 1, mechanism: str = "GSSAPI") -> None:
     """Send a SaslHandshake and one SaslAuthenticate that the broker accepts."""
-    works(proxy, peer, handshake(mechanism, correlation_id=first_id), handshake_answer(first_id))
-    works(proxy, peer, authenticate(b"x", correlation_id=first_id + 1), authenticate_answer(first_id + 1))
+    exchange(proxy, peer, handshake(mechanism, correlation_id=first_id), handshake_answer(first_id))
+    exchange(proxy, peer, authenticate(b"x", correlation_id=first_id + 1), authenticate_answer(first_id + 1))
 
 
-def asks_versions(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> int:
+def api_versions_throttle(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> int:
     """Send an ApiVersions request; return the throttle time in its response."""
     asked, answer = (frame(correlation_id, ApiKey.API_VERSIONS, 1) for frame in (empty_request, empty_answer))
-    return throttle_in(works(proxy, peer, asked, answer), ApiKey.API_VERSIONS, 1)
+    return throttle_in(exchange(proxy, peer, asked, answer), ApiKey.API_VERSIONS, 1)
 
 
 def test_the_time_of_a_login_is_not_charged(timed: ProxyFixture) -> None:
     """SaslHandshake and SaslAuthenticate are not charged, nor is ApiVersions before them after a login on another connection."""
     first = timed.connect()
-    logs_in(timed, first)
+    log_in(timed, first)
     assert not timed.scope.request.groups()
     second = timed.connect()
-    assert asks_versions(timed, second, 1) == 0
-    assert asks_versions(timed, second, 2) == 0
-    logs_in(timed, second, 3)
+    assert api_versions_throttle(timed, second, 1) == 0
+    assert api_versions_throttle(timed, second, 2) == 0
+    log_in(timed, second, 3)
     assert not timed.scope.request.groups()
-    assert asks_versions(timed, second, 5) == WINDOW_MS
+    assert api_versions_throttle(timed, second, 5) == WINDOW_MS
 
 
 def test_the_time_of_a_renewal_is_not_charged(timed: ProxyFixture) -> None:
     """A reauthentication is not charged."""
     peer = timed.connect()
     for number in range(1, 9, 2):
-        logs_in(timed, peer, number)
+        log_in(timed, peer, number)
     assert not timed.scope.request.groups()
     assert peer.client.reading
 
@@ -216,7 +216,7 @@ def test_a_refused_handshake_is_charged(timed: ProxyFixture) -> None:
     peer = timed.connect()
     for number in range(1, 4):
         recorded = sum(group.recorded_total for group in timed.scope.request.groups())
-        works(timed, peer, handshake("PLAIN", correlation_id=number), handshake_answer(number, error_code=ILLEGAL_SASL_STATE))
+        exchange(timed, peer, handshake("PLAIN", correlation_id=number), handshake_answer(number, error_code=ILLEGAL_SASL_STATE))
         assert group_of(timed).recorded_total > recorded
         assert not peer.client.reading
         timed.wait(WINDOW_MS)
@@ -227,17 +227,17 @@ def test_a_refused_handshake_is_charged(timed: ProxyFixture) -> None:
 def test_a_refused_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
     """ApiVersions is still charged after a SaslHandshake that the broker refused."""
     attacker, other = timed.connect(), timed.connect()
-    works(timed, attacker, handshake("PLAIN"), handshake_answer(1, error_code=ILLEGAL_SASL_STATE))
-    assert asks_versions(timed, other, 1) == WINDOW_MS
+    exchange(timed, attacker, handshake("PLAIN"), handshake_answer(1, error_code=ILLEGAL_SASL_STATE))
+    assert api_versions_throttle(timed, other, 1) == WINDOW_MS
     timed.wait(WINDOW_MS)
-    assert asks_versions(timed, attacker, 2) == WINDOW_MS
+    assert api_versions_throttle(timed, attacker, 2) == WINDOW_MS
 
 
 def test_an_unanswered_handshake_ends_no_throttle(timed: ProxyFixture) -> None:
     """ApiVersions is still charged while a SaslHandshake has no response."""
     attacker, other = timed.connect(), timed.connect()
     attacker.sends(handshake("PLAIN"))
-    assert asks_versions(timed, other, 1) == WINDOW_MS
+    assert api_versions_throttle(timed, other, 1) == WINDOW_MS
 
 
 def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
@@ -245,7 +245,7 @@ def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
     peer = timed.connect()
     for number in range(1, 3):
         refused = authenticate_answer(number, error_code=ILLEGAL_SASL_STATE)
-        works(timed, peer, authenticate(b"x", correlation_id=number), refused)
+        exchange(timed, peer, authenticate(b"x", correlation_id=number), refused)
         assert not peer.client.reading
         timed.wait(WINDOW_MS)
     assert group_of(timed).throttle_count == 2
@@ -254,7 +254,7 @@ def test_a_refused_token_is_charged(timed: ProxyFixture) -> None:
 def test_an_unexpected_token_is_charged(timed: ProxyFixture) -> None:
     """A SaslAuthenticate without a handshake is charged and throttled even if the broker accepts it."""
     peer = timed.connect()
-    works(timed, peer, authenticate(b"x", correlation_id=1), authenticate_answer(1))
+    exchange(timed, peer, authenticate(b"x", correlation_id=1), authenticate_answer(1))
     assert not peer.client.reading
     assert group_of(timed).throttle_count == 1
 
@@ -263,13 +263,13 @@ def test_an_unexpected_token_is_charged(timed: ProxyFixture) -> None:
 def test_a_login_that_never_ends_is_charged(timed: ProxyFixture, mechanism: str) -> None:
     """SaslAuthenticate requests beyond the number that belong to a login are charged and throttled."""
     peer = timed.connect()
-    works(timed, peer, handshake(mechanism), handshake_answer(1))
+    exchange(timed, peer, handshake(mechanism), handshake_answer(1))
     for number in range(2, MESSAGES_FREE_MAX + 1):
-        works(timed, peer, authenticate(b"x", correlation_id=number), authenticate_answer(number, b"go on"))
+        exchange(timed, peer, authenticate(b"x", correlation_id=number), authenticate_answer(number, b"go on"))
         assert peer.client.reading
     assert not timed.scope.request.groups()
     for number in range(98, 100):
-        works(timed, peer, authenticate(b"x", correlation_id=number), authenticate_answer(number, b"go on"))
+        exchange(timed, peer, authenticate(b"x", correlation_id=number), authenticate_answer(number, b"go on"))
         assert not peer.client.reading
         timed.wait(WINDOW_MS)
 
@@ -293,7 +293,7 @@ def test_from_a_handshake_to_the_verdict_only_tokens_pass(proxy: ProxyFixture, a
         assert peer.sends(handshake("PLAIN"), asked) == [1]
         peer.answers(handshake_answer(1))
     else:
-        works(proxy, peer, handshake("PLAIN"), handshake_answer(1))
+        exchange(proxy, peer, handshake("PLAIN"), handshake_answer(1))
         peer.sends(asked)
     assert not peer.forwarded()
     assert [reason for reason, _ in proxy.closed] == [CloseReason.LOGIN_REQUIRED]
@@ -301,13 +301,13 @@ def test_from_a_handshake_to_the_verdict_only_tokens_pass(proxy: ProxyFixture, a
 
 def test_before_a_login_api_versions_are_free_twice(timed: ProxyFixture) -> None:
     """Two ApiVersions requests before a login are free, and each further one is charged and throttled."""
-    logs_in(timed, timed.connect())
+    log_in(timed, timed.connect())
     peer = timed.connect()
-    assert [asks_versions(timed, peer, number) for number in (1, 2)] == [0, 0]
+    assert [api_versions_throttle(timed, peer, number) for number in (1, 2)] == [0, 0]
     for number in (3, 4):
-        assert asks_versions(timed, peer, number) == WINDOW_MS
+        assert api_versions_throttle(timed, peer, number) == WINDOW_MS
         timed.wait(WINDOW_MS)
-    works(timed, peer, handshake("GSSAPI", correlation_id=5), handshake_answer(5))
+    exchange(timed, peer, handshake("GSSAPI", correlation_id=5), handshake_answer(5))
     assert peer.client.reading, "the login itself is free"
 
 
@@ -340,9 +340,9 @@ def test_a_coordinators_requests_wait_no_longer_than_a_second(
     patient.set_quota(request=1e9)
     peer = patient.connect()
     if with_data:
-        works(patient, peer, fetch(1, version=FETCH_VERSION), fetched_of(200, 1))
+        exchange(patient, peer, fetch(1, version=FETCH_VERSION), fetched_of(200, 1))
     patient.set_quota(request=TINY)
-    got = works(patient, peer, empty_request(2, *asked), empty_answer(2, *asked))
+    got = exchange(patient, peer, empty_request(2, *asked), empty_answer(2, *asked))
     if api_of(*asked).throttle is not ThrottlePosition.NONE:
         assert throttle_in(got, *asked) == silent_ms
     patient.wait(min(silent_ms, AGE_MAX_MS) - 1)
@@ -357,10 +357,10 @@ def test_no_session_timeout_frees_what_comes_behind_it(timed: ProxyFixture, sess
     """A JoinGroup and the request behind it are throttled for the whole time, whatever session timeout the JoinGroup names."""
     peer = timed.connect()
     for number in (1, 3, 5):
-        got = works(timed, peer, join(number, version, session_timeout_ms), empty_answer(number, ApiKey.JOIN_GROUP, version))
+        got = exchange(timed, peer, join(number, version, session_timeout_ms), empty_answer(number, ApiKey.JOIN_GROUP, version))
         assert throttle_in(got, ApiKey.JOIN_GROUP, version) == WINDOW_MS
         timed.wait(WINDOW_MS)
-        got = works(timed, peer, empty_request(number + 1, *LIST_OFFSETS), empty_answer(number + 1, *LIST_OFFSETS))
+        got = exchange(timed, peer, empty_request(number + 1, *LIST_OFFSETS), empty_answer(number + 1, *LIST_OFFSETS))
         assert throttle_in(got, *LIST_OFFSETS) == WINDOW_MS
         assert not peer.client.reading
         timed.wait(WINDOW_MS)
@@ -393,10 +393,10 @@ def test_a_new_connection_may_be_a_members(patient: ProxyFixture, asked: tuple[i
     """The first two ApiVersions of a connection are throttled for 1 s, and then the API of each request decides."""
     peer = patient.connect()
     for number in (1, 2):
-        got = works(patient, peer, empty_request(number, ApiKey.API_VERSIONS, 1), empty_answer(number, ApiKey.API_VERSIONS, 1))
+        got = exchange(patient, peer, empty_request(number, ApiKey.API_VERSIONS, 1), empty_answer(number, ApiKey.API_VERSIONS, 1))
         assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 1_000
         patient.wait(1_000)
-    got = works(patient, peer, empty_request(3, *asked), empty_answer(3, *asked))
+    got = exchange(patient, peer, empty_request(3, *asked), empty_answer(3, *asked))
     assert throttle_in(got, *asked) == silent_ms
 
 
@@ -406,13 +406,13 @@ def test_only_the_first_api_versions_of_a_connection_are_those_of_a_new_one(pati
     peer = patient.connect()
     asked = [(ApiKey.API_VERSIONS, 1)] * before + ([(ApiKey.HEARTBEAT, 4)] if before == 1 else [])
     for number, api in enumerate(asked):
-        works(patient, peer, empty_request(number, *api), empty_answer(number, *api))
+        exchange(patient, peer, empty_request(number, *api), empty_answer(number, *api))
         patient.wait(1_000)
-    got = works(patient, peer, empty_request(9, ApiKey.API_VERSIONS, 1), empty_answer(9, ApiKey.API_VERSIONS, 1))
+    got = exchange(patient, peer, empty_request(9, ApiKey.API_VERSIONS, 1), empty_answer(9, ApiKey.API_VERSIONS, 1))
     assert throttle_in(got, ApiKey.API_VERSIONS, 1) == 30_000
 
 
-def asks_for_its_sake(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> None:
+def exchange_with_question(proxy: ProxyFixture, peer: Peer, correlation_id: int) -> None:
     """Send a request that the proxy answers itself after it has asked the broker something."""
     assert peer.sends(describe_request(0, correlation_id, "etl", [], strict=False)) == []
     session = peer.connection.session
@@ -429,7 +429,7 @@ def test_what_the_broker_is_asked_for_a_request_is_charged(timed: ProxyFixture, 
     timed.settings.answers_quotas = True
     peer = timed.connect()
     for number in range(1, 3):
-        asks_for_its_sake(timed, peer, number)
+        exchange_with_question(timed, peer, number)
         assert peer.delivered() == ([] if mode is Mode.DELAY else [number])
         assert peer.client.reading is (mode is Mode.OBSERVE)
         timed.wait(WINDOW_MS)
@@ -442,10 +442,10 @@ def test_a_question_ends_no_throttle(patient: ProxyFixture) -> None:
     """A request within the quota that the proxy answers itself does not end the throttle of the request before it."""
     patient.settings.answers_quotas = True
     peer = patient.connect()
-    works(patient, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
+    exchange(patient, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
     patient.wait(AGE_MAX_MS)
     patient.set_quota(request=1e9)
-    asks_for_its_sake(patient, peer, 2)
+    exchange_with_question(patient, peer, 2)
     assert peer.connection.session.throttle.is_throttled
 
 
@@ -514,8 +514,8 @@ def test_the_custom_callback_decides_the_group(timed: ProxyFixture) -> None:
     """Two client-ids that a callback puts into one group share its request quota."""
     timed.scope.request.replace_callback(OneGroup())
     one, other = timed.connect(), timed.connect()
-    works(timed, one, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
-    works(timed, other, plain(1, *LIST_OFFSETS, "another"), empty_answer(1, *LIST_OFFSETS))
+    exchange(timed, one, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
+    exchange(timed, other, plain(1, *LIST_OFFSETS, "another"), empty_answer(1, *LIST_OFFSETS))
     assert group_of(timed).tags == {"all": "of them"}
 
 
@@ -532,6 +532,6 @@ class OneGroup(ClientQuotaCallback):
 def test_usage_tells_the_time_of_a_client(timed: ProxyFixture) -> None:
     """The usage of a client shows the request time that was charged to its group, in nanoseconds."""
     peer = timed.connect()
-    works(timed, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
+    exchange(timed, peer, empty_request(1, *LIST_OFFSETS), empty_answer(1, *LIST_OFFSETS))
     usage = timed.usages.get(ANONYMOUS.name, "etl")
     assert usage.request_ns * 1e-7 == group_of(timed).recorded_total
