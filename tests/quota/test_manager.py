@@ -37,7 +37,7 @@ def test_without_a_quota_nothing_is_kept() -> None:
 
 
 def test_a_removed_quota_leaves_the_manager_enabled() -> None:
-    """After the last quota is removed, a manager goes on recording without a limit, as in Kafka."""
+    """After the last quota is removed, a manager keeps recording without a limit, as in Kafka."""
     manager = new_manager()
     manager.update_quota(ETL, 10.0)
     assert record(manager, ALICE, "etl", 200, 0) == 10_000

@@ -1,4 +1,4 @@
-"""What is published to the topic while files change; a list stands in for the broker."""
+"""What a sink publishes to the metering topic while files change is checked against a list in place of the broker."""
 
 import asyncio
 import time

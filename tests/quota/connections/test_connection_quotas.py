@@ -223,7 +223,7 @@ def test_counts_are_those_who_are_in(steps: list[tuple[str, int, bool]], bound: 
 
 @given(gaps=st.lists(st.integers(0, 1_500), max_size=80), bound=st.integers(1, 12), num_samples=st.integers(2, 11))
 def test_who_waits_as_announced_stays_within_the_rate(gaps: list[int], bound: int, num_samples: int) -> None:
-    """Connections that wait as told never exceed a burst plus the rate."""
+    """Connections that wait for the announced time never exceed a burst plus the rate."""
     quotas = proxy(num_samples=num_samples)
     quotas.update_process(UNLIMITED_CONNECTIONS, bound)
     now_ms, through = NOW_MS, []

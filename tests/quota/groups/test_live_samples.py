@@ -1,4 +1,4 @@
-"""A group reports the samples that are alive."""
+"""A group reports the samples of its window."""
 
 from hypothesis import given
 from hypothesis import strategies as st
