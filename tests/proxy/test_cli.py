@@ -1,6 +1,6 @@
-"""The command line: what it refuses, in which words, with which exit code."""
+"""The command line reports errors in one line and with an exit code."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 import importlib.metadata
 import sys
@@ -33,19 +33,19 @@ def sluice(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, li
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """The version is that of the distribution."""
+    """`sluice --version` prints the version of the distribution."""
     assert sluice(capsys, "--version") == (0, [f"sluice, version {importlib.metadata.version('kafka-sluice')}"], [])
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    """Help goes to stdout with exit code 0."""
+    """`sluice --help` prints the commands to stdout with exit code 0."""
     code, out, err = sluice(capsys, "--help")
     assert (code, err) == (0, [])
     assert {"run", "check-config", "demo"} <= {line.split()[0] for line in out if line.startswith("  ")}
 
 
 def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every flag that works is explained; what is refused is not offered."""
+    """`sluice run --help` explains exactly these flags."""
     _, out, _ = sluice(capsys, "run", "--help")
     flags = {word for line in out for word in line.split() if word.startswith("--")}
     assert flags == {
@@ -83,12 +83,12 @@ def test_run_explains_the_flags_of_the_contract(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_2(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
-    """Whatever is wrong with what was typed is one line on stderr, nothing on stdout, exit code 2."""
+    """A wrong command line gives one line on stderr, nothing on stdout, and exit code 2."""
     assert sluice(capsys, *arguments) == (2, [], [f"sluice: {line}"])
 
 
 def test_advice_where_certificates_name_users() -> None:
-    """Where clients are known by their certificates alone, brokers do not see them: that is said; a login inside TLS reaches the brokers."""
+    """A listener with client certificates but without SASL is advised that brokers do not see the certificates."""
     tls = ListenerTls(certificate=Path("c.pem"), key=Path("k.pem"), client_auth="required", client_ca=Path("ca.pem"))
     upstream = Upstream(bootstrap=(HostPort("127.0.0.1", 9092),))
 
@@ -104,14 +104,14 @@ def test_advice_where_certificates_name_users() -> None:
 
 
 def test_check_config_has_no_advice_for_a_declared_listener(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where the protocol is declared there is nothing to recommend."""
+    """`check-config` gives no advice for a listener with a declared protocol."""
     path = tmp_path / "sluice.toml"
     path.write_text(GOOD + 'protocol = "sasl_plaintext"\n')
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)"], [])
 
 
 def test_check_config_tries_the_principal_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A builder that does not take its settings is known before a client comes."""
+    """`check-config` refuses settings that the principal builder rejects."""
     path = tmp_path / "sluice.toml"
     builder = 'principal_builder = "examples.principals.networks:NetworkPrincipals"\n'
     path.write_text(GOOD + builder + '[listener.principal_builder_settings]\n"10.1.0.0/16" = "web"\n')
@@ -126,21 +126,21 @@ def test_check_config_tries_the_principal_builder(tmp_path: Path, capsys: pytest
 
 
 def test_check_config_says_that_all_is_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A configuration without a problem is exit code 0."""
+    """`check-config` ends with exit code 0 for a valid configuration."""
     path = tmp_path / "sluice.toml"
     path.write_text(GOOD)
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)", f"{path}: {ADVICE}"], [])
 
 
 def test_check_config_takes_a_quota_file_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file with quotas and nothing else is judged as such."""
+    """`check-config` also checks a file with nothing but quotas."""
     path = tmp_path / "quotas.toml"
     path.write_text('[[quota]]\nuser = "a"\nproducer_byte_rate = 1\n')
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 entity)"], [])
 
 
 def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Problems of the files that a configuration names come with its own check."""
+    """`check-config` also checks the quota file and the callback that a configuration names."""
     path, quotas = tmp_path / "sluice.toml", tmp_path / "quotas.toml"
     path.write_text(GOOD + '[quotas]\npath = "quotas.toml"\n[callback]\nclass = "no_such_module_here:Class"\n')
     quotas.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 0\n')
@@ -167,14 +167,14 @@ def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path,
     ],
 )  # fmt: skip
 def test_a_callback_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], class_name: str, line: str) -> None:
-    """A name that leads to no callback class is refused before the first connection needs it."""
+    """`check-config` refuses a name that is not a callback class."""
     path = tmp_path / "sluice.toml"
     path.write_text(f'{GOOD}[callback]\nclass = "{class_name}"\n')
     assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}: callback.class: {line.format(folder=tmp_path)}"])
 
 
 def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings are tried before the first client needs them."""
+    """`check-config` refuses settings that the callback rejects."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
     path = tmp_path / "sluice.toml"
     path.write_text(GOOD + '[callback]\nclass = "examples.callbacks.tenants:TenantQuotas"\n')
@@ -191,7 +191,7 @@ def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.Cap
 def test_a_callback_module_may_stand_in_the_current_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with `python -m`, the operator's module is found where the command is run."""
+    """A callback module is found in the current directory, as with `python -m`."""
     methods = [
         "quota_metric_tags",
         "quota_limit",

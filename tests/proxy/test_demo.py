@@ -1,4 +1,4 @@
-"""The parts of the demo that decide something: the model, the judgement, the picture."""
+"""The model, the judgement and the picture of the demo are right."""
 
 import re
 import tomllib
@@ -32,7 +32,7 @@ def series_of(*points: tuple[int, int], start_ms: int = 0) -> Series:
 def seen(
     bound: float | None, recorded: float, rows: list[dict[str, Any]] | None = None, count: int | None = None, quota_type: str = "Produce"
 ) -> GroupSeen:
-    """What /quotas said once."""
+    """Return a group as /quotas reported it once."""
     group = GroupSeen(quota_type)
     verdicts = rows or []
     group.take_in(
@@ -49,25 +49,25 @@ def seen(
 
 
 def verdict_row(**changes: float) -> dict[str, Any]:
-    """A verdict that /quotas could show: 11 % over for a window of 11 s."""
+    """Return a verdict as /quotas reports it: 11 % over the bound in a window of 11 s."""
     return {"time_ms": 1, "amount": 1, "observed": 2_220_000.0, "bound": 2_000_000.0, "window_ms": 11_000, "throttle_ms": 1_210} | changes
 
 
 def steady(role: Role, rate: float, seconds: int = SECONDS) -> Series:
-    """A client that got `rate` bytes per second, a record each 100 ms."""
+    """Return the series of a client that passed `rate` bytes per second, recorded each 100 ms."""
     return series_of(*((at * 100, int(rate * at / 10)) for at in range(1, seconds * 10)))
 
 
 class TestPace:
     def test_a_request_each_interval(self) -> None:
-        """Small delays do not add up: the offered load stays what it is."""
+        """Small delays of single requests do not change the interval of the offered load."""
         pace = Pace(10, 1_000)
         for now_ms in (1_000, 1_013, 1_021):
             pace.done(now_ms)
         assert pace.due_ms == 1_030
 
     def test_who_was_held_gives_up_most_of_what_it_missed(self) -> None:
-        """After a long wait there is no flood."""
+        """A client that was held for long makes up for only a limited part of the missed load."""
         pace = Pace(10, 0)
         pace.done(5_000)
         assert pace.due_ms == 5_000 - BACKLOG_MS
@@ -75,37 +75,37 @@ class TestPace:
 
 class TestModel:
     def test_without_a_quota_everything_passes(self) -> None:
-        """The load as it was offered, second by second."""
+        """Without a quota the model passes the offered load second by second."""
         assert predict("Produce", None, 1_000, 10, 3) == [100_000] * 3
 
     @pytest.mark.parametrize("quota_type", ["Produce", "Fetch"])
     def test_ten_seconds_of_quota_pass_at_once(self, quota_type: str) -> None:
-        """Twice the bound passes for five seconds and then nearly nothing until the first second is old."""
+        """Twice the quota passes for five seconds, and then nearly nothing until the first second leaves the window."""
         passed = predict(quota_type, 1_000_000, 10_000, 5, 12)
         assert passed[:5] == [2_000_000] * 5
         assert sum(passed[6:11]) < 100_000
         assert passed[11] > 900_000
 
     def test_a_produce_over_the_quota_passes_and_a_fetch_does_not(self) -> None:
-        """What was produced cannot be refused; what was fetched is taken back."""
+        """Over the quota some produced bytes still pass in the model, and no fetched bytes."""
         produced, fetched = (predict(kind, 1_000_000, 10_000, 5, 11) for kind in ("Produce", "Fetch"))
         assert sum(produced[7:10]) > 0
         assert sum(fetched[7:10]) == 0
 
     @pytest.mark.parametrize("role", [role for role in ROLES if role.bound and not role.is_charged_by_sluice], ids=lambda role: role.name)
     def test_the_cast_is_throttled_and_stays_within_the_last_rule(self, role: Role) -> None:
-        """The demo's own load violates the quota, and Kafka's arithmetic holds its last ten seconds below 1.15 x the bound."""
+        """Each client of the demo offers more than its quota, and the model keeps its last ten seconds below 1.15 x the quota."""
         assert role.bound is not None
         passed = predict(role.quota_type, role.bound, role.amount, role.interval_ms, SECONDS)
         assert sum(passed) < 0.9 * role.amount * 1_000 / role.interval_ms * SECONDS
         assert sum(passed[-10:]) / 10 <= 1.15 * role.bound
 
     def test_request_time_is_waited_for_a_window_at_most(self) -> None:
-        """One request far above its quota holds the next back for a second, as in Kafka, and not until its mean is down."""
+        """A request far over the request quota delays the next one by one second."""
         assert predict("Request", 1.0, 100.0, 10, 12) == [100.0] * 12
 
     def test_connections_that_come_too_early_do_not_count(self) -> None:
-        """Ten seconds' worth at once, then none until that is old, and then the same again."""
+        """Ten seconds' worth of connections pass at once, then none until they leave the window, and then as many again."""
         passed = predict("Connection", 10, 1, 50, 22)
         assert passed[:5] == [20.0] * 5
         assert sum(passed[6:11]) == 0
@@ -114,13 +114,13 @@ class TestModel:
 
 class TestSeries:
     def test_each_byte_belongs_to_one_second(self) -> None:
-        """A second begins with its first millisecond and ends before the next one's."""
+        """Each byte is counted in the second in which it was recorded."""
         series = series_of((5_000, 1), (5_999, 3), (6_000, 7), (7_500, 15), start_ms=5_000)
         assert series.per_second(3) == [3, 4, 8]
         assert series.total == 15
 
     def test_the_mean_counts_what_was_before_the_start_as_nothing(self) -> None:
-        """The first ten seconds rise to the mean, as in Kafka's window."""
+        """The mean over ten seconds counts the time before the start as 0."""
         assert series_of((0, 10), (1_000, 20)).span_mean(5_000) == 2.0
 
 
@@ -129,7 +129,7 @@ class TestJudgement:
     audit = role_named("audit")
 
     def test_good(self) -> None:
-        """Bytes, last ten seconds and verdicts are as they should be."""
+        """A client whose bytes, last ten seconds and verdicts are as expected is judged good."""
         series = steady(self.orders, 2_000_000)
         judgement = judge(self.orders, series, seen(2_000_000, series.total, [verdict_row()]), SECONDS)
         assert judgement.is_good
@@ -148,22 +148,22 @@ class TestJudgement:
         ],
     )
     def test_bad(self, rate: float, group: GroupSeen, fault: str) -> None:
-        """Each way to miss the quota is named."""
+        """Each way to miss the quota is named as a fault."""
         judgement = judge(self.orders, steady(self.orders, rate), group, SECONDS)
         assert any(fault in found for found in judgement.faults)
 
     def test_a_verdict_that_ended_before_it_was_read(self) -> None:
-        """One in ten verdicts may be, on a busy host; the line says so, and does not count them as recomputed."""
+        """One of ten verdicts may remain unseen, and the line says so."""
         judgement = judge(self.orders, steady(self.orders, 1_000_000), seen(2_000_000, 0, [verdict_row()] * 9, count=10), SECONDS)
         assert judgement.is_good
         assert "9 of 9 verdicts equal, 1 unseen" in judged(judgement)
 
     def test_nothing_passed(self) -> None:
-        """A client that got nothing is no success."""
+        """A client that passed nothing is judged at fault."""
         assert judge(self.audit, Series(), seen(None, 0), SECONDS).faults == ("nothing passed",)
 
     def test_request_time_is_measured_by_sluice(self) -> None:
-        """What a request costs only Sluice knows: its sum is what passed, the client's count says how many requests that was."""
+        """The passed request time is what the proxy measured."""
         clicks, client = role_named("clicks"), steady(role_named("clicks"), 10)
         group = seen(0.5, 0, [verdict_row(observed=1.0, bound=0.5, throttle_ms=1_000)], quota_type="Request")
         group.series = series_of(*((second * 1_000, second * 0.5) for second in range(1, SECONDS + 1)))
@@ -175,7 +175,7 @@ class TestJudgement:
         assert "measured 150 ms" in judged(judgement)
 
     def test_as_many_connections_as_the_model_lets_in(self) -> None:
-        """A tenth more or less than Kafka's arithmetic is a fault."""
+        """A fifth fewer connections than the model predicts is a fault, and the predicted number is not."""
         visitors = role_named("visitors")
         predicted = sum(predict("Connection", 10, 1, visitors.interval_ms, SECONDS))
         for share, is_good in ((1.0, True), (0.8, False)):
@@ -184,13 +184,13 @@ class TestJudgement:
             assert any("model" in fault for fault in found.faults) != is_good, found.faults
 
     def test_without_a_quota_a_wait_is_a_fault(self) -> None:
-        """Who has no quota is never held."""
+        """A throttled client without a quota is judged at fault."""
         judgement = judge(self.audit, steady(self.audit, 1_000_000), seen(None, 1, [verdict_row()]), SECONDS)
         assert judgement.faults == ("throttled 1 times without a quota",)
 
 
 def test_every_verdict_of_a_group_is_recomputed_equal() -> None:
-    """What the exact group decides, and /quotas shows, comes out the same again."""
+    """Every verdict of a group that /quotas shows is recomputed to the same throttle time."""
     group, known = QuotaGroup({}, 1_000.0), GroupSeen()
     for at in range(400):
         group.record(700, at * 150)
@@ -209,7 +209,7 @@ def test_every_verdict_of_a_group_is_recomputed_equal() -> None:
 
 
 def test_the_quota_file_of_the_cast() -> None:
-    """One quota for each client that has one; that Sluice has the same bounds is judged in each run."""
+    """The quota file of the demo holds one quota for each client that has one."""
     assert tomllib.loads(quota_file()) == {
         "quota": [
             {"client-id": "orders", "producer_byte_rate": 2_000_000},
@@ -221,7 +221,7 @@ def test_the_quota_file_of_the_cast() -> None:
 
 
 def test_a_spark_never_hides_a_little() -> None:
-    """Nothing is blank, a little is low, the peak is full."""
+    """A bar is blank for zero, low for little and full for the peak."""
     assert spark([0, 1, 500, 1_000], 1_000) == " ▁▄█"
 
 
@@ -234,7 +234,7 @@ PANEL = Panel("a<b", "produces & waits", "MB/s", 2.0, "4.0 MB/s", [4.0, 0.0], [4
 
 class TestScreen:
     def test_a_row_is_as_wide_as_the_terminal_allows(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        """Bars shrink before what is held goes; a line that wrapped would spoil the redrawing. Who is at the door is counted."""
+        """A row fits into the terminal by fewer bars first and then without the held time and connections."""
         screen = Screen()
         screen.is_terminal = True
         rows = [Row(role, 1.0, 1.0, [1.0] * 30, held_ms=12_300, held_now=16 * (role.name == "visitors")) for role in ROLES]
@@ -249,19 +249,19 @@ class TestScreen:
 
 class TestPicture:
     def test_it_is_svg_that_says_what_it_shows(self) -> None:
-        """Well-formed, with a title and a description that carry the figures; names are escaped."""
+        """The picture is well-formed SVG with a title and a description of its figures, and names are escaped."""
         root = parsed(draw([PANEL], 2))
         assert root.tag == f"{SVG}svg"
         assert "Sluice" in (root.findtext(f"{SVG}title") or "")
         assert "a<b produces & waits: a quota of 2 MB/s, would like 4.0 MB/s; 8 MB." in (root.findtext(f"{SVG}desc") or "")
 
     def test_it_stands_alone(self) -> None:
-        """It loads nothing: no font, no script, no image, no link."""
+        """The picture refers to no font, script, image or link."""
         text = draw([PANEL], 2).replace('xmlns="http://www.w3.org/2000/svg"', "")
         assert not any(word in text for word in ("http", "url(", "<script", "<image", "href", "@import"))
 
     def test_a_panel_of_another_unit_has_its_own_scale(self) -> None:
-        """Its numbers fill its own plot, and its unit stands beside it."""
+        """A panel of another unit has a scale of its own, and its unit is shown."""
         other = replace(PANEL, unit="conn/s", bound=20.0, measured=[40.0, 0.0], predicted=[40.0, 0.0])
         text = draw([PANEL, other], 2)
         tops = [
@@ -271,7 +271,7 @@ class TestPicture:
         assert "20 conn/s" in text
 
     def test_panels_of_a_unit_share_one_scale(self) -> None:
-        """Twice the rate is twice as high, in whichever panel."""
+        """Twice the rate is drawn twice as high in another panel of the same unit."""
         small = replace(PANEL, name="small", measured=[2.0, 2.0], predicted=[2.0, 2.0])
         root = parsed(draw([PANEL, small], 2))
         tops = [path.get("d", "").split("V")[1].split("H")[0] for path in root.iter(f"{SVG}path") if "area" in path.get("class", "")]
@@ -280,6 +280,6 @@ class TestPicture:
 
     @pytest.mark.parametrize("seconds", [5, 30, 120])
     def test_nothing_to_draw_is_drawn_too(self, seconds: int) -> None:
-        """A run in which nothing passed gives a picture."""
+        """A run in which nothing passed is drawn without an error."""
         empty = replace(PANEL, bound=None, measured=[0.0] * seconds, predicted=[0.0] * seconds, mean=[(0.0, 0.0)])
         assert parsed(draw([empty], seconds)) is not None

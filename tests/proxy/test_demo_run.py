@@ -1,4 +1,4 @@
-"""The demo from end to end, short."""
+"""The demo runs from end to end for a few seconds."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_demo_ends_with_verdicts_and_a_picture(tmp_path: Path) -> None:
-    """Clients and connections get through, each has a line that says ok, the pipeline agrees; but for the picture nothing is left."""
+    """The demo reports ok for each client and for metering, writes its picture, and leaves no other files."""
     picture = tmp_path / "out.svg"
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -33,7 +33,7 @@ def test_the_demo_ends_with_verdicts_and_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """It is said before anything is started."""
+    """The demo ends with exit code 2 before it starts anything when the folder of its picture does not exist."""
     ended = run_demo("--svg", str(tmp_path / "no" / "demo.svg"), folder=tmp_path)
     assert ended.returncode == 2
     assert "there is no folder" in ended.stderr

@@ -1,4 +1,4 @@
-"""What a process loads: the libraries of a part that is off are not among it."""
+"""A proxy process loads only the libraries of the features it uses."""
 
 import signal
 import subprocess
@@ -42,5 +42,5 @@ def loaded(*flags: str) -> set[str]:
     ],
 )
 def test_a_part_that_is_off_loads_no_library(flags: Sequence[str], absent: Sequence[str]) -> None:
-    """Neither metering nor stores nor TLS nor the admin port nor a profiler costs memory where it is not used; nor /metrics unasked."""
+    """The libraries of metering, stores, TLS, the admin port and the profiler are not loaded while those are not used."""
     assert sorted(loaded(*flags) & set(absent)) == []

@@ -1,4 +1,4 @@
-"""`sluice quotas apply`, `diff`, `history`, `rollback` and `switch`, against an admin port; through brokers they do the same."""
+"""`sluice quotas apply`, `diff`, `history`, `rollback` and `switch` work through an admin port."""
 
 import asyncio
 import math
@@ -34,7 +34,7 @@ connection_creation_rate = 20
 
 
 class ProxyFixture:
-    """An admin port, and the command line before it."""
+    """An admin port, and the command line that talks to it."""
 
     def __init__(self, port: ChangingPort, folder: Path) -> None:
         self.port = port
@@ -43,7 +43,7 @@ class ProxyFixture:
         self.file.write_text(FILE)
 
     async def run(self, *arguments: str, by: str = "ops") -> Result:
-        """Run one command in a thread, as the loop serves the port."""
+        """Run one command in a thread, while the event loop serves the port."""
         where = ("--admin", f"http://{self.port.address}", "--admin-token", str(self.folder / f"{by}.token"))
         return await asyncio.to_thread(CliRunner().invoke, quotas, [*arguments, *where])
 
@@ -68,7 +68,7 @@ async def proxy(tmp_path: Path) -> AsyncIterator[ProxyFixture]:
 
 
 async def test_a_file_is_applied_and_then_nothing_differs(proxy: ProxyFixture) -> None:
-    """Every entity of the file, in one go; the second time there is nothing to do."""
+    """`apply` sets every quota of a file at once, and a second `apply` and a `diff` find no difference."""
     done = await proxy.run("apply", str(proxy.file), "--yes")
     assert (done.exit_code, done.output.splitlines()) == (
         0,
@@ -88,7 +88,7 @@ async def test_a_file_is_applied_and_then_nothing_differs(proxy: ProxyFixture) -
 
 
 async def test_what_is_not_in_the_file_stays_unless_pruned(proxy: ProxyFixture) -> None:
-    """diff shows it and says so with exit code 1; apply deletes it only with `--prune`."""
+    """`diff` shows quotas that are not in the file with exit code 1, and `apply` deletes them only with `--prune`."""
     await proxy.run("apply", str(proxy.file), "--yes")
     proxy.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n')
     differing = await proxy.run("diff", str(proxy.file), by="ro")
@@ -110,7 +110,7 @@ async def test_what_is_not_in_the_file_stays_unless_pruned(proxy: ProxyFixture) 
 
 
 async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> None:
-    """One entity that is refused, here by its name's length, and no client's quota changes."""
+    """`apply` changes nothing when one entity of the file is refused."""
     proxy.file.write_text(FILE + f'[[quota]]\nuser = "{"x" * 2_000}"\nproducer_byte_rate = 5\n')
     done = await proxy.run("apply", str(proxy.file), "--yes")
     assert done.exit_code == 1
@@ -120,20 +120,20 @@ async def test_nothing_is_changed_before_all_is_judged(proxy: ProxyFixture) -> N
 
 
 async def test_without_a_terminal_nothing_is_confirmed(proxy: ProxyFixture) -> None:
-    """Where there is no terminal, --yes has to be said."""
+    """`apply` needs --yes when there is no terminal."""
     done = await proxy.run("apply", str(proxy.file))
     assert (done.exit_code, "confirmation needs a terminal; write --yes" in done.output, proxy.kept) == (2, True, {})
 
 
 async def test_a_token_that_may_only_read_changes_nothing(proxy: ProxyFixture) -> None:
-    """The port says no in one line."""
+    """`apply` with a read-only token is refused in one line."""
     done = await proxy.run("apply", str(proxy.file), "--yes", by="ro")
     assert (done.exit_code, proxy.kept) == (1, {})
     assert done.output.endswith(": Cluster authorization failed.\n")
 
 
 async def test_metering_that_is_not_there_is_said(proxy: ProxyFixture) -> None:
-    """And the rest is done."""
+    """`apply` with a missing metering directory says so and applies the file."""
     done = await proxy.run("apply", str(proxy.file), "--yes", "--metering", str(proxy.folder / "none"))
     assert done.exit_code == 0
     assert "the effect on the last day is unknown: " in done.output
@@ -141,7 +141,7 @@ async def test_metering_that_is_not_there_is_said(proxy: ProxyFixture) -> None:
 
 
 async def test_history_tells_who_did_what(proxy: ProxyFixture) -> None:
-    """The last lines, oldest first; and whether all are whole."""
+    """`history` prints the last changes, oldest first, and verifies the audit log."""
     await proxy.run("apply", str(proxy.file), "--yes")
     await proxy.run("switch", "all", "observe")
     lines = (await proxy.run("history", "--limit", "2", by="ro")).output.splitlines()
@@ -155,7 +155,7 @@ async def test_history_tells_who_did_what(proxy: ProxyFixture) -> None:
 
 
 async def test_rollback_goes_back_to_how_it_was(proxy: ProxyFixture) -> None:
-    """Values and switches that were changed since; what was not is not touched."""
+    """`rollback` restores the quotas and switches of an earlier point in the audit log."""
     await proxy.run("apply", str(proxy.file), "--yes")
     before, at = proxy.kept, (await proxy.port.audit.history(limit=1))[0]["seq"]
     proxy.file.write_text('[[quota]]\nuser = "alice"\nproducer_byte_rate = 7\n[[quota]]\nuser = "bob"\nproducer_byte_rate = 8\n')
@@ -171,7 +171,7 @@ async def test_rollback_goes_back_to_how_it_was(proxy: ProxyFixture) -> None:
 
 
 async def test_infinity_survives_history_and_rollback(proxy: ProxyFixture) -> None:
-    """JSON has no number for it."""
+    """An infinite quota is shown by `describe` and `history` and removed by `rollback`."""
     parts, ops = (("user", "bob"),), [Op("request_percentage", math.inf, False)]
     writer = Requester("Token:ops", "http", "", "admin", "write")
     await proxy.port.administration.alter(writer, [Alteration(parts, ops)], validate_only=False)
@@ -182,7 +182,7 @@ async def test_infinity_survives_history_and_rollback(proxy: ProxyFixture) -> No
 
 
 async def test_switches_are_printed_set_and_taken_away(proxy: ProxyFixture) -> None:
-    """In the one form that is kept."""
+    """`switch` prints, sets and removes switches in their encoded form, and refuses an invalid one."""
     assert (await proxy.run("switch", by="ro")).output == "no switch is set; the configuration applies\n"
     assert (await proxy.run("switch", "entity:user=a b", "off")).output == "entity:user=a%20b: off\n"
     assert (await proxy.run("switch", "all", "observe")).output == "entity:user=a%20b: off\nall: observe\n"
@@ -193,7 +193,7 @@ async def test_switches_are_printed_set_and_taken_away(proxy: ProxyFixture) -> N
 
 
 async def test_single_quotas_pass_by_the_port_too(proxy: ProxyFixture) -> None:
-    """Set, described, deleted, as at brokers."""
+    """`set`, `describe` and `delete` work through the admin port as through brokers."""
     assert (await proxy.run("set", "--user", "bob", "producer_byte_rate=1MiB")).output == "user 'bob': producer_byte_rate=1048576\n"
     assert (await proxy.run("set", "--user-default", "request_percentage=5")).output == "default user: request_percentage=5\n"
     assert (await proxy.run("describe", "--user", "bob", by="ro")).output == "user 'bob': producer_byte_rate=1048576\n"
@@ -203,7 +203,7 @@ async def test_single_quotas_pass_by_the_port_too(proxy: ProxyFixture) -> None:
 
 
 async def test_explain_by_the_port_alone(proxy: ProxyFixture) -> None:
-    """The levels of precedence, and what is used now."""
+    """`explain` prints the levels of precedence and the current use through the admin port alone."""
     await proxy.run("apply", str(proxy.file), "--yes")
     lines = (await proxy.run("explain", "--user", "alice", "--client-id", "c", by="ro")).output.splitlines()
     assert lines[0] == "producer_byte_rate: 1048576"
@@ -213,7 +213,7 @@ async def test_explain_by_the_port_alone(proxy: ProxyFixture) -> None:
 
 
 async def test_the_file_itself_is_read_and_checked(tmp_path: Path) -> None:
-    """Without Sluice: history, verify and its exit code."""
+    """`history --audit` prints and verifies an audit file without a running proxy."""
     from proxy.quota_admin.audit.log import AuditLog
 
     path = tmp_path / "audit.jsonl"
@@ -260,7 +260,7 @@ async def test_the_file_itself_is_read_and_checked(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_typed_wrong_is_one_line(tmp_path: Path, arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to write."""
+    """A wrong command line is refused with a message that says what to write."""
     monkeypatch.chdir(tmp_path)
     if "none.toml" in arguments:
         (tmp_path / "none.toml").write_text(FILE)
@@ -270,7 +270,7 @@ def test_what_was_typed_wrong_is_one_line(tmp_path: Path, arguments: list[str], 
 
 
 def test_differences_are_turned_into_requests_of_a_thousand() -> None:
-    """One alteration for each entity, with all its values."""
+    """Differences become one alteration per entity, in requests of at most a thousand entities."""
     wanted = {ClientQuotaEntity.of({"user": f"u{at}"}): {RATE: 1.0, "consumer_byte_rate": 2.0} for at in range(2_500)}
     found = differences({ALICE: {RATE: 5.0}}, wanted)
     assert len(found) == 5_001

@@ -1,4 +1,4 @@
-"""`sluice quotas`: what is typed, and which quota applies."""
+"""`sluice quotas` checks its command line and explains which quota applies."""
 
 import pytest
 from click.testing import CliRunner
@@ -21,7 +21,7 @@ LEVELS = [
 
 @pytest.mark.parametrize("removed", range(len(LEVELS) + 1))
 def test_the_precedence_is_kafkas(removed: int) -> None:
-    """Eight levels; the highest that has a value wins, and without any there is no limit."""
+    """The highest of Kafka's eight levels with a value wins, and without any value there is no limit."""
     table = {ClientQuotaEntity.of(parts): {"producer_byte_rate": float(at)} for at, parts in enumerate(LEVELS) if at >= removed}
     precedence = levels(table, "producer_byte_rate", "u", "c")
     assert [level.entity.entries for level in precedence] == LEVELS
@@ -29,7 +29,7 @@ def test_the_precedence_is_kafkas(removed: int) -> None:
 
 
 def test_an_address_has_two_rungs() -> None:
-    """Its own quota, then the default one."""
+    """The quota of an address is its own one, or else the default one."""
     table = {ClientQuotaEntity.of({"ip": None}): {"connection_creation_rate": 20.0}}
     assert [(level.value, level.wins) for level in ip_levels(table, "connection_creation_rate", "10.0.0.1")] == [
         (None, False),
@@ -60,14 +60,14 @@ def test_an_address_has_two_rungs() -> None:
     ],
 )
 def test_what_was_typed_wrong_is_named(arguments: list[str], words: str) -> None:
-    """One line, exit code 2, before a proxy is asked."""
+    """A wrong command line ends with exit code 2 and a message, before any broker is asked."""
     result = CliRunner().invoke(quotas, [*arguments, "--bootstrap-server", "127.0.0.1:1"])
     assert result.exit_code == 2
     assert words in result.output
 
 
 def test_a_cluster_that_does_not_answer_is_named() -> None:
-    """One line with the address, exit code 1."""
+    """An unreachable broker is named with exit code 1."""
     result = CliRunner().invoke(quotas, ["describe", "--bootstrap-server", "127.0.0.1:1"])
     assert result.exit_code == 1
     assert result.output.startswith("sluice quotas: 127.0.0.1:1: ")
@@ -75,6 +75,6 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
 
 @pytest.mark.parametrize("address", ["", "kafka", "kafka:0", "kafka:x", ":1"])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    """Where a broker is has a port."""
+    """A broker address without a valid host and port is refused."""
     with pytest.raises(ValueError, match="write HOST:PORT"):
         QuotaAdmin(address)

@@ -1,4 +1,4 @@
-"""Entities, principals and the encoded form of names."""
+"""Entities and principals are compared, printed and encoded as in Kafka."""
 
 import contextlib
 
@@ -45,7 +45,7 @@ def test_names_survive_encoding(name: str) -> None:
 
 @given(st.text())
 def test_decoding_accepts_or_refuses(encoded: str) -> None:
-    """Any text decodes or raises `SanitizedNameError`, nothing else."""
+    """Any text is either decoded or refused with `SanitizedNameError`."""
     with contextlib.suppress(SanitizedNameError):
         assert isinstance(desanitize(encoded), str)
 

@@ -7,5 +7,5 @@ import uvloop
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Name the loops."""
+    """Return both event loops by name."""
     return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}

@@ -1,4 +1,4 @@
-"""The table of APIs as the proxy uses it."""
+"""The table of APIs decides how the proxy treats each request."""
 
 import re
 

@@ -28,7 +28,7 @@ STAMP_MS = 123456
 
 
 def throttle_time_of(tree: Any) -> object:
-    """Return the throttle time of a decoded answer in milliseconds."""
+    """Return the throttle time of a decoded response in milliseconds."""
     found = tree.get("throttle_time_ms", tree.get("throttle_time"))
     return found // datetime.timedelta(milliseconds=1) if isinstance(found, datetime.timedelta) else found
 
@@ -73,7 +73,7 @@ def request_apis(key: ApiKey) -> list[ApiVersion]:
 
 
 def request_frame(api: ApiVersion, body: bytes) -> bytes:
-    """Put a request header and a length before a body."""
+    """Return a frame of length, request header and body."""
     header = api.index.to_bytes(4, "big") + bytes(4) + b"\x00\x03app" + bytes(api.request_header_version == 2)
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
 

@@ -25,7 +25,7 @@ def read(frame: bytes, **options: bool) -> RequestHead | None:
 
 
 def uvarint(value: int) -> bytes:
-    """Write an unsigned varint of up to 21 bits."""
+    """Return an unsigned varint of up to 21 bits."""
     return bytes([value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14])
 
 

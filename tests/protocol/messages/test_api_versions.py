@@ -13,7 +13,7 @@ MOCK_ANSWER = bytes.fromhex("000000110000004d00230100120000000200000000")
 
 
 def v0(*entries: tuple[int, int, int], error: int = 0) -> bytes:
-    """Return a v0 answer."""
+    """Return a v0 response."""
     body = struct.pack(">ihi", 77, error, len(entries)) + b"".join(struct.pack(">hhh", *entry) for entry in entries)
     return struct.pack(">i", len(body)) + body
 

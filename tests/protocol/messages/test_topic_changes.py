@@ -28,7 +28,7 @@ QUOTA_EXCEEDED = 89
 
 
 def plain(tree: Any) -> Any:
-    """Return a tree with lists for tuples."""
+    """Return the tree with lists in place of tuples."""
     if isinstance(tree, (list, tuple)):
         return [plain(item) for item in tree]
     return {name: plain(item) for name, item in tree.items()} if isinstance(tree, dict) else tree

@@ -1,6 +1,6 @@
-"""The audit log on the disk."""
+"""The audit log as a file."""
 
-# ruff: noqa: ASYNC240 - these tests look at files between two steps; nothing else runs meanwhile
+# ruff: noqa: ASYNC240 - these tests read small files while nothing else runs
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def written(path: Path, *names: str) -> None:
 
 
 async def test_lines_are_on_the_disk_when_append_returns(path: Path) -> None:
-    """One line of JSON each, with number, time and the digest of the one before; no other user may read it."""
+    """Each event is one line of JSON with its number, time and the previous line's digest, in a file that only the owner can read."""
     log = open_log(path)
     assert await log.append([{"event": "a"}, {"event": "b"}]) == 1
     assert await log.append([{"event": "c"}]) == 3
@@ -55,7 +55,7 @@ async def test_lines_are_on_the_disk_when_append_returns(path: Path) -> None:
 
 
 async def test_a_restart_goes_on_where_it_ended(path: Path) -> None:
-    """Numbers and digests follow each other over any number of processes."""
+    """After a restart the numbers and digests continue the chain of the file."""
     for name in "abc":
         await written(path, name)
     assert verify(lines_of(path))._replace(last=None) == (3, 1, None, [])  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ async def test_a_restart_goes_on_where_it_ended(path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [b"{", b'{"seq":3,"time":"', b"x" * (BLOCK_BYTES * 2), b"\x00" * 10])
 async def test_a_line_that_was_never_finished_is_cut_off_with_a_note(path: Path, torn: bytes) -> None:
-    """No client received what it said; the chain stays whole."""
+    """An unfinished last line is removed, a `mended` line records its size, and the chain is valid."""
     await written(path, "a", "b")
     with path.open("ab") as file:
         file.write(torn)
@@ -77,7 +77,7 @@ async def test_a_line_that_was_never_finished_is_cut_off_with_a_note(path: Path,
 
 
 async def test_a_file_with_nothing_but_a_torn_line_begins_anew(path: Path) -> None:
-    """The first write ever may be the one that was cut."""
+    """A file that holds only an unfinished line starts a new chain with a `mended` line."""
     path.touch(0o600)
     path.write_bytes(b'{"seq":1,"ti')
     await written(path, "a")
@@ -96,20 +96,20 @@ async def test_a_file_with_nothing_but_a_torn_line_begins_anew(path: Path) -> No
     ],
 )
 def test_what_cannot_be_an_audit_log_is_refused_at_the_start(path: Path, make: object, words: str) -> None:
-    """One line with the path and what to do."""
+    """A path that cannot be an audit log is refused with one line that names the path and the remedy."""
     make(path)  # type: ignore[operator]
     with pytest.raises(ConfigProblems, match=f"audit.jsonl: {words}"):
         open_log(path)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """The log makes no folders."""
+    """A missing folder is reported and not created."""
     with pytest.raises(ConfigProblems, match=r"none/audit\.jsonl: the audit log cannot be opened: No such file or directory"):
         open_log(tmp_path / "none/audit.jsonl")
 
 
 async def test_a_group_may_read_it(path: Path) -> None:
-    """0640 is as good as 0600."""
+    """A file of mode 0640 is accepted and keeps its mode."""
     path.touch()
     path.chmod(0o640)
     await written(path, "a")
@@ -117,7 +117,7 @@ async def test_a_group_may_read_it(path: Path) -> None:
 
 
 async def test_only_one_process_writes_a_file(path: Path) -> None:
-    """Two chains in one file would be none."""
+    """A second process cannot open an audit log that is in use."""
     log = open_log(path)
     with pytest.raises(ConfigProblems, match="the audit log is written by another process; give each Sluice a file of its own"):
         open_log(path)
@@ -126,7 +126,7 @@ async def test_only_one_process_writes_a_file(path: Path) -> None:
 
 
 async def test_a_file_that_was_put_away_is_begun_anew_and_the_chain_goes_on(path: Path) -> None:
-    """As log rotation does it: both files are whole, and together they are one chain."""
+    """After log rotation both files are valid and form one chain together."""
     log = open_log(path)
     await log.append([{"event": "a"}])
     await log.append([{"event": "b"}])
@@ -139,7 +139,7 @@ async def test_a_file_that_was_put_away_is_begun_anew_and_the_chain_goes_on(path
 
 
 async def test_another_log_in_its_place_is_not_written_to(path: Path) -> None:
-    """Whose chain would it go on with?"""
+    """A log that finds another log at its path refuses to write, and continues when that one is gone."""
     log = open_log(path)
     await log.append([{"event": "a"}])
     kept = path.rename(path.with_suffix(".1"))
@@ -153,7 +153,7 @@ async def test_another_log_in_its_place_is_not_written_to(path: Path) -> None:
 
 
 async def test_a_disk_that_takes_half_a_line_leaves_none_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names file and reason; when there is room again the chain goes on."""
+    """A partly written line is removed, the error names the file and the reason, and the chain continues when there is space."""
     log = open_log(path)
     await log.append([{"event": "a"}])
     write = os.write
@@ -176,7 +176,7 @@ async def test_a_disk_that_takes_half_a_line_leaves_none_of_it(path: Path, monke
 
 
 async def test_history_is_read_from_its_end(path: Path) -> None:
-    """The last lines first, over blocks of any size, and only as far as one asked."""
+    """History returns the newest lines first, up to the limit, across blocks of the file."""
     log = open_log(path)
     events = [{"event": "e", "text": "y" * (at * 97 % 5_000)} for at in range(1, 121)]
     await log.append(events)
@@ -190,7 +190,7 @@ async def test_history_is_read_from_its_end(path: Path) -> None:
 
 
 async def test_without_a_file_the_last_lines_are_kept() -> None:
-    """As many as there is room for, and still a chain."""
+    """Without a file the last lines up to a limit are kept in memory as a valid chain."""
     log = open_log(None)
     await log.append([{"event": "x"}] * KEPT_LINES_MAX)
     await log.append([{"event": "y"}])
@@ -203,7 +203,7 @@ async def test_without_a_file_the_last_lines_are_kept() -> None:
 
 
 async def test_many_writers_at_once_make_one_chain(path: Path) -> None:
-    """Also where some of them give up in between."""
+    """Concurrent appends form one valid chain, even when some are cancelled."""
     log = open_log(path)
     tasks = [asyncio.ensure_future(log.append([{"event": str(at)}])) for at in range(50)]
     await asyncio.sleep(0)
@@ -216,7 +216,7 @@ async def test_many_writers_at_once_make_one_chain(path: Path) -> None:
 
 
 def test_one_changed_letter_is_found(path: Path) -> None:
-    """By a verification of the file."""
+    """Verification of the file reports a changed letter."""
     asyncio.run(written(path, "a", "b", "c"))
     path.write_bytes(path.read_bytes().replace(b'"b"', b'"B"'))
     assert verify(lines_of(path)).problems == [

@@ -1,4 +1,4 @@
-"""Who may read and change quotas."""
+"""Which principals may read and change quotas."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def requester(principal: str | None, way: Way = "kafka", right: Right | None = N
 @pytest.mark.parametrize("principal", [ALICE, ADMIN, ANONYMOUS, UNKNOWN, None])
 @pytest.mark.parametrize("broker_allows", [None, False, True])
 def test_by_default_no_client_may(principal: str | None, broker_allows: bool | None) -> None:
-    """For any principal, and whatever a broker allows."""
+    """By default no principal may alter or describe quotas, whatever the broker allows."""
     authorizer = Authorizer()
     assert not authorizer.may_alter(requester(principal), broker_allows)
     assert not authorizer.may_describe(requester(principal), broker_allows)
@@ -43,7 +43,7 @@ def test_by_default_no_client_may(principal: str | None, broker_allows: bool | N
     ],
 )
 def test_with_a_list_those_on_it_may(principal: str | None, alters: bool, describes: bool) -> None:
-    """Their names letter by letter; a broker's yes adds no principal."""
+    """With a list exactly the listed principals have their rights, whatever the broker allows."""
     authorizer = Authorizer(LISTED)
     for broker_allows in (None, True):
         assert authorizer.may_alter(requester(principal), broker_allows) == alters
@@ -51,7 +51,7 @@ def test_with_a_list_those_on_it_may(principal: str | None, alters: bool, descri
 
 
 def test_who_is_unknown_is_on_no_list() -> None:
-    """Also where the configuration lists the name that stands for them."""
+    """An unknown principal has no right, even if its placeholder name is listed."""
     authorizer = Authorizer(Rules("list", frozenset({UNKNOWN}), describe_principals=frozenset({UNKNOWN})))
     assert not authorizer.may_alter(requester(UNKNOWN))
     assert not authorizer.may_describe(requester(UNKNOWN))
@@ -59,7 +59,7 @@ def test_who_is_unknown_is_on_no_list() -> None:
 
 @pytest.mark.parametrize("principal", [ALICE, UNKNOWN, None])
 def test_where_the_broker_says_only_its_yes_counts(principal: str | None) -> None:
-    """No answer is a no; a name that only the broker knows may do."""
+    """With the broker as authority only its explicit permission counts, for any principal name."""
     authorizer = Authorizer(Rules("broker"))
     assert authorizer.may_alter(requester(principal), True)
     assert not authorizer.may_alter(requester(principal), False)
@@ -68,13 +68,13 @@ def test_where_the_broker_says_only_its_yes_counts(principal: str | None) -> Non
 
 
 def test_a_broker_cannot_speak_for_who_never_logged_in() -> None:
-    """A broker without an authorizer says yes to every principal."""
+    """A client that has not logged in has no right although the broker permits it."""
     assert not Authorizer(Rules("broker")).may_alter(requester(ANONYMOUS), True)
 
 
 @pytest.mark.parametrize(("right", "alters", "describes"), [(None, False, False), ("read", False, True), ("write", True, True)])
 def test_a_token_of_the_admin_port_gives_its_right(right: Right | None, alters: bool, describes: bool) -> None:
-    """Principals that may in Kafka; a name on the list gives nothing there."""
+    """On the admin port only the token's right counts, not the list of principals."""
     for rules in (Rules(), LISTED):
         authorizer = Authorizer(rules)
         assert authorizer.may_alter(requester(ADMIN, "http", right), True) == alters
@@ -82,7 +82,7 @@ def test_a_token_of_the_admin_port_gives_its_right(right: Right | None, alters: 
 
 
 def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
-    """Only that port looks at tokens."""
+    """The right of an admin token does not apply to Kafka's API."""
     assert not Authorizer(Rules()).may_alter(requester(ALICE, "kafka", "write"))
 
 
@@ -104,7 +104,7 @@ def test_a_right_of_the_admin_port_is_worth_nothing_elsewhere() -> None:
     ],
 )
 def test_no_client_changes_quotas_of_its_own_name(principal: str | None, parts: dict[str, str | None], denied: bool) -> None:
-    """A principal cannot change its own user's quota, alone or with a client-id, unless it is super; an unknown one could be any user."""
+    """A principal may not change its own user's quota unless it is super; an unknown principal may change no user's quota."""
     entity = tuple(sorted(parts.items()))
     assert Authorizer(LISTED).is_denied_self(requester(principal), entity) == denied
     assert not Authorizer(LISTED._replace(deny_self=False)).is_denied_self(requester(principal), entity)
@@ -118,7 +118,7 @@ DEFAULT_USER: Parts = {"user": None}
 def denies_default(
     principal: str | None, parts: Parts, kept: list[Parts], *, keys: tuple[str, ...] = (RATE,), rules: Rules = LISTED
 ) -> bool:
-    """Whether one may not change these keys of a default, where these entities have a quota on produced bytes."""
+    """Return whether a principal may not alter these keys of a default while the entities in `kept` have a Produce quota."""
     quotas = {entity_key(list(one.items())): {RATE: 1.0} for one in kept}
     alteration = Alteration(list(parts.items()), [Op(key, 2.0, remove=False) for key in keys])
     return Authorizer(rules).is_denied_default(requester(principal), alteration, quotas)
@@ -149,12 +149,12 @@ def denies_default(
     ],
 )
 def test_no_client_changes_a_default_that_applies_to_it(parts: Parts, kept: list[Parts], denied: bool) -> None:
-    """A default applies to a principal unless a more specific level of its own hides it for all of its clients."""
+    """A principal may not change a default that applies to one of its clients."""
     assert denies_default(ADMIN, parts, kept) == denied
 
 
 def test_a_quota_of_ones_own_hides_the_default_of_its_key_alone() -> None:
-    """Each quota has levels of its own."""
+    """A principal's own quota frees it to change the default of the same key only."""
     own: list[Parts] = [{"user": "admin"}]
     assert not denies_default(ADMIN, DEFAULT_USER, own)
     assert denies_default(ADMIN, DEFAULT_USER, own, keys=(PERCENT,))
@@ -163,25 +163,25 @@ def test_a_quota_of_ones_own_hides_the_default_of_its_key_alone() -> None:
 
 @pytest.mark.parametrize(("principal", "denied"), [(OWNER, False), (ANONYMOUS, False), (None, True), (UNKNOWN, True)])
 def test_for_whom_defaults_hold(principal: str | None, denied: bool) -> None:
-    """Super principals may. Who did not log in is no particular user; an unknown principal could be any user."""
+    """Super principals and ANONYMOUS may change the default user's quota; unknown principals may not."""
     assert denies_default(principal, DEFAULT_USER, []) == denied
     assert not denies_default(principal, DEFAULT_USER, [], rules=LISTED._replace(deny_self=False))
 
 
 def test_the_admin_port_has_no_user() -> None:
-    """A token is a grant of its own."""
+    """A token of the admin port may change defaults."""
     alteration = Alteration([("user", None)], [Op(RATE, 2.0, remove=False)])
     assert not Authorizer(LISTED).is_denied_default(requester("Token:ops", "http", "write"), alteration, {})
 
 
 @pytest.mark.parametrize(("principal", "may"), [(ALICE, True), (ANONYMOUS, False), (UNKNOWN, False), (None, False)])
 def test_who_logged_in_may_see_their_own_where_that_is_set(principal: str | None, may: bool) -> None:
-    """Principals that may see the rest."""
+    """With `describe_self` a known, logged-in principal may describe its own quotas."""
     assert Authorizer(Rules(describe_self=True)).may_describe_own(requester(principal)) == may
 
 
 def test_ones_own_names_no_other_client() -> None:
-    """Own quotas and the defaults that can hold; not those of other users, and not by other clients' ids."""
+    """A principal's own part has its quotas and the defaults that can apply to it, and no quotas of others."""
     entities: list[dict[str, str | None]] = [
         {"user": "alice"}, {"user": "alice", "client-id": "a"}, {"user": "alice", "client-id": None}, {"user": None},
         {"user": None, "client-id": None}, {"client-id": None},

@@ -1,4 +1,4 @@
-"""Lines that hold each other."""
+"""The chain of digests of audit log lines."""
 
 import json
 
@@ -24,7 +24,7 @@ def chain(events: list[dict[str, object]]) -> list[bytes]:
 
 @given(EVENTS)
 def test_a_chain_is_whole(events: list[dict[str, object]]) -> None:
-    """Whatever texts are in it: each line is one line of ASCII that says what the event said."""
+    """A chain of any events verifies, and each line is ASCII on one line that reads back as its event."""
     lines = chain(events)
     assert verify(lines)._replace(last=START) == (len(events), 1, START, [])
     for at, (line, event) in enumerate(zip(lines, events, strict=True), 1):
@@ -34,7 +34,7 @@ def test_a_chain_is_whole(events: list[dict[str, object]]) -> None:
 
 @given(EVENTS, st.data())
 def test_no_line_can_be_changed_dropped_or_moved(events: list[dict[str, object]], data: st.DataObject) -> None:
-    """But the last, which only a digest kept elsewhere holds."""
+    """Changing, dropping, moving or repeating any line but the last fails verification."""
     lines = chain([*events, {}])
     at = data.draw(st.integers(0, len(lines) - 2))
     byte = data.draw(st.integers(0, len(lines[at]) - 1))
@@ -48,13 +48,13 @@ def test_no_line_can_be_changed_dropped_or_moved(events: list[dict[str, object]]
 
 
 def test_a_file_may_begin_where_another_ended() -> None:
-    """The numbers go on; what stood before is not there to be judged."""
+    """A file that begins in the middle of a chain verifies on its own."""
     lines = chain([{}, {}, {}, {}])
     assert verify(lines[2:]) == (2, 3, verify(lines).last, [])
 
 
 def test_what_is_wrong_is_named() -> None:
-    """By line and number."""
+    """Verification reports each problem with its line number, up to 20 problems."""
     lines = chain([{"a": 1}, {"b": 2}, {"c": 3}])
     assert verify([lines[0], b"garbage", lines[1]]).problems == ["line 2 is not a line of an audit log"]
     assert verify([lines[0], lines[2]]).problems == [
@@ -68,5 +68,5 @@ def test_what_is_wrong_is_named() -> None:
     "line", [b"", b"[]", b"1", b"{}", b'{"seq":"1","prev":""}', b'{"seq":0,"prev":""}', b'{"seq":true,"prev":""}', b"\xff", b"[" * 9_999]
 )
 def test_what_is_no_line(line: bytes) -> None:
-    """Nothing that is in a file makes reading it fail."""
+    """Bytes that are not a line of an audit log are read as None."""
     assert read_line(line) is None

@@ -1,4 +1,4 @@
-"""The one door to quotas."""
+"""The quota administration service."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class LostStore(MemoryStore):
 
 
 class FullDisk(AuditLog):
-    """An audit log whose disk is full after so many lines."""
+    """An audit log whose disk has room for `room` more lines."""
 
     room = 1_000_000
 
@@ -51,7 +51,7 @@ class FullDisk(AuditLog):
 
 
 class ProxyFixture:
-    """An administration with a store in memory and a log in memory."""
+    """An administration with an in-memory store and an in-memory log."""
 
     def __init__(self, rules: Rules | None = None, profile: Any = "kraft") -> None:
         self.arrived: list[tuple[StoreContent, Origin]] = []
@@ -89,7 +89,7 @@ async def proxy() -> ProxyFixture:
 
 
 async def test_what_is_allowed_is_made_and_written_down(proxy: ProxyFixture) -> None:
-    """First what was asked, then what was done, with the value before; the answer comes last."""
+    """An allowed change is logged as requested and, with its old value, as done."""
     assert await proxy.set(ADMIN, "bob", 5.0) == Result(USER_BOB)
     assert await proxy.set(WRITER, "bob", 6.0) == Result(USER_BOB)
     assert proxy.store.content.quotas == {USER_BOB: {RATE: 6.0}}
@@ -106,7 +106,7 @@ async def test_what_is_allowed_is_made_and_written_down(proxy: ProxyFixture) -> 
 
 
 async def test_who_may_not_gets_31_before_anything_is_looked_at(proxy: ProxyFixture) -> None:
-    """Entry by entry, whatever is wrong with it; nothing is changed."""
+    """Without the right each entry gets error 31, valid or not, and nothing changes."""
     nonsense = [setting(""), Alteration([], []), setting("bob", -1.0), setting("bob", key="x" * 5_000)]
     results = await proxy.administration.alter(ALICE, nonsense, validate_only=False)
     assert {(result.error_code, result.error_message) for result in results} == {(31, DENIED)}
@@ -117,7 +117,7 @@ async def test_who_may_not_gets_31_before_anything_is_looked_at(proxy: ProxyFixt
 
 
 async def test_a_request_that_only_asks_changes_nothing(proxy: ProxyFixture) -> None:
-    """Its results are those of the real one."""
+    """A validate-only request gets the results of a real one and changes and logs nothing."""
     assert await proxy.set(ADMIN, "bob", validate_only=True) == Result(USER_BOB)
     assert (await proxy.set(ADMIN, "", validate_only=True)).error_code == 42
     assert (await proxy.set(ADMIN, "admin", validate_only=True)).error_message == DENIED_SELF
@@ -126,7 +126,7 @@ async def test_a_request_that_only_asks_changes_nothing(proxy: ProxyFixture) -> 
 
 
 async def test_one_may_not_change_a_default_that_holds_for_oneself(proxy: ProxyFixture) -> None:
-    """Neither set it nor take it away, and it is refused before it is judged; who has a quota of their own may, and a super principal."""
+    """A principal may neither set nor remove a default that applies to it, until it has a quota of its own."""
     await proxy.set(OWNER, None, 9.0)
     denied = Result(entity_key([("user", None)]), 31, DENIED_DEFAULT)
     gone = Alteration([("user", None)], [Op(RATE, 0.0, True)])
@@ -141,7 +141,7 @@ async def test_one_may_not_change_a_default_that_holds_for_oneself(proxy: ProxyF
 
 
 async def test_one_may_not_change_what_is_for_oneself(proxy: ProxyFixture) -> None:
-    """Others in the same request are changed; a super principal may."""
+    """A principal may not change its own quota, other entries of the request are changed, and a super principal may."""
     results = await proxy.administration.alter(ADMIN, [setting("admin"), setting("bob")], validate_only=False)
     assert {(result.entity, result.error_code) for result in results} == {(entity_key([("user", "admin")]), 31), (USER_BOB, 0)}
     assert (await proxy.set(OWNER, "owner")).error_code == 0
@@ -160,14 +160,14 @@ async def test_one_may_not_change_what_is_for_oneself(proxy: ProxyFixture) -> No
     ],
 )
 async def test_what_is_too_large_is_refused_alone(proxy: ProxyFixture, alteration: Alteration) -> None:
-    """With Kafka's error for a request that makes no sense."""
+    """An entry that exceeds a limit gets error 42, and the other entries are changed."""
     results = await proxy.administration.alter(ADMIN, [alteration, setting("bob")], validate_only=False)
     assert [result.error_code for result in results] == [42, 0]
     assert " at most " in (results[0].error_message or "")
 
 
 async def test_too_many_entries_are_refused_together(proxy: ProxyFixture) -> None:
-    """One more than 1,000, and nothing is changed; just 1,000 are."""
+    """A request with more than `ENTRIES_MAX` entries is refused as a whole."""
     alterations = [setting(f"u{at}") for at in range(ENTRIES_MAX + 1)]
     assert {result.error_code for result in await proxy.administration.alter(ADMIN, alterations, validate_only=False)} == {42}
     assert not proxy.store.content.quotas
@@ -176,14 +176,14 @@ async def test_too_many_entries_are_refused_together(proxy: ProxyFixture) -> Non
 
 
 async def test_host_names_are_not_looked_up(proxy: ProxyFixture) -> None:
-    """No request makes Sluice ask a name server."""
+    """A host name in a request is refused without a DNS lookup."""
     local = Alteration([("ip", "localhost")], [Op("connection_creation_rate", 5.0, False)])
     (result,) = await proxy.administration.alter(ADMIN, [local], validate_only=False)
     assert (result.error_code, result.error_message) == (42, "localhost is not a valid IP or resolvable host.")
 
 
 async def test_what_cannot_be_written_down_is_not_done(proxy: ProxyFixture) -> None:
-    """The error names the log; with room again it goes on."""
+    """A change that cannot be logged is not made, and the error names the log."""
     proxy.audit.room = 0
     result = await proxy.set(ADMIN, "bob")
     assert result.error_code == -1
@@ -196,7 +196,7 @@ async def test_what_cannot_be_written_down_is_not_done(proxy: ProxyFixture) -> N
 
 
 async def test_what_was_done_and_could_not_be_written_down_is_an_error(proxy: ProxyFixture) -> None:
-    """That it was asked for is on the disk already."""
+    """A change whose result cannot be logged is reported as an error."""
     proxy.audit.room = 1
     result = await proxy.set(ADMIN, "bob")
     assert (result.error_code, (result.error_message or "")[:56]) == (-1, "It was changed, and the audit log could not be written: ")
@@ -205,7 +205,7 @@ async def test_what_was_done_and_could_not_be_written_down_is_an_error(proxy: Pr
 
 @pytest.mark.parametrize("certain", [True, False])
 async def test_a_store_that_is_gone_is_an_error_to_try_again(proxy: ProxyFixture, certain: bool) -> None:
-    """Which entries were wrong anyway keep their own errors; the log says that it failed."""
+    """While the store is unavailable valid entries get a retriable error, invalid ones keep theirs, and the failure is logged."""
     proxy.store.lost = StoreUnavailable("quotas.connect: 127.0.0.1:2181 does not answer; look at ZooKeeper", is_certain=certain)
     results = await proxy.administration.alter(ADMIN, [setting(""), setting("bob")], validate_only=False)
     assert [(result.error_code, result.error_message) for result in results] == [
@@ -217,7 +217,7 @@ async def test_a_store_that_is_gone_is_an_error_to_try_again(proxy: ProxyFixture
 
 
 async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixture) -> None:
-    """As from outside, by an unknown principal; what was changed here is not reported twice."""
+    """Changes by other programs are logged once, without a principal."""
     await proxy.set(ADMIN, "bob", 5.0)
     outside = StoreContent({USER_BOB: {RATE: 7.0}, entity_key([("ip", None)]): {"connection_creation_rate": 3.0}}, {"all": "observe"})
     proxy.store.content = outside
@@ -240,7 +240,7 @@ async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixt
 
 
 async def test_changes_of_many_are_written_down_in_their_order(proxy: ProxyFixture) -> None:
-    """Also where thousands are compared in a thread: who takes changes back later needs to know which one came first."""
+    """Changes are logged in their order, even when thousands are compared in a thread."""
     many = {entity_key([("user", f"u{number}")]): {RATE: 1.0} for number in range(1_000)}
     for value in (1.0, 2.0):
         proxy.store.content = StoreContent({**many, USER_BOB: {RATE: value}}, {})
@@ -253,7 +253,7 @@ async def test_changes_of_many_are_written_down_in_their_order(proxy: ProxyFixtu
 
 
 async def test_what_another_wrote_in_between_is_distinguished(proxy: ProxyFixture) -> None:
-    """A content that brings both a change of our own and one of another program."""
+    """When one content has an own change and one of another program, each is logged with its origin."""
 
     class Busy(LostStore):
         async def alter(self, decide: Decide[T]) -> T:
@@ -276,7 +276,7 @@ async def test_what_another_wrote_in_between_is_distinguished(proxy: ProxyFixtur
 
 
 async def test_who_gives_up_does_not_stop_what_was_begun(proxy: ProxyFixture) -> None:
-    """A client that goes while its change is made: it is made and written down."""
+    """A change whose request is cancelled is still made and logged."""
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(LostStore):
@@ -298,7 +298,7 @@ async def test_who_gives_up_does_not_stop_what_was_begun(proxy: ProxyFixture) ->
 
 
 async def test_many_at_once_keep_their_order(proxy: ProxyFixture) -> None:
-    """The log tells the values one after the other, each the old one of the next."""
+    """Concurrent changes are logged so that each old value is the previous new one."""
     await asyncio.gather(*(proxy.set(ADMIN, "bob", float(at + 1)) for at in range(30)))
     changed = [line for line in await proxy.lines() if line["event"] == "changed"]
     assert [line["old"] for line in changed[1:]] == [line["new"] for line in changed[:-1]]
@@ -306,7 +306,7 @@ async def test_many_at_once_keep_their_order(proxy: ProxyFixture) -> None:
 
 
 async def test_the_zookeeper_profile_keeps_what_its_brokers_keep() -> None:
-    """0 is kept; a fraction is cut; NaN is not."""
+    """In the ZooKeeper profile 0 is stored, byte rates are rounded to whole numbers, and NaN is refused."""
     proxy = ProxyFixture(profile="zookeeper")
     assert (await proxy.set(ADMIN, "bob", 0.0)).error_code == 0
     assert proxy.store.content.quotas == {USER_BOB: {RATE: 0.0}}
@@ -321,14 +321,14 @@ async def test_the_zookeeper_profile_keeps_what_its_brokers_keep() -> None:
 
 
 async def test_without_bound_is_a_value_too(proxy: ProxyFixture) -> None:
-    """Kafka keeps infinity for shares of time; the log has a word for it, where JSON has no number."""
+    """An infinite request percentage is stored and logged as "inf"."""
     share = setting("bob", float("inf"), "request_percentage")
     assert await proxy.administration.alter(ADMIN, [share], validate_only=False) == [Result(USER_BOB)]
     assert (await proxy.lines())[-1]["new"] == "inf"
 
 
 async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
-    """Who may, what can be switched, to what; written down with what was before."""
+    """Switches are subject to the same rights, and each change is logged with its old value."""
     for target in ("all", "listener:default", "entity:user=bob", "entity:user=<default>,client-id=x", "entity:ip=10.0.0.1"):
         await proxy.administration.switch(WRITER, target, "observe")
     await proxy.administration.switch(WRITER, "all", "off")
@@ -352,14 +352,14 @@ async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("target", ["", "ALL", "listener:a b", "entity:user=", "entity:ip=10.0.0.1,user=u", "entity:user=%zz"])
 async def test_what_cannot_be_switched(proxy: ProxyFixture, target: str) -> None:
-    """It is refused with Kafka's error for what makes no sense."""
+    """A switch of an invalid target gets error 42."""
     with pytest.raises(AdminError) as caught:
         await proxy.administration.switch(WRITER, target, "off")
     assert caught.value.code == 42
 
 
 async def test_who_logged_in_sees_their_own_quotas_where_that_is_set() -> None:
-    """And of others nothing."""
+    """With `describe_self` a user sees its own quotas and the defaults, and no other user's."""
     proxy = ProxyFixture(Rules("list", frozenset({"User:admin"}), describe_self=True))
     for user in ("alice", "bob", None):
         await proxy.set(WRITER, user)
@@ -371,7 +371,7 @@ async def test_who_logged_in_sees_their_own_quotas_where_that_is_set() -> None:
 
 
 async def test_denials_are_counted_and_a_few_written_down(proxy: ProxyFixture) -> None:
-    """One line a second, which says how many there were since the one before."""
+    """All denials are counted, and at most one a second is logged with the number of unlogged ones."""
     for _ in range(50):
         await proxy.set(ALICE, "bob")
     proxy.now_ms += 1_000

@@ -1,4 +1,4 @@
-"""Addresses as people write them."""
+"""Addresses as operators write them."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from proxy.base.host_port import HostPort, read_host_port
     ],
 )
 def test_address(written: str, host: str, port: int) -> None:
-    """A host name, an IPv4 address or a bracketed IPv6 address, and a port; printing it gives it back."""
+    """A host name, an IPv4 address or a bracketed IPv6 address with a port is read, and prints as it was written."""
     address = read_host_port(written)
     assert address == (host, port)
     assert str(address) == written.strip()
@@ -41,7 +41,7 @@ def test_address(written: str, host: str, port: int) -> None:
     ],
 )
 def test_not_an_address(written: object, complaint: str) -> None:
-    """What cannot be connected to is refused with what is wrong."""
+    """An invalid address is refused with a message that says what is wrong."""
     with pytest.raises(ValueError, match=r".") as caught:
         read_host_port(written)
     assert str(caught.value) == complaint
@@ -59,5 +59,5 @@ def test_not_an_address(written: object, complaint: str) -> None:
     ],
 )
 def test_kinds_of_hosts(host: str, wildcard: bool, loopback: bool) -> None:
-    """A wildcard names no machine; a loopback address is reached from this one only."""
+    """Wildcard and loopback hosts are recognized."""
     assert (HostPort(host, 1).is_wildcard, HostPort(host, 1).is_loopback) == (wildcard, loopback)

@@ -1,4 +1,4 @@
-"""Networks of load balancers: how they are written, and who is in one."""
+"""Networks as operators write them, and whether an address is in one."""
 
 import ipaddress
 
@@ -27,7 +27,7 @@ BALANCERS = networks_of(["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"])
     ],
 )
 def test_who_is_in_a_network(host: str, *, inside: bool) -> None:
-    """Both families, single addresses, and IPv4 as an IPv6 socket shows it."""
+    """IPv4, IPv6 and IPv4-mapped addresses are matched against networks and single addresses."""
     assert (host in BALANCERS) is inside
 
 
@@ -46,20 +46,20 @@ def test_who_is_in_a_network(host: str, *, inside: bool) -> None:
     ],
 )
 def test_what_is_no_network(text: object, message: str) -> None:
-    """The line says what is wrong, and what was probably meant."""
+    """An invalid network is refused with a message that says what is wrong."""
     with pytest.raises(ValueError, match="network") as caught:
         network_of(text)
     assert str(caught.value) == message
 
 
 def test_each_network_once() -> None:
-    """In the order in which they are written."""
+    """Duplicate networks are dropped, and the order of the others is kept."""
     assert list(networks_of(["192.0.2.0/24", "10.0.0.0/8", "192.0.2.0/24"])) == [network_of("192.0.2.0/24"), network_of("10.0.0.0/8")]
 
 
 @given(st.ip_addresses(), st.data())
 def test_an_address_is_in_its_own_network(address: ipaddress.IPv4Address | ipaddress.IPv6Address, data: st.DataObject) -> None:
-    """Whatever the prefix; an address that stands for one of IPv4 is in that one's networks."""
+    """An address is in each network of any prefix that is made from it."""
     plain = getattr(address, "ipv4_mapped", None) or address
     prefix = data.draw(st.integers(0, plain.max_prefixlen))
     network = ipaddress.ip_network((plain, prefix), strict=False)

@@ -1,4 +1,4 @@
-"""The limit on open files against the number of connections."""
+"""The limit on open files and the number of connections."""
 
 import resource
 
@@ -13,7 +13,7 @@ from proxy.config.problem import ConfigProblems
 
 
 class System:
-    """Limits of a process that can be set up to the hard one."""
+    """A process's soft and hard limit on open files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> None:
         self.limits = (soft, hard)
@@ -27,20 +27,20 @@ def config_with(max_connections: int) -> Config:
 
 
 def test_the_soft_limit_is_raised_as_far_as_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two files for each connection and 1,024 spare."""
+    """The soft limit is raised to two files per connection and 1,024 more."""
     system = System(monkeypatch, 1_024, 1_048_576)
     assert fit_open_files(config_with(10_000)) == config_with(10_000)
     assert system.limits == (21_024, 1_048_576)
 
 
 def test_the_default_fits_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no number is configured, a small limit of the system makes it smaller."""
+    """The default number of connections is lowered to fit the hard limit."""
     System(monkeypatch, 1_024, 20_000)
     assert fit_open_files(config_with(10_000)).connections.max_connections == 9_488
 
 
 def test_more_than_the_system_allows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asked for a number gets it, or one clear line."""
+    """A configured number of connections above the hard limit is refused with one line."""
     System(monkeypatch, 1_024, 4_096)
     with pytest.raises(ConfigProblems) as caught:
         fit_open_files(config_with(5_000), "s.toml")
@@ -52,5 +52,5 @@ def test_more_than_the_system_allows_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("open_files", "connections"), [(20_000, 9_488), (4_096, 1_536), (1_024, 384), (256, 96), (2, 1), (0, 0)])
 def test_connections_within(open_files: int, connections: int) -> None:
-    """A quarter, at most 1,024, is kept for the rest."""
+    """A quarter of the open files, at most 1,024, is reserved for other uses than connections."""
     assert connections_within(open_files) == connections

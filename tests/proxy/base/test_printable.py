@@ -1,4 +1,4 @@
-"""Text from strangers, made safe to show."""
+"""Text of clients that is made safe to print."""
 
 import unicodedata
 
@@ -13,7 +13,7 @@ UNSAFE_DIRECTIONS = {"RLO", "LRO", "RLE", "LRE", "PDF", "RLI", "LRI", "FSI", "PD
 
 @given(st.text(alphabet=st.characters(), max_size=80), st.integers(8, 100))
 def test_nothing_unsafe_comes_through(text: str, length_max: int) -> None:
-    """No control, format, line or paragraph separator, surrogate or private direction mark, and never longer than asked."""
+    """The result has no control character, separator, surrogate or direction mark, and keeps the maximum length."""
     safe = printable(text, length_max)
     assert len(safe) <= length_max
     assert not {unicodedata.category(one) for one in safe} & UNSAFE_CATEGORIES
@@ -21,5 +21,5 @@ def test_nothing_unsafe_comes_through(text: str, length_max: int) -> None:
 
 
 def test_plain_text_stays() -> None:
-    """Letters of any script stay as they are."""
+    """Letters of any script are unchanged."""
     assert printable("Zoë-客户端-7", 128) == "Zoë-客户端-7"

@@ -1,4 +1,4 @@
-"""Secrets that are not printed by accident."""
+"""A secret is not printed by accident."""
 
 import json
 import pickle
@@ -12,7 +12,7 @@ CANARY = "canary-77b1"
 
 
 def test_a_secret_shows_nothing_of_itself() -> None:
-    """Whatever makes a text of it gets fixed text, and what would write it down fails; who asks for it by name gets it."""
+    """A secret prints as `***`, cannot be serialized, and is returned by `reveal`."""
     secret = Secret(CANARY)
     for shown in (str(secret), repr(secret), f"{secret}", f"{[secret]}", f"{secret!s:>40}", json.dumps({"x": secret}, default=str)):
         assert CANARY not in shown
@@ -27,7 +27,7 @@ def test_a_secret_shows_nothing_of_itself() -> None:
 
 
 def test_secrets_are_compared_by_what_they_hold() -> None:
-    """A password that changed is another one."""
+    """Two secrets are equal if their values are equal."""
     assert Secret(CANARY) == Secret(CANARY)
     assert Secret(CANARY) != Secret(CANARY + "2")
     assert Secret(CANARY) != CANARY

@@ -1,4 +1,4 @@
-"""What Sluice tells the service manager."""
+"""Notifications to the service manager."""
 
 import socket
 from pathlib import Path
@@ -9,7 +9,7 @@ from proxy.base.service_manager import VARIABLE, notify
 
 
 def test_a_service_manager_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line arrives at the socket that the environment names, by path or by abstract name."""
+    """A notification arrives at the socket that the environment names, by path or by abstract name."""
     for address in (str(tmp_path / "notify"), f"@{tmp_path}/notify"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(address.replace("@", "\0"))
@@ -19,7 +19,7 @@ def test_a_service_manager_hears_of_it(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_without_a_service_manager_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is named, or who is named does not listen."""
+    """Without a service manager, or with one that does not listen, a notification does nothing."""
     monkeypatch.delenv(VARIABLE, raising=False)
     notify("READY=1")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "nobody"))

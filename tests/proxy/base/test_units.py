@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Sizes as operators write them."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from proxy.base.units import SIZE_MAX, read_size
     ],
 )
 def test_size(written: object, size: int) -> None:
-    """Bytes are written as a number, or as a text with a decimal or a binary unit."""
+    """A size is read from a number, or from a text with a decimal or binary unit."""
     assert read_size(written) == size
 
 
@@ -55,7 +55,7 @@ def test_size(written: object, size: int) -> None:
     ],
 )
 def test_not_a_size(written: object, complaint: str) -> None:
-    """What is no whole number of bytes above zero is refused with what is wrong."""
+    """An invalid size is refused with a message that says what is wrong."""
     with pytest.raises(ValueError, match=r".") as caught:
         read_size(written)
     assert str(caught.value) == complaint

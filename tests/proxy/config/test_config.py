@@ -1,6 +1,6 @@
-"""From sluice.toml and flags to settings, or to a line for each problem."""
+"""sluice.toml and flags: the settings that are read, and one line for each problem."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,14 @@ def load(tmp_path: Path, text: str, flags: Flags | None = None) -> Config:
 
 
 def complaints(tmp_path: Path, text: str, flags: Flags | None = None) -> list[str]:
-    """Return the lines without the path of the file."""
+    """Return the problems without the path of the file."""
     with pytest.raises(ConfigProblems) as caught:
         load(tmp_path, text, flags)
     return [line.replace(f"{tmp_path / 'sluice.toml'}: ", "") for line in caught.value.lines()]
 
 
 def test_smallest_configuration_has_the_documented_defaults(tmp_path: Path) -> None:
-    """Two addresses are enough; all else has a default."""
+    """A configuration with two addresses has the documented defaults."""
     config = load(tmp_path, SMALLEST)
     assert config.upstream.bootstrap == (HostPort("kafka", 9092),)
     assert config.listeners == (Listener(address=HostPort("127.0.0.1", 19092), name="default"),)
@@ -48,21 +48,21 @@ def test_smallest_configuration_has_the_documented_defaults(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("flag", "expected"), [(None, 3), ("2", 2), ("auto", "auto")])
 def test_the_number_of_workers(tmp_path: Path, flag: str | None, expected: object) -> None:
-    """The file says it, and a flag overrides the file; one is the default."""
+    """A flag overrides the number of workers in the file, and the default is one."""
     assert load(tmp_path, "workers = 3\n" + SMALLEST, Flags(workers=flag)).workers == expected
     assert load(tmp_path, SMALLEST).workers == 1
 
 
 @pytest.mark.parametrize("number", ["0", "65", "'many'", "true", "2.5"])
 def test_a_number_of_workers_that_is_none(tmp_path: Path, number: str) -> None:
-    """One clear line says what to write."""
+    """An invalid number of workers is refused with one line."""
     (line,) = complaints(tmp_path, f"workers = {number}\n" + SMALLEST)
     shown = number.replace("'", '"')
     assert line.endswith(f'workers: {shown} is not valid; write a whole number from 1 to 64, or "auto"')
 
 
 def test_everything_at_once(tmp_path: Path) -> None:
-    """All that a file can say is read."""
+    """Keys of all sections are read."""
     config = load(
         tmp_path,
         """
@@ -117,7 +117,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
 
 
 def test_every_limit_of_connections(tmp_path: Path) -> None:
-    """Those of the process, of addresses and of a listener are read as they stand."""
+    """Connection limits of the process, of addresses and of a listener are read."""
     config = load(
         tmp_path,
         SMALLEST
@@ -140,14 +140,14 @@ def test_every_limit_of_connections(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["max_connections", "max_connection_creation_rate"])
 def test_limits_of_connections_that_are_no_numbers(tmp_path: Path, key: str) -> None:
-    """A line each, never a traceback."""
+    """An invalid connection limit is refused with one line."""
     for value in ("0", "-1", "1.5", '"ten"', "true", "99999999999"):
         (line,) = complaints(tmp_path, f"{SMALLEST}[connections]\n{key} = {value}\n")
         assert line.startswith(f"connections.{key}: ")
 
 
 def test_flags_override_the_file(tmp_path: Path) -> None:
-    """A flag sets the key that it stands for; the rest of the file stays."""
+    """A flag overrides its key, and the other keys of the file stay."""
     flags = Flags(
         listen="[::1]:29092",
         upstream="a:1,b:2",
@@ -165,14 +165,14 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
 
 
 def test_flags_alone_are_enough() -> None:
-    """Without a file, broker n is met at the port after the listener's plus n."""
+    """Without a file, broker n is advertised at the listener's port plus n plus one."""
     config = ConfigSource(None, Flags(listen="127.0.0.1:9092", upstream="kafka:9092")).load()
     assert [config.listeners[0].broker_port(node_id) for node_id in (0, 1, 7)] == [9093, 9094, 9100]
     assert config.listeners[0].broker_port(2, bound_port=40_000) == 40_003
 
 
 def test_a_reload_reads_again(tmp_path: Path) -> None:
-    """The same source gives what the file says now, with the same flags over it."""
+    """A reload reads the file again and applies the same flags."""
     path = tmp_path / "sluice.toml"
     path.write_text(SMALLEST)
     source = ConfigSource(path, Flags(enforcement="mute"))
@@ -343,7 +343,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_one_clear_line(tmp_path: Path, text: str, line: str) -> None:
-    """Each problem is one line: key, what is wrong, what to write instead."""
+    """Each problem is one line with the key, what is wrong, and what to write."""
     assert complaints(tmp_path, SMALLEST + text) == [line]
 
 
@@ -381,7 +381,7 @@ def test_one_clear_line(tmp_path: Path, text: str, line: str) -> None:
     ],
 )  # fmt: skip
 def test_listeners(tmp_path: Path, text: str, line: str) -> None:
-    """A door that cannot be opened, or that two would share, is named before anything is opened."""
+    """A listener that cannot be bound, or conflicts with another, is refused with one line."""
     assert complaints(tmp_path, f'[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\n{text}\n') == [line]
 
 
@@ -396,7 +396,7 @@ def test_listeners(tmp_path: Path, text: str, line: str) -> None:
     ],
 )  # fmt: skip
 def test_upstream(tmp_path: Path, text: str, line: str) -> None:
-    """An upstream that cannot be reached as written is named."""
+    """An upstream without a valid address is refused with one line."""
     assert complaints(tmp_path, f'[upstream]\n{text}\n[[listener]]\naddress = "h:1"\n') == [line]
 
 
@@ -408,12 +408,12 @@ def test_upstream(tmp_path: Path, text: str, line: str) -> None:
     ],
 )  # fmt: skip
 def test_wrong_shapes(tmp_path: Path, text: str, lines: list[str]) -> None:
-    """A value where a table belongs, and a table that is not there, are named with what to write."""
+    """A missing section or a value in place of a section is refused with one line."""
     assert complaints(tmp_path, text) == lines
 
 
 def test_a_sidecar_has_one_broker_and_no_addresses_of_its_own(tmp_path: Path) -> None:
-    """What a sidecar would not act on is refused."""
+    """Settings that have no effect in a sidecar are refused."""
     text = 'sidecar = true\n[upstream]\nbootstrap = "a:1,b:1"\n[[listener]]\naddress = "h:65535"\nadvertised_host = "x"\nfirst_broker_port = 65535\n'
     assert complaints(tmp_path, text) == [
         "upstream.bootstrap: a sidecar serves one broker, not 2; write one address",
@@ -423,7 +423,7 @@ def test_a_sidecar_has_one_broker_and_no_addresses_of_its_own(tmp_path: Path) ->
 
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
-    """The file is mended in one go: no problem hides another."""
+    """All problems of the file and the flags are reported together."""
     text = '[upstream]\nbootstrap = "x"\n[[listener]]\naddress = "y"\n[enforcement]\nmode = "z"\n[limits]\nidle_ms = 0\n[typo]\n'
     assert [line.split(": ")[0] for line in complaints(tmp_path, text, Flags(admin="q"))] == [
         "command line",
@@ -448,7 +448,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_not_toml(tmp_path: Path, data: bytes, line: str) -> None:
-    """A file that cannot be read as TOML is one line, with the place."""
+    """A file that is not TOML is refused with one line that gives the position."""
     path = tmp_path / "sluice.toml"
     path.write_bytes(data)
     with pytest.raises(ConfigProblems) as caught:
@@ -458,7 +458,7 @@ def test_not_toml(tmp_path: Path, data: bytes, line: str) -> None:
 
 @pytest.mark.parametrize(("name", "line"), [("nope.toml", "No such file or directory"), (".", "Is a directory")])
 def test_unreadable_file(tmp_path: Path, name: str, line: str) -> None:
-    """A file that is not there, or is no file, is one line."""
+    """A missing file or a directory is refused with one line."""
     with pytest.raises(ConfigProblems) as caught:
         ConfigSource(tmp_path / name).load()
     assert caught.value.lines() == [f"{tmp_path / name}: cannot be read: {line}; name a file that Sluice may read"]
@@ -477,26 +477,26 @@ def test_unreadable_file(tmp_path: Path, name: str, line: str) -> None:
     ],
 )  # fmt: skip
 def test_flags_are_judged_as_flags(flags: Flags, lines: list[str]) -> None:
-    """Without a file, what is wrong is said in the words of the command line."""
+    """Without a file, problems are reported with the names of the flags."""
     with pytest.raises(ConfigProblems) as caught:
         ConfigSource(None, flags).load()
     assert caught.value.lines() == [f"command line: {line}" for line in lines]
 
 
 def test_listen_needs_to_know_which_listener(tmp_path: Path) -> None:
-    """A flag for one listener cannot override one of several."""
+    """The flag --listen is refused when the file has several listeners."""
     lines = complaints(tmp_path, SMALLEST + '[[listener]]\naddress = "h:3"\n', Flags(listen="h:9"))
     assert lines == ["command line: --listen: the file has 2 listeners; set it in the file"]
 
 
 def test_a_hostile_key_cannot_move_the_cursor(tmp_path: Path) -> None:
-    """Control and direction characters of a file do not reach the terminal."""
+    """Control and direction characters of a key are escaped in the message."""
     (line,) = complaints(tmp_path, SMALLEST + '[log]\n"\\u001b[2J\\u202e" = 1\n')
     assert line == "log.\\u001b[2J\\u202e: is not a setting; known here: level"
 
 
 def test_many_problems_are_cut(tmp_path: Path) -> None:
-    """A file with thousands of problems shows a hundred and the number of the others."""
+    """Of a thousand problems the first hundred are reported, with the number of the others."""
     lines = complaints(tmp_path, SMALLEST + "[log]\n" + "".join(f"a{n} = 1\n" for n in range(1_000)))
     assert (len(lines), lines[-1]) == (101, "and 900 more problems")
 
@@ -523,7 +523,7 @@ SECTION_NAMES = [
 
 @given(st.dictionaries(st.sampled_from(SECTION_NAMES), TOML_VALUES, max_size=6))
 def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) -> None:
-    """Whatever stands where, nothing but lines comes out, and never a traceback."""
+    """Any values give a configuration or one-line problems."""
     problems: list[Problem] = []
     values = read_values(Config, table, Place("f", "", problems, LATER_KEYS))
     check_together(values, Place("f", "", problems, LATER_KEYS))
@@ -544,13 +544,13 @@ def test_any_values_are_a_configuration_or_problems(table: dict[str, object]) ->
     ],
 )
 def test_a_login_is_required_where_sasl_is_declared(protocol: Any, require_sasl: bool | None, expected: bool) -> None:
-    """With TLS or without; the operator may leave it to the brokers all the same."""
+    """A login is required for SASL protocols unless `require_sasl` is false."""
     listener = Listener(address=HostPort("127.0.0.1", 1), protocol=protocol, require_sasl=require_sasl)
     assert listener.requires_login is expected
 
 
 def test_exempt_principals(tmp_path: Path) -> None:
-    """Each once; what is no principal is named."""
+    """Exempt principals are read without duplicates, and invalid ones are refused."""
     config = load(tmp_path, f'{SMALLEST}[quotas]\nexempt = ["User:ops", "User:backup", "User:ops"]')
     assert config.quotas.exempt == ("User:ops", "User:backup")
     for value in ('"User:ops"', '["ops"]', "[7]", '["User:"]'):

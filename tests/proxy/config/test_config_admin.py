@@ -1,6 +1,6 @@
-"""`[quota_admin]`, `[audit]` and `[admin]`: what is refused, in which words."""
+"""`[quota_admin]`, `[audit]` and `[admin]`: what is refused, with which message."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 
@@ -44,14 +44,14 @@ def token(tmp_path: Path) -> Path:
 
 
 def test_by_default_no_client_may(tmp_path: Path) -> None:
-    """Nothing is listed, nothing is written to a file, no token works."""
+    """By default no principal may change quotas, and there is no audit file and no token."""
     config = load(tmp_path, LOCAL)
     assert (config.quota_admin.authority, config.quota_admin.principals) == ("nobody", ())
     assert (config.audit.file, config.admin.tokens) == (None, ())
 
 
 def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
-    """Beside those of the file, and without a file."""
+    """The flag adds principals to those of the file, and works without a file."""
     flags = Flags(quota_admin=("User:a", "User:b", "User:admin"))
     assert load(tmp_path, LOCAL + LISTED, flags).quota_admin.principals == ("User:admin", "User:a", "User:b")
     alone = ConfigSource(None, Flags(listen="127.0.0.1:1", upstream="127.0.0.1:2", quota_admin=("User:a",))).load()
@@ -73,12 +73,12 @@ def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_lists_that_mean_nothing(tmp_path: Path, text: str, line: str) -> None:
-    """One line each."""
+    """An invalid or ineffective list of principals is refused with one line."""
     assert problems(tmp_path, f"{LOCAL}[quota_admin]\n{text}\n") == [line]
 
 
 def test_a_flag_beside_the_broker_is_refused(tmp_path: Path) -> None:
-    """Who asks the broker has no list."""
+    """The flag is refused when the broker is the authority."""
     lines = problems(tmp_path, LOCAL + '[quota_admin]\nauthority = "broker"\n', Flags(quota_admin=("User:a",)))
     assert lines == ["command line: --quota-admin: has no effect when the broker decides on permissions; leave it out"]
 
@@ -87,7 +87,7 @@ def test_a_flag_beside_the_broker_is_refused(tmp_path: Path) -> None:
     "listener", ["", 'protocol = "PLAINTEXT"', 'protocol = "SASL_PLAINTEXT"\nsasl_mechanisms = ["SCRAM-SHA-256"]\nrequire_sasl = false']
 )
 def test_anonymous_may_not_change_quotas_from_a_network_in_the_clear(tmp_path: Path, listener: str) -> None:
-    """It is refused at the start, with what to do."""
+    """ANONYMOUS with the right to change quotas is refused on a listener without TLS and login beyond loopback."""
     assert problems(tmp_path, anonymous(listener)) == [
         "listener[1].address: User:ANONYMOUS may change quotas, and who reaches 0.0.0.0:19092 without TLS and login is that; "
         "take it from quota_admin, listen on loopback, or write insecure_quota_admin = true in the listener"
@@ -98,26 +98,26 @@ def test_anonymous_may_not_change_quotas_from_a_network_in_the_clear(tmp_path: P
 
 
 def test_anonymous_may_where_no_other_client_connects(tmp_path: Path) -> None:
-    """On loopback, and where a login is required there is no ANONYMOUS."""
+    """ANONYMOUS may have the right on loopback, and on a listener that requires a login."""
     load(tmp_path, anonymous("").replace("0.0.0.0", "127.0.0.1"))
     load(tmp_path, anonymous('protocol = "SASL_PLAINTEXT"\nsasl_mechanisms = ["SCRAM-SHA-256"]'))
 
 
 def test_anonymous_inside_tls_is_warned_of(tmp_path: Path) -> None:
-    """Every client that reaches the port is it, but no client can change what a client sends on its way."""
+    """check-config warns when ANONYMOUS clients may change quotas through TLS."""
     own = Authority(tmp_path).issue("server")
     config = load(tmp_path, anonymous(f'[listener.tls]\ncertificate = "{own.certificate}"\nkey = "{own.key}"'))
     assert any("is User:ANONYMOUS and may change quotas" in line for line in advice_on(config))
 
 
 def test_an_allowance_that_allows_nothing_is_refused(tmp_path: Path) -> None:
-    """A setting without effect is worse than none."""
+    """`insecure_quota_admin` is refused where it has no effect."""
     line = "listener[1].insecure_quota_admin: has no effect: User:ANONYMOUS may change nothing here without it; leave it out"
     assert problems(tmp_path, LOCAL + "insecure_quota_admin = true\n") == [line]
 
 
 def test_tokens_stand_in_files(tmp_path: Path, token: Path) -> None:
-    """Paths begin where the configuration lies."""
+    """Tokens are read from files relative to the configuration."""
     config = load(tmp_path, LOCAL + '[admin]\naddress = "127.0.0.1:0"\ntokens = [{ name = "ops", file = "ops.token", role = "write" }]\n')
     assert [(one.name, one.role, one.secret()) for one in config.admin.tokens] == [("ops", "write", TOKEN.encode())]
 
@@ -135,7 +135,7 @@ def test_tokens_stand_in_files(tmp_path: Path, token: Path) -> None:
     ],
 )  # fmt: skip
 def test_tokens_and_tls_that_cannot_be(tmp_path: Path, token: Path, admin: str, line: str) -> None:
-    """One line, and nothing of a token in it."""
+    """An invalid token or TLS setting is refused with one line that shows nothing of the token."""
     for name, text, mode in (("loose", TOKEN, 0o644), ("short", "geheim", 0o600)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(mode)
@@ -143,7 +143,7 @@ def test_tokens_and_tls_that_cannot_be(tmp_path: Path, token: Path, admin: str, 
 
 
 def test_tokens_do_not_cross_a_network_in_the_clear(tmp_path: Path, token: Path) -> None:
-    """Beyond loopback they need TLS; without a port they are for nothing."""
+    """Tokens are refused beyond loopback without TLS, and without an admin address."""
     tokens = 'tokens = [{ name = "ops", file = "ops.token" }]\n'
     assert problems(tmp_path, f'{LOCAL}[admin]\naddress = "0.0.0.0:9644"\n{tokens}') == [
         "admin.tls: is missing: tokens would cross the network in the clear; write [admin.tls], or listen on loopback"
@@ -155,7 +155,7 @@ def test_tokens_do_not_cross_a_network_in_the_clear(tmp_path: Path, token: Path)
 
 @pytest.mark.parametrize(("mode", "loose"), [(0o600, False), (0o644, False), (0o660, True), (0o646, True)])
 def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: int, loose: bool) -> None:
-    """Where clients may change quotas, the configuration is refused that its group or all users may write."""
+    """A configuration that grants rights is refused if its group or others can write it."""
     (tmp_path / "sluice.toml").touch()
     (tmp_path / "sluice.toml").chmod(mode)
     load(tmp_path, LOCAL)
@@ -187,7 +187,7 @@ def test_who_may_change_quotas_is_not_for_others_to_write(tmp_path: Path, mode: 
     ],
 )
 def test_who_sees_names_in_metrics_is_reported(tmp_path: Path, admin: str, expected: list[str]) -> None:
-    """By check-config, where the port can be reached from elsewhere: a Prometheus there would miss the names, or show them."""
+    """check-config reports who sees client names in /metrics when the port can be reached from elsewhere."""
     config = load(
         tmp_path, '[[listener]]\naddress = "127.0.0.1:19092"\nprotocol = "PLAINTEXT"\n' + (f"[admin]\n{admin}\n" if admin else "")
     )
@@ -195,7 +195,7 @@ def test_who_sees_names_in_metrics_is_reported(tmp_path: Path, admin: str, expec
 
 
 def test_metrics_names_is_local_or_all(tmp_path: Path) -> None:
-    """`local` unless it is said otherwise; anything else is refused."""
+    """`metrics_names` defaults to `local`, and other values than `local` and `all` are refused."""
     assert load(tmp_path, LOCAL).admin.metrics_names == "local"
     (line,) = problems(tmp_path, LOCAL + '[admin]\nmetrics_names = "none"\n')
     assert line.startswith("admin.metrics_names: ")

@@ -1,6 +1,6 @@
-"""`[[group]]` in sluice.toml: what is read, and a line for each problem."""
+"""`[[group]]` in sluice.toml: what is read, and one line for each problem."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 
@@ -32,14 +32,14 @@ def load(tmp_path: Path, text: str) -> Config:
 
 
 def complaints(tmp_path: Path, text: str) -> list[str]:
-    """Return the lines without the path of the file."""
+    """Return the problems without the path of the file."""
     with pytest.raises(ConfigProblems) as caught:
         load(tmp_path, text)
     return [line.replace(f"{tmp_path / 'sluice.toml'}: ", "") for line in caught.value.lines()]
 
 
 def test_a_group_with_all_its_keys(tmp_path: Path) -> None:
-    """Patterns and listeners alone or in lists, sizes as everywhere, parents before or after their parts."""
+    """Groups are read with patterns, sizes and parents in any order."""
     config = load(
         tmp_path,
         """
@@ -133,12 +133,12 @@ MATCH = 'match = { client_id = "*" }'
     ],
 )
 def test_one_clear_line_for_each_problem(tmp_path: Path, text: str, lines: list[str]) -> None:
-    """All at once, each with its place and what to write."""
+    """Each problem of a group is one line with its key and what to write."""
     assert complaints(tmp_path, text) == lines
 
 
 def test_depth_and_number_have_a_limit(tmp_path: Path) -> None:
-    """Each level costs every request a record."""
+    """More than 8 levels of groups, or more than `GROUPS_MAX` groups, are refused."""
     deep = "".join(f'[[group]]\nname = "g{at}"\n{MATCH}\n{BUDGET}\n' + (f'parent = "g{at - 1}"\n' if at else "") for at in range(9))
     assert complaints(tmp_path, deep) == ["group[9].parent: there are 8 groups above; write at most 7"]
     many = "".join(f'[[group]]\nname = "g{at}"\n{MATCH}\n{BUDGET}\n' for at in range(GROUPS_MAX + 1))
@@ -158,7 +158,7 @@ GROUPS = st.lists(st.dictionaries(st.sampled_from(["name", "match", "budget", "p
 
 @given(GROUPS)
 def test_any_values_are_groups_or_problems(groups: list[dict[str, object]]) -> None:
-    """Whatever stands in the file: groups that can be used, or lines; never an exception of another kind."""
+    """Any values give usable groups or one-line problems."""
     from proxy.config.checks.all import check_together
     from proxy.config.toml_reader import Place, read_values
 

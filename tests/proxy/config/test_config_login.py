@@ -1,6 +1,6 @@
-"""`[upstream.credentials]` and `[canary]`: read, or a line for each problem, and never a secret in one."""
+"""`[upstream.credentials]` and `[canary]`: what is read, and one line without a secret for each problem."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def text_of(credentials: str = "", canary: str = "", *, bootstrap: str = "kafka:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a password and a token that no other user may read."""
+    """Return a folder with a password file and a token file of mode 0600."""
     for name, secret in (("password", CANARY + "\n"), ("token", f"e30.{CANARY}.x")):
         write(tmp_path / name, secret.encode())
     return tmp_path
@@ -42,7 +42,7 @@ def complaints(folder: Path, text: str) -> list[str]:
 
 
 def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a file beside the configuration, without the end of its line, or from the environment; a new one counts at once."""
+    """A secret is read from its file or the environment at each use."""
     config = load(folder, text_of(SCRAM + FILE, 'mechanism = "OAUTHBEARER"\ntoken_file = "token"\ninsecure_plain = true'))
     assert config.upstream.credentials
     assert config.canary
@@ -98,7 +98,7 @@ def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(folder: Path, credentials: str, line: str) -> None:
-    """One line says which key, what is wrong and what to write instead."""
+    """A problem of the credentials is one line with the key, what is wrong, and what to write."""
     assert complaints(folder, text_of(credentials)) == [line]
 
 
@@ -114,19 +114,19 @@ def test_what_is_wrong_is_named(folder: Path, credentials: str, line: str) -> No
     ],
 )
 def test_files_that_hold_no_secret(folder: Path, secret: bytes, mode: int, problem: str) -> None:
-    """A file that others can read, or that holds something else, is refused at the start."""
+    """A secret file that others can read, or with invalid content, is refused."""
     write(folder / "password", secret, mode)
     assert complaints(folder, text_of(SCRAM + FILE)) == [f"upstream.credentials.password_file: {problem}"]
 
 
 def test_passwords_may_cross_loopback(folder: Path) -> None:
-    """No other user reads there."""
+    """PLAIN without TLS is accepted for brokers on loopback."""
     config = load(folder, text_of('mechanism = "PLAIN"\nusername = "sluice"\n' + FILE, bootstrap="127.0.0.1:9092"))
     assert config.upstream.credentials
 
 
 def test_the_canary_is_another_account(folder: Path) -> None:
-    """An account with rights would prove nothing."""
+    """The canary may not use the account of the upstream credentials."""
     assert complaints(folder, text_of(SCRAM + FILE, SCRAM + FILE)) == [
         "canary.username: is the account of upstream.credentials too; name one that has no rights at all"
     ]

@@ -1,6 +1,6 @@
-"""`[listener.tls]` and `[upstream.tls]`: read, or a line for each problem."""
+"""`[listener.tls]` and `[upstream.tls]`: what is read, and one line for each problem."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 
@@ -17,13 +17,13 @@ OWN = 'certificate = "server.crt"\nkey = "server.key"\n'
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a server's certificate and the authority that signed it."""
+    """Return a folder with a server certificate and its certificate authority."""
     Authority(tmp_path, "ca").issue("server")
     return tmp_path
 
 
 def test_paths_begin_where_the_file_lies(folder: Path) -> None:
-    """Both tables are read, and their files are looked at before anything is opened."""
+    """Paths of TLS files are relative to the configuration."""
     text = f'{HEAD}[upstream.tls]\nca = "ca.pem"\n{LISTENER}{OWN}client_auth = "required"\nclient_ca = "ca.pem"\n'
     config = load(folder, text)
     tls = config.listeners[0].tls
@@ -64,25 +64,25 @@ def test_paths_begin_where_the_file_lies(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(folder: Path, text: str, line: str) -> None:
-    """One line says which key, what is wrong and what to write instead."""
+    """A problem of TLS settings is one line with the key, what is wrong, and what to write."""
     assert complaints(folder, HEAD + LISTENER + text) == [line]
 
 
 def test_plaintext_with_tls_is_a_contradiction(folder: Path) -> None:
-    """One of the two has to go."""
+    """A PLAINTEXT listener with TLS settings is refused."""
     text = HEAD + LISTENER.replace("[listener.tls]", 'protocol = "PLAINTEXT"\n[listener.tls]') + OWN
     assert complaints(folder, text) == ['listener[1].protocol: PLAINTEXT has no TLS; write "SSL", or leave out listener[1].tls']
 
 
 def test_a_key_log_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user that can read such a file can read every connection."""
+    """A start with SSLKEYLOGFILE in the environment is refused."""
     monkeypatch.setenv("SSLKEYLOGFILE", "keys")
     (line,) = complaints(folder, HEAD + LISTENER + OWN)
     assert line.startswith("SSLKEYLOGFILE: is set in the environment")
 
 
 def test_half_a_certificate_towards_brokers(folder: Path) -> None:
-    """A certificate needs its key."""
+    """An upstream certificate without its key is refused."""
     text = f'{HEAD}[upstream.tls]\ncertificate = "server.crt"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
     assert complaints(folder, text) == ["upstream.tls.key: is missing beside the other of the two; name both, or none"]
 
@@ -91,7 +91,7 @@ SNI = '[listener.sni]\nbootstrap = "kafka.example.org"\nbroker = "broker-{node_i
 
 
 def test_names_of_brokers_are_read(folder: Path) -> None:
-    """With a certificate, one port and two names are a listener."""
+    """`[listener.sni]` is read with its names and advertised port."""
     sni = load(folder, HEAD + LISTENER + OWN + SNI + "advertised_port = 443").listeners[0].sni
     assert sni
     assert (sni.names().name_of(7), sni.others, sni.advertised_port) == ("broker-7.kafka.example.org", "close", 443)
@@ -127,12 +127,12 @@ def test_names_of_brokers_are_read(folder: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_names_is_named(folder: Path, text: str, line: str) -> None:
-    """One line each, as ever."""
+    """A problem of `[listener.sni]` is one line with the key and what to write."""
     assert complaints(folder, HEAD + text) == [line]
 
 
 def test_names_have_no_place_in_a_sidecar(folder: Path) -> None:
-    """It has one broker and rewrites nothing."""
+    """`[listener.sni]` is refused in a sidecar."""
     lines = complaints(folder, "sidecar = true\n" + HEAD + LISTENER + OWN + SNI)
     assert lines == ["listener[1].sni: has no effect in a sidecar, which rewrites no address; leave it out"]
 
@@ -162,7 +162,7 @@ def test_names_have_no_place_in_a_sidecar(folder: Path) -> None:
     ],
 )
 def test_a_certificate_without_the_names_is_reported(tmp_path: Path, hosts: tuple[str, ...], advice: list[str]) -> None:
-    """check-config says which names clients would not believe."""
+    """check-config reports the names that the certificate does not cover."""
     Authority(tmp_path, "ca").issue("server", hosts=hosts)
     config = load(tmp_path, HEAD + LISTENER.replace("[listener.tls]", 'protocol = "SSL"\n[listener.tls]') + OWN + SNI)
     about = f"listener default: the certificate in {tmp_path / 'server.crt'} "

@@ -1,6 +1,6 @@
-"""`[upstream]` and `[listener.upstream]`: which listener of the brokers each of ours leads to."""
+"""`[upstream]` and `[listener.upstream]`: the brokers' listeners that Sluice's listeners lead to."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ def listener(port: int, text: str = "", upstream: str = "") -> str:
 
 
 def test_a_protocol_with_ssl_is_tls(tmp_path: Path) -> None:
-    """The system's authorities are trusted then; the table says more."""
+    """A protocol with SSL enables TLS with the system's certificate authorities."""
     config = load(tmp_path, MAIN + 'protocol = "sasl_ssl"\n' + listener(19_092))
     assert (config.upstream.protocol, config.upstream.tls) == ("SASL_SSL", UpstreamTls())
     assert load(tmp_path, MAIN + 'protocol = "plaintext"\n' + listener(19_092)).upstream.tls is None
 
 
 def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
-    """What is written twice is one; files begin where the configuration lies; each has a name."""
+    """Equal upstreams are merged, paths are relative to the configuration, and each upstream has a name."""
     Authority(tmp_path, "ca")
     (tmp_path / "password").touch(mode=0o600)
     (tmp_path / "password").write_text("x")
@@ -92,12 +92,12 @@ def test_listeners_with_upstreams_of_their_own(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path: Path, text: str, line: str) -> None:
-    """One line says which listener, what is wrong and what to write instead."""
+    """Settings of a listener and its upstream that contradict each other are refused with one line."""
     assert complaints(tmp_path, text) == [line]
 
 
 def test_tls_that_ends_at_sluice_is_reported(tmp_path: Path) -> None:
-    """What clients encrypt and a network beyond may read is worth a word; on loopback, or by TLS, it is not."""
+    """check-config warns when requests that clients encrypt go to brokers without TLS beyond loopback."""
     Authority(tmp_path, "ca").issue("server")
     tls = 'protocol = "SSL"\ntls = { certificate = "server.crt", key = "server.key" }'
     line = "listener default: requests that clients encrypt are sent to the brokers in the clear; write [upstream.tls] where others can read the network"

@@ -1,4 +1,4 @@
-"""How Kafka clients of Sluice's own are set up."""
+"""Settings of Sluice's own Kafka clients."""
 
 import ssl
 from pathlib import Path
@@ -20,7 +20,7 @@ BROKERS = (HostPort("127.0.0.1", 9092), HostPort("::1", 9093))
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    """A file with a password or token."""
+    """Return a file with a password or token."""
     path = tmp_path / "secret"
     path.touch(mode=0o600)
     path.write_text(SECRET)
@@ -28,7 +28,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 def test_plain_connections_and_no_login() -> None:
-    """Nothing but where the brokers are."""
+    """Without TLS and login the settings have only the broker addresses and the protocol."""
     assert kafka_client_settings(Upstream(bootstrap=BROKERS)) == {
         "bootstrap_servers": ["127.0.0.1:9092", "[::1]:9093"],
         "security_protocol": "PLAINTEXT",
@@ -37,7 +37,7 @@ def test_plain_connections_and_no_login() -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 async def test_aiokafka_takes_every_login(mechanism: str, secret: Path, tmp_path: Path) -> None:
-    """The arguments of each mechanism, with TLS, are ones that aiokafka's own checks let pass; a token is read for each login."""
+    """aiokafka accepts the settings of each mechanism, and a token is read anew for each login."""
     tls = UpstreamTls(ca=Authority(tmp_path, "ca").file)
     bearer = mechanism == "OAUTHBEARER"
     where = {"token_file": secret} if bearer else {"username": "sluice", "password_file": secret}
@@ -52,7 +52,7 @@ async def test_aiokafka_takes_every_login(mechanism: str, secret: Path, tmp_path
 
 
 def test_the_name_in_certificates_is_the_configured_one(tmp_path: Path) -> None:
-    """aiokafka asks for the host that it connects to; with `server_name` another name is what has to be right."""
+    """With `server_name` the broker's certificate is verified for that name."""
     tls = UpstreamTls(ca=Authority(tmp_path, "ca").file, server_name="kafka.example.org")
     context = kafka_client_settings(Upstream(bootstrap=BROKERS, tls=tls))["ssl_context"]
     wrapped = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=False, server_hostname="127.0.0.1")
@@ -60,7 +60,7 @@ def test_the_name_in_certificates_is_the_configured_one(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_is_gone_is_named(tmp_path: Path) -> None:
-    """The connection that failed reports which file it is."""
+    """A missing secret file is reported with its path."""
     credentials = Credentials(mechanism="PLAIN", username="sluice", password_file=tmp_path / "absent")
     with pytest.raises(CredentialsError, match=r"password_file: .*absent cannot be read"):
         kafka_client_settings(Upstream(bootstrap=BROKERS, credentials=credentials))

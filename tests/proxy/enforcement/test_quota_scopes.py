@@ -1,4 +1,4 @@
-"""Which quota managers a broker's traffic counts in, and what happens when brokers move and settings change."""
+"""The quota managers of each broker, and what changes when brokers move and settings change."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ FULL_TABLE = {quota_type: {ETL: 100.0 * number} for number, quota_type in enumer
 
 
 class Noted(DefaultQuotaCallback):
-    """Kafka's own rule, which records its calls."""
+    """Kafka's default callback, which records its calls."""
 
     made: list["Noted"]
 
@@ -45,19 +45,19 @@ class Noted(DefaultQuotaCallback):
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Noted]:
-    """Every `Noted` of this test, in order."""
+    """Yield all `Noted` callbacks of this test in order."""
     noted: list[Noted] = []
     monkeypatch.setattr(Noted, "made", noted, raising=False)
     return noted
 
 
 def scopes(*, per_cluster: bool = False, choice: CallbackChoice | None = None) -> QuotaScopes:
-    """Return an empty house of scopes."""
+    """Return scopes without brokers."""
     return QuotaScopes(per_cluster=per_cluster, choice=choice or CallbackChoice(), statics={})
 
 
 def test_a_scope_for_each_broker() -> None:
-    """As in Kafka, each broker counts for itself."""
+    """With scope `broker` each address has a scope of its own."""
     proxy = scopes()
     assert proxy.of(X) is proxy.of(X)
     assert proxy.of(X) is not proxy.of(Y)
@@ -65,7 +65,7 @@ def test_a_scope_for_each_broker() -> None:
 
 
 def test_one_scope_for_the_cluster() -> None:
-    """Which Kafka cannot do."""
+    """With scope `cluster` all addresses share one scope."""
     proxy = scopes(per_cluster=True)
     assert proxy.of(X) is proxy.of(Y)
     assert proxy.of(X).label == "cluster"
@@ -74,7 +74,7 @@ def test_one_scope_for_the_cluster() -> None:
 
 
 def test_a_scope_learns_its_node_id() -> None:
-    """Sensors are kept by address until the id is known, then go on under it."""
+    """A scope keeps its sensors when its node id becomes known."""
     proxy = scopes()
     before = proxy.of(X)
     proxy.learn(1, X)
@@ -85,7 +85,7 @@ def test_a_scope_learns_its_node_id() -> None:
 
 
 def test_a_broker_that_moved_keeps_its_sensors() -> None:
-    """They go with the node id; a broker that gets its old address begins anew."""
+    """A broker that moves keeps its sensors, and another broker at its old address gets new ones."""
     proxy = scopes()
     proxy.learn(1, X)
     sensors = proxy.of(X)
@@ -97,7 +97,7 @@ def test_a_broker_that_moved_keeps_its_sensors() -> None:
 
 
 def test_a_broker_that_moved_to_the_address_of_a_counted_client(made: list[Noted]) -> None:
-    """Connections to its new address from before its id was known look up their scope again, and count in its sensors."""
+    """When a broker moves to an address that has a scope already, that scope is closed and connections look up their scope again."""
     proxy = scopes(choice=CallbackChoice(Noted))
     asked: list[str] = []
     proxy.on_moved = lambda: asked.append("again")
@@ -112,7 +112,7 @@ def test_a_broker_that_moved_to_the_address_of_a_counted_client(made: list[Noted
 
 
 def test_a_broker_that_two_routes_lead_to() -> None:
-    """It counts once, whichever of its addresses was met first, and moves by each route for itself."""
+    """A broker that is reached by two addresses has one scope, and each address can move on its own."""
     proxy = scopes()
     asked: list[str] = []
     proxy.on_moved = lambda: asked.append("again")
@@ -128,7 +128,7 @@ def test_a_broker_that_two_routes_lead_to() -> None:
 
 
 def test_a_route_to_a_broker_that_no_client_was_connected_to() -> None:
-    """Its scope is that of the broker from the first connection on."""
+    """A second address of a known broker uses the broker's scope from the first connection on."""
     proxy = scopes()
     proxy.learn(1, X)
     proxy.learn(1, Y, 1)
@@ -137,7 +137,7 @@ def test_a_route_to_a_broker_that_no_client_was_connected_to() -> None:
 
 
 def test_moves_leave_nothing_behind() -> None:
-    """A broker that moves for ever has one scope."""
+    """A broker that moves a thousand times has one scope."""
     proxy = scopes()
     proxy.learn(1, ("h0", 1))
     sensors = proxy.of(("h0", 1))
@@ -148,7 +148,7 @@ def test_moves_leave_nothing_behind() -> None:
 
 
 def test_every_scope_has_the_table() -> None:
-    """Those that are there and those that come later; who leaves the table has no quota."""
+    """A quota table applies to existing and later scopes, and removed quotas no longer apply."""
     proxy = scopes()
     before = proxy.of(X)
     proxy.apply_table(TABLE)
@@ -160,7 +160,7 @@ def test_every_scope_has_the_table() -> None:
 
 
 def test_a_table_fills_all_four_types() -> None:
-    """Each manager gets its own part; a part that is gone takes its limits along."""
+    """Each manager gets the limits of its own quota type."""
     proxy = scopes()
     proxy.apply_table(FULL_TABLE)
     scope = proxy.of(X)
@@ -171,7 +171,7 @@ def test_a_table_fills_all_four_types() -> None:
 
 
 def test_mutations_are_counted_for_the_cluster() -> None:
-    """One manager for all scopes: in Kafka one controller holds the buckets. It outlives a change of scope."""
+    """All scopes share one manager of controller mutations, which survives a change of scope."""
     proxy = scopes()
     proxy.apply_table(FULL_TABLE)
     group = proxy.of(X).mutation.group(ANONYMOUS, "etl", 0)
@@ -181,7 +181,7 @@ def test_mutations_are_counted_for_the_cluster() -> None:
 
 
 def test_a_new_bucket_is_full() -> None:
-    """On a clock that starts near 0 too: Kafka's is, because its clock is old."""
+    """A new mutation bucket is full, even on a clock near 0."""
     proxy = scopes()
     proxy.apply_table({ClientQuotaType.CONTROLLER_MUTATION: {ETL: 0.3}})
     group = proxy.mutation.group(ANONYMOUS, "etl", 5)
@@ -190,7 +190,7 @@ def test_a_new_bucket_is_full() -> None:
 
 
 def test_windows_are_those_of_the_configuration() -> None:
-    """Controller mutations have their own; a request is never throttled for longer than one window."""
+    """Managers use the configured windows, and request time is throttled for at most one window."""
     proxy = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={}, windows=QuotaWindows(5, 2_000, 7, 3_000))
     proxy.apply_table(FULL_TABLE)
     scope = proxy.of(X)
@@ -200,7 +200,7 @@ def test_windows_are_those_of_the_configuration() -> None:
 
 
 def test_groups_are_found_anew_when_something_changed() -> None:
-    """A client asks for its groups once; a quota or a switch makes it ask again, and in another scope they are others."""
+    """A client looks up its groups again after a change of quotas or switches."""
     proxy = scopes()
     client = ClientQuota(proxy.of(X), ANONYMOUS, "etl", Usage("", "etl"), Counters(), Policy(Enforcement()))
     assert (client.request(0), client.mutation(0)) == (None, None)
@@ -218,7 +218,7 @@ def test_groups_are_found_anew_when_something_changed() -> None:
 
 
 def test_idle_groups_of_all_types_are_forgotten() -> None:
-    """After an hour without a record."""
+    """Groups of all types expire after an hour without a record."""
     proxy = scopes()
     proxy.apply_table(FULL_TABLE)
     scope = proxy.of(X)
@@ -231,7 +231,7 @@ def test_idle_groups_of_all_types_are_forgotten() -> None:
 
 
 def test_switches_reach_every_scope() -> None:
-    """Now and later."""
+    """Switches of quota types apply to existing and later scopes."""
     proxy = scopes()
     before = proxy.of(X)
     proxy.switch(produce=False, fetch=True, request=False, mutation=True)
@@ -240,7 +240,7 @@ def test_switches_reach_every_scope() -> None:
 
 
 def test_a_callback_for_each_scope(made: list[Noted]) -> None:
-    """It receives its settings, its broker's id when that is learnt, the quotas, the cluster, and its end; mutations have one too."""
+    """Each scope, and the mutation manager, has a callback that gets its settings, its broker id, the cluster and its close."""
     proxy = scopes(choice=CallbackChoice(Noted, {"key": "value"}))
     proxy.apply_table(TABLE)
     scope = proxy.of(X)
@@ -259,7 +259,7 @@ def test_a_callback_for_each_scope(made: list[Noted]) -> None:
 
 
 class ByFirstLetter(DefaultQuotaCallback):
-    """Every client whose client-id begins alike shares a limit of the settings, of every type."""
+    """A callback whose clients share the configured limits by the first letter of the client-id."""
 
     def configure(self, configs: Any) -> None:
         self.limits = {ClientQuotaType(name): limit for name, limit in configs["limits"].items()}
@@ -273,7 +273,7 @@ class ByFirstLetter(DefaultQuotaCallback):
 
 @pytest.mark.parametrize("per_cluster", [False, True])
 def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None:
-    """Request time and controller mutations too: clients that it puts together spend one budget, with the limit of the settings."""
+    """A callback groups clients of all four quota types and sets their limits."""
     limits = {quota_type.value: 10.0 * number for number, quota_type in enumerate(ClientQuotaType, 1)}
     proxy = scopes(per_cluster=per_cluster, choice=CallbackChoice(ByFirstLetter, {"limits": limits}))
     proxy.learn(1, X)
@@ -287,13 +287,13 @@ def test_a_callback_groups_every_type_by_its_settings(per_cluster: bool) -> None
         assert group is not None
         assert find(other, 0) is group is not find(stranger, 0)
         assert (group.tags, group.bound) == ({"letter": "a"}, 10.0 * number)
-    assert record_time(scope.request, ANONYMOUS, "acme-etl", 4_000_000_000, 0) == 1_000  # 400 % seconds, of 300 that ten may have
+    assert record_time(scope.request, ANONYMOUS, "acme-etl", 4_000_000_000, 0) == 1_000  # 400 percent-seconds, where ten windows allow 300
     assert record_time(scope.request, ANONYMOUS, "acme-web", 1, 0) == 1_000
     assert record_time(scope.request, ANONYMOUS, "globex", 1, 0) == 0
 
 
 def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> None:
-    """History goes on, the old callback is closed after the new one is in place."""
+    """A change of callback keeps groups with equal tags, and closes the old callback."""
     proxy = scopes()
     proxy.apply_table(TABLE)
     group = proxy.of(X).produce.group(ANONYMOUS, "etl", 0)
@@ -306,7 +306,7 @@ def test_another_callback_keeps_groups_with_equal_tags(made: list[Noted]) -> Non
 
 
 def test_another_scope_begins_anew() -> None:
-    """Connections ask for their scope again."""
+    """A change of scope makes new sensors and makes connections look up their scope again."""
     proxy = scopes()
     asked: list[str] = []
     proxy.on_moved = lambda: asked.append("again")
@@ -318,7 +318,7 @@ def test_another_scope_begins_anew() -> None:
 
 
 def test_a_static_default(made: list[Noted]) -> None:
-    """It holds who matches nothing, in scopes that are there and those to come."""
+    """A static default applies to clients without a quota, in existing and later scopes."""
     proxy = scopes()
     before = proxy.of(X)
     proxy.change(per_cluster=False, choice=CallbackChoice(), statics={ClientQuotaType.PRODUCE: 500.0})

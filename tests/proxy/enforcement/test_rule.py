@@ -1,4 +1,4 @@
-"""Which quota holds a group, in words."""
+"""The name of the quota that applies to a group."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from quota.limits import QuotaLimits, Rule, RuleKey
 
 
 def rules_of(*entities: ClientQuotaEntity) -> Mapping[RuleKey, Rule]:
-    """Return the rules of a manager that has a quota for each."""
+    """Return the rules of a manager that has a quota for each entity."""
     return QuotaLimits.of(dict.fromkeys(entities, 1.0)).rules
 
 
@@ -24,7 +24,7 @@ PRECEDENCE = [
 
 @pytest.mark.parametrize("at", range(4))
 def test_the_most_specific_entity_wins(at: int) -> None:
-    """For a group of user and client-id there are four, each hidden by those before it."""
+    """Of the quotas for a user and client-id the most specific one is named."""
     assert rule_of({"user": "a", "client-id": "c"}, rules_of(*(entity for entity, _ in PRECEDENCE[at:]))) == PRECEDENCE[at][1]
 
 
@@ -40,12 +40,12 @@ def test_the_most_specific_entity_wins(at: int) -> None:
     ],
 )
 def test_one_tag(tags: dict[str, str], entity: ClientQuotaEntity, rule: str) -> None:
-    """A group of one tag is matched by name, then by the default of its kind; encoded users are shown as they are called."""
+    """A group with one tag is matched by name, then by the default, and an encoded user is decoded."""
     assert rule_of(tags, rules_of(entity)) == rule
 
 
 def test_no_entity() -> None:
-    """What no entity matches is unlimited, or held by the static default; a callback keeps its reasons to itself."""
+    """Without a matching entity the rule is "none", "static default" or "callback"."""
     tags = {"user": "", "client-id": "c"}
     assert rule_of(tags, {}, limited=False) == "none"
     assert rule_of(tags, {}) == "static default"
@@ -53,7 +53,7 @@ def test_no_entity() -> None:
 
 
 def test_group_names() -> None:
-    """A group is called by what its members share."""
+    """A group is named by its non-empty tags."""
     assert group_name({"user": "a", "client-id": "c"}) == "user=a,client-id=c"
     assert group_name({"user": "", "client-id": "c"}) == "client-id=c"
     assert group_name({"user": "", "client-id": ""}) == "everyone"

@@ -1,4 +1,4 @@
-"""Switches of enforcement: how targets are written, and which one holds for whom."""
+"""Enforcement switches: how targets are written, and which switch applies to a client."""
 
 from itertools import pairwise
 
@@ -28,7 +28,7 @@ NAMES = st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=2
     ],
 )
 def test_a_target_in_its_own_form_stays_as_it_is(text: str) -> None:
-    """What is read is written the same."""
+    """A target in canonical form is written as it was read."""
     assert str(read_target(text)) == text
 
 
@@ -44,13 +44,13 @@ def test_a_target_in_its_own_form_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_other_ways_to_write_a_target(text: str, same: str) -> None:
-    """The user stands first, names are percent-encoded, addresses are in their short form: one target has one form."""
+    """Other spellings of a target are written in canonical form."""
     assert str(read_target(text)) == same
 
 
 @given(user=NAMES, client_id=NAMES)
 def test_every_name_can_be_written(user: str | None, client_id: str | None) -> None:
-    """Whatever a user or client-id is called, its target is read back as it was."""
+    """A target with any user and client-id reads back as it was."""
     target = entity_target((("user", user), ("client-id", client_id)))
     assert read_target(str(target)) == target
 
@@ -76,13 +76,13 @@ def test_every_name_can_be_written(user: str | None, client_id: str | None) -> N
     ],
 )
 def test_what_is_no_target(text: str) -> None:
-    """Anything else is refused, and the line says what to write."""
+    """An invalid target is refused with a line that says what to write."""
     with pytest.raises(SwitchError, match=r"; .*write"):
         read_target(text)
 
 
 def test_modes() -> None:
-    """There are three; another is refused with their names."""
+    """The three modes are read, and another one is refused with their names."""
     assert [read_mode(mode.value) for mode in SwitchMode] == list(SwitchMode)
     with pytest.raises(SwitchError, match="enforce, observe or off"):
         read_mode("on")
@@ -103,7 +103,7 @@ PRECEDENCE = [
 
 
 def test_the_most_specific_wins() -> None:
-    """An entity before the listener before all; entities in Kafka's order of precedence."""
+    """A switch of an entity precedes one of the listener, which precedes "all"; entities have Kafka's precedence."""
     for better, worse in pairwise(PRECEDENCE):
         both = Switches({worse: "off", better: "observe"})
         assert both.of_client("edge", "a", "c") is SwitchMode.OBSERVE, (better, worse)
@@ -112,7 +112,7 @@ def test_the_most_specific_wins() -> None:
 
 @given(st.sets(st.sampled_from(PRECEDENCE)), st.sampled_from(["a", "b"]), st.sampled_from(["c", "d", ""]))
 def test_the_winner_is_the_first_level_that_fits(levels: set[str], user: str, client_id: str) -> None:
-    """For any set of switches: the winner is the first level of precedence that is there and fits; without one the configuration counts."""
+    """Of any set of switches the matching one of highest precedence applies, or none."""
     fits = [
         level for level in PRECEDENCE if level in levels and ("=a" not in level or user == "a") and ("=c" not in level or client_id == "c")
     ]
@@ -121,7 +121,7 @@ def test_the_winner_is_the_first_level_that_fits(levels: set[str], user: str, cl
 
 
 def test_who_is_not_meant() -> None:
-    """A switch holds for no other client: another listener, user, client-id or address."""
+    """A switch does not apply to another listener, user, client-id or address."""
     switches = Switches({"listener:edge": "off", "entity:user=a": "off", "entity:client-id=c": "off", "entity:ip=192.0.2.7": "off"})
     assert switches.of_client("inside", "b", "d") is None
     assert switches.of_address("inside", "192.0.2.8") is None
@@ -129,14 +129,14 @@ def test_who_is_not_meant() -> None:
 
 
 def test_a_client_named_default_is_not_the_default() -> None:
-    """The default entity is not a name: `%3Cdefault%3E` is one client, `<default>` is every client without a switch of its own."""
+    """The client-id named `<default>` has a switch of its own, apart from the default client-id's."""
     switches = Switches({"entity:client-id=%3Cdefault%3E": "off", "entity:client-id=<default>": "observe"})
     assert switches.of_client("edge", "a", DEFAULT) is SwitchMode.OFF
     assert switches.of_client("edge", "a", "c") is SwitchMode.OBSERVE
 
 
 def test_addresses() -> None:
-    """Connections look for their address, the default address, the listener, all."""
+    """For an address its own switch applies first, then the default address's, then the listener's."""
     table = {"entity:ip=192.0.2.7": "observe", "entity:ip=<default>": "off", "listener:edge": "enforce", "entity:user=a": "off"}
     assert Switches(table).of_address("edge", "192.0.2.7") is SwitchMode.OBSERVE
     assert Switches(table).of_address("edge", "192.0.2.8") is SwitchMode.OFF
@@ -145,7 +145,7 @@ def test_addresses() -> None:
 
 
 def test_rubbish_in_the_store_is_left_out() -> None:
-    """What is no switch is named and holds for no client; the others hold."""
+    """Invalid switches are reported and ignored, and the others apply."""
     switches = Switches({"all": "observe", "entity:user": "off", "listener:edge": "maybe"})
     assert switches.of_all is SwitchMode.OBSERVE
     assert dict(switches.table) == {"all": SwitchMode.OBSERVE}
@@ -153,14 +153,14 @@ def test_rubbish_in_the_store_is_left_out() -> None:
 
 
 def test_there_are_not_more_than_fit() -> None:
-    """Beyond the limit switches are left out, the first ones hold."""
+    """Switches beyond `SWITCHES_MAX` are ignored and reported."""
     switches = Switches({f"entity:user=u{n}": "off" for n in range(SWITCHES_MAX + 1)})
     assert len(switches.table) == SWITCHES_MAX
     assert len(switches.problems) == 1
 
 
 def test_tables_in_order_and_equal() -> None:
-    """The broadest stand first, and two tables with the same switches are the same."""
+    """Switches are ordered from broad to specific, and equal sets of switches are equal."""
     one = Switches({"entity:user=a": "off", "listener:edge": "observe", "all": "enforce"})
     assert list(one.table) == ["all", "listener:edge", "entity:user=a"]
     assert one == Switches({"all": "enforce", "entity:user=%61": "off", "listener:edge": "observe"})

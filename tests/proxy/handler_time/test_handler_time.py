@@ -1,4 +1,4 @@
-"""What a request is charged for, from when it left and when its answer came."""
+"""The handler time that a request is charged, from when it was forwarded and when its response came."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from proxy.handler_time.work import CAP_WAITING, IDLE_BROKER_SHARE
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 START_NS = 3_600 * SECOND
 STEP = 1 - DOWN
-"""What is learnt swings by one step around the level it found."""
+"""An estimate oscillates by one step."""
 
 
 PRODUCE, METADATA, FETCH = work_of(ApiKey.PRODUCE, 1), work_of(ApiKey.METADATA), work_of(ApiKey.FETCH)
@@ -23,7 +23,7 @@ COMMIT, PRODUCE_ALL = work_of(ApiKey.OFFSET_COMMIT), work_of(ApiKey.PRODUCE, -1)
 
 
 class Line:
-    """A connection on which time goes on."""
+    """A connection with a clock."""
 
     def __init__(self, broker: BrokerHandlerTime | None = None) -> None:
         self.broker = broker or BrokerHandlerTime()
@@ -31,38 +31,38 @@ class Line:
         self.now_ns = START_NS
 
     def ask(self, kind: Work = METADATA, took_ns: int = 300 * US, size: int = 300, *, apart_ns: int = 10 * MS) -> float:
-        """One request alone, answered after `took_ns`; what it is charged."""
+        """Send one request, answer it after `took_ns`, and return its charge."""
         self.now_ns += apart_ns
         forwarded_ns = self.now_ns
         self.now_ns += took_ns
         return self.times.charge(kind, size, forwarded_ns, self.now_ns, behind_bytes=0)
 
     def ask_often(self, count: int, kind: Work = METADATA, took_ns: int = 300 * US, *, apart_ns: int = 10 * MS) -> float:
-        """The same again and again; what the last one is charged."""
+        """Repeat the same request and return the charge of the last one."""
         return [self.ask(kind, took_ns, apart_ns=apart_ns) for _ in range(count)][-1]
 
 
 def test_a_request_alone_is_charged_for_most_of_the_time_that_it_took() -> None:
-    """The rest is the way through sockets and queues."""
+    """A lone request is charged its time less the handover time, times a factor."""
     line = Line()
     assert line.ask_often(500, took_ns=300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * IDLE_BROKER_SHARE, rel=STEP)
 
 
 def test_handing_over_takes_no_more_than_half() -> None:
-    """Of a request that is answered within what threads take to hand one on, half of the time was work."""
+    """At most half of a request's time is subtracted as handover time."""
     line = Line()
     assert line.ask_often(500, took_ns=40 * US) == pytest.approx(20 * US * IDLE_BROKER_SHARE, rel=STEP)
 
 
 def test_the_network_time_to_the_broker_is_not_charged() -> None:
-    """The smallest round-trip time that the kernel measured is subtracted first."""
+    """The smallest round-trip time is subtracted from the charge."""
     line = Line()
     line.times.set_rtt(2 * MS)
     assert line.ask_often(500, took_ns=2 * MS + 300 * US) == pytest.approx((300 * US - HANDOVERS_NS) * IDLE_BROKER_SHARE, rel=STEP)
 
 
 def test_who_takes_longer_than_usual_waited() -> None:
-    """One in ten is as fast as it gets; what the others take beyond that is time in queues, not work."""
+    """Requests that take longer than the fastest tenth of their class are charged what the fast ones are."""
     line = Line()
     for _ in range(200):
         line.ask(took_ns=200 * US)
@@ -72,7 +72,7 @@ def test_who_takes_longer_than_usual_waited() -> None:
 
 
 def test_a_request_that_only_waits_is_charged_as_a_few_small_ones() -> None:
-    """A long poll of half a second costs a broker nothing while it waits."""
+    """A Fetch that waits for half a second is charged at most a few small requests."""
     line = Line()
     line.ask_often(300, METADATA, 200 * US)
     unit_ns = line.broker.unit_ns
@@ -82,7 +82,7 @@ def test_a_request_that_only_waits_is_charged_as_a_few_small_ones() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([PRODUCE, METADATA, FETCH, COMMIT, PRODUCE_ALL]), st.integers(0, 10 * SECOND)), max_size=60))
 def test_no_client_is_charged_more_than_the_elapsed_time_and_no_waiting_beyond_its_cap(asked: Sequence[tuple[Work, int]]) -> None:
-    """Whatever came before."""
+    """A charge is at most the elapsed time and, for an API that may wait, at most its cap."""
     line = Line()
     for kind, took_ns in asked:
         charged = line.ask(kind, took_ns)
@@ -93,7 +93,7 @@ def test_no_client_is_charged_more_than_the_elapsed_time_and_no_waiting_beyond_i
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=20), st.integers(0, 5 * MS))
 def test_answers_of_one_read_are_charged_no_more_than_the_time_before_it(reads: Sequence[int], apart_ns: int) -> None:
-    """They have no times of their own, so they share the one there is."""
+    """Responses of one read are charged together at most the elapsed time."""
     line = Line()
     for answers in reads:
         line.now_ns += apart_ns
@@ -106,7 +106,7 @@ def test_answers_of_one_read_are_charged_no_more_than_the_time_before_it(reads: 
 
 
 def test_who_stood_behind_others_is_charged_from_their_end_on() -> None:
-    """Of two sent at once the second is charged what passed since the first, and all of it: then the round trip counts for no client."""
+    """The second of two pipelined requests is charged the time since the first response."""
     line = Line()
     line.ask_often(500, took_ns=MS)
     line.now_ns += 10 * MS
@@ -118,7 +118,7 @@ def test_who_stood_behind_others_is_charged_from_their_end_on() -> None:
 
 
 def test_each_answer_of_one_read_is_charged_what_such_requests_cost() -> None:
-    """As long as enough time passed for all of them, the last too."""
+    """Each response of one read is charged the usual cost of its class if enough time has passed."""
     line = Line()
     usual = line.ask_often(500, took_ns=300 * US)
     line.now_ns += 10 * MS
@@ -129,7 +129,7 @@ def test_each_answer_of_one_read_is_charged_what_such_requests_cost() -> None:
 
 
 def test_an_answer_that_was_not_read_teaches_nothing() -> None:
-    """While this side pauses it is unknown when answers came: they are charged what such requests cost."""
+    """After a pause of reading a response is charged the usual cost and changes no estimate."""
     line = Line()
     usual = line.ask_often(500, took_ns=300 * US)
     line.times.pause()
@@ -144,7 +144,7 @@ def test_an_answer_that_was_not_read_teaches_nothing() -> None:
 
 
 def test_head_and_end_of_an_answer_are_charged_as_one() -> None:
-    """What a long answer costs is known at its end; the head is charged what is known by then."""
+    """The charges of a response's head and end add up to that of a whole response."""
     line, other = Line(), Line()
     for at in range(300):
         whole = other.ask(FETCH, 900 * US, 100_000)
@@ -156,11 +156,11 @@ def test_head_and_end_of_an_answer_are_charged_as_one() -> None:
         assert head >= 0
         assert rest >= 0
         assert head + rest == pytest.approx(whole, rel=STEP), at
-    assert line.times.charge_end(line.now_ns) == 0  # there is no other end
+    assert line.times.charge_end(line.now_ns) == 0  # the end is charged once
 
 
 def test_many_at_once_share_what_passes() -> None:
-    """Four connections that always have a request under way are charged a quarter of the time each: the machine is full."""
+    """Four connections that are always busy are charged a quarter of the time each."""
     broker = BrokerHandlerTime()
     lines = [Line(broker) for _ in range(4)]
     charged = 0.0
@@ -173,7 +173,7 @@ def test_many_at_once_share_what_passes() -> None:
 
 
 def test_waiting_is_no_load() -> None:
-    """A hundred long polls keep no thread busy, so they make nothing cheaper for others; what waits for a broker's own threads does."""
+    """Waiting Fetches do not lower the charge of other requests; requests that wait for the broker's threads do."""
     charged = {}
     for kind in (FETCH, COMMIT):
         broker = BrokerHandlerTime()
@@ -190,7 +190,7 @@ def test_waiting_is_no_load() -> None:
 
 @pytest.mark.parametrize("pause_ns", [100 * MS, 3_600 * SECOND])
 def test_a_rush_is_over_for_the_next_request(pause_ns: int) -> None:
-    """The load of some clients does not count for the next request of others, at once or after an hour."""
+    """The load of past requests does not count for a later request."""
     broker = BrokerHandlerTime()
     rush, line = [Line(broker) for _ in range(4)], Line(broker)
     for _ in range(500):
@@ -203,7 +203,7 @@ def test_a_rush_is_over_for_the_next_request(pause_ns: int) -> None:
 
 
 def test_a_class_that_only_waits_soon_costs_what_its_cap_says() -> None:
-    """How long it waited says nothing; it does not stay as cheap as it was once."""
+    """An API class that was cheap is charged its cap after it has only waited for a while."""
     line = Line()
     line.ask_often(1_000, FETCH, 30 * US)
     assert line.ask(FETCH, 500 * MS) < 50 * US
@@ -212,7 +212,7 @@ def test_a_class_that_only_waits_soon_costs_what_its_cap_says() -> None:
 
 
 def test_what_a_busy_time_taught_is_forgotten() -> None:
-    """Requests get cheaper when there are many; a second after the rush small ones count as before, also where all wait."""
+    """A second after a busy period the cost of a small request returns to its default."""
     line = Line()
     line.ask_often(3_000, METADATA, 30 * US, apart_ns=0)
     assert line.broker.unit_ns < 0.2 * UNIT_NS
@@ -223,7 +223,7 @@ def test_what_a_busy_time_taught_is_forgotten() -> None:
 
 
 def test_logging_in_is_distinguished_and_every_api_has_its_classes() -> None:
-    """SASL is done by network threads unless it is refused; an unknown API is one that may wait."""
+    """Only the SASL APIs are login work, an unknown API may wait, and each API has its own class."""
     assert {key for key in ApiKey if work_of(key).of_login} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
     assert VERSIONS_BEFORE_LOGIN.of_login
     assert VERSIONS_BEFORE_LOGIN.key == work_of(ApiKey.API_VERSIONS).key
@@ -233,7 +233,7 @@ def test_logging_in_is_distinguished_and_every_api_has_its_classes() -> None:
 
 
 def test_brokers_are_known_by_their_address_and_bounded() -> None:
-    """The same object for the same address, until there were too many; the time that passed is not forgotten."""
+    """Each address has one object up to a limit of brokers, and the elapsed time of forgotten ones is kept."""
     times = HandlerTimes()
     first = times.of(("a", 1))
     assert times.of(("a", 1)) is first is not times.of(("b", 1))
@@ -244,7 +244,7 @@ def test_brokers_are_known_by_their_address_and_bounded() -> None:
 
 
 def test_time_that_passed_is_added_up() -> None:
-    """Waiting included: against it the share that is charged can be seen."""
+    """The elapsed time includes the time of requests that wait."""
     line = Line()
     line.ask(METADATA, 300 * US)
     line.ask(FETCH, 500 * MS)

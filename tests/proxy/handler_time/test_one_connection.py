@@ -1,4 +1,4 @@
-"""Whatever a connection goes through, it is not charged more than what passed on it."""
+"""The charges of one connection never exceed its elapsed time."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ Steps = Sequence[tuple[int, int, int, Work, int]]
 
 
 class Pipe:
-    """Requests that are under way, in order, and what their answers were charged."""
+    """A connection's outstanding requests and the charges of its responses."""
 
     def __init__(self, broker: BrokerHandlerTime) -> None:
         self.times = ConnectionHandlerTime(broker)
@@ -40,7 +40,7 @@ class Pipe:
         self._begun = False
 
     def step(self, what: int, gap_ns: int, count: int, kind: Work, size: int) -> None:
-        """Let time pass, then send, read whole answers, or read the beginning of one."""
+        """Advance the clock, then send requests, read whole responses, or read the head of one."""
         self.now_ns += gap_ns
         if what == SEND:
             self._sent += [(self.now_ns, kind, size)] * count
@@ -57,13 +57,13 @@ class Pipe:
             self._begun = True
 
     def pause(self, gap_ns: int) -> None:
-        """Do not read for a while."""
+        """Do not read for `gap_ns`."""
         self.times.pause()
         self.now_ns += gap_ns
         self.times.resume(self.now_ns)
 
     def _end(self) -> None:
-        """What began before is here in whole."""
+        """Charge the end of a response whose head was read."""
         if self._begun:
             self._begun = False
             self.charged.append(self.times.charge_end(self.now_ns))
@@ -71,7 +71,7 @@ class Pipe:
 
 @given(st.lists(steps, max_size=60), st.integers(0, MS))
 def test_a_connection_is_never_charged_more_than_passed(asked: Steps, rtt_ns: int) -> None:
-    """In whatever way requests stand behind each other and answers share reads: no moment is charged twice."""
+    """For any sequence of requests and reads the sum of the charges is at most the elapsed time."""
     pipe = Pipe(BrokerHandlerTime())
     pipe.times.set_rtt(rtt_ns)
     for step in asked:
@@ -82,7 +82,7 @@ def test_a_connection_is_never_charged_more_than_passed(asked: Steps, rtt_ns: in
 
 @given(st.lists(st.tuples(steps, st.one_of(st.none(), gaps)), max_size=60))
 def test_pauses_never_make_nonsense(asked: Sequence[tuple[tuple[int, int, int, Work, int], int | None]]) -> None:
-    """Charges stay finite and not below zero, and so does all that is learnt, when reading stops at any moment."""
+    """With pauses at any moment charges and estimates stay finite and are not negative."""
     broker = BrokerHandlerTime()
     pipe = Pipe(broker)
     for step, pause_ns in asked:

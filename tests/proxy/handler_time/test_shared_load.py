@@ -1,4 +1,4 @@
-"""Workers that share a broker estimate as one process does that has all their connections."""
+"""Workers that share a broker estimate its load as one process with all connections does."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -26,12 +26,12 @@ DUE = 7
 
 
 def worker_of(segment: Segment, number: int) -> HandlerTimes:
-    """What one worker knows of brokers."""
+    """Return one worker's estimates of brokers."""
     return HandlerTimes(shared_by(SharedUsage(segment, number)))
 
 
 def answers(seed: int, took_ns: int) -> Iterator[tuple[int, int, int]]:
-    """(connection, forwarded, answered) of connections that always have a request under way, in the order of the answers."""
+    """Yield (connection, forwarded_ns, answered_ns) of connections that are always busy, in the order of the responses."""
     chance = random.Random(seed)
     forwarded_ns = [START_NS] * CONNECTIONS
     ends_ns = [START_NS + chance.randrange(took_ns // 2, took_ns * 2) for _ in range(CONNECTIONS)]
@@ -44,7 +44,7 @@ def answers(seed: int, took_ns: int) -> Iterator[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_the_charges_of_all_workers_are_those_of_one_process(workers: int) -> None:
-    """Sixteen busy connections at four workers are charged together what one process charges them; without sharing it is a multiple."""
+    """Workers that share a broker charge what one process charges; without sharing they charge a multiple."""
     segment = new_segment(workers)
     alone = BrokerHandlerTime()
     brokers = [worker_of(segment, number).of(ADDRESS) for number in range(workers)]
@@ -65,7 +65,7 @@ def test_the_charges_of_all_workers_are_those_of_one_process(workers: int) -> No
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from([METADATA, FETCH]), st.integers(0, 60 * MS), st.integers(0, 90 * MS)), min_size=1)
 )
 def test_the_load_is_that_of_one_process_to_the_last_bit(asked: Sequence[tuple[int, Work, int, int]]) -> None:
-    """Whichever worker has an answer, and whenever it comes: after it that worker knows the load that one process would."""
+    """After each response its worker knows exactly the load that one process would know."""
     segment = new_segment(4)
     alone = BrokerHandlerTime()
     brokers = [worker_of(segment, number).of(ADDRESS) for number in range(4)]
@@ -79,7 +79,7 @@ def test_the_load_is_that_of_one_process_to_the_last_bit(asked: Sequence[tuple[i
 
 
 def test_who_only_waits_learns_from_others_what_a_small_request_costs() -> None:
-    """A worker whose clients only fetch charges for them what the worker says that learnt last, as one process would."""
+    """A worker with Fetches only uses the cost of a small request that another worker measured."""
     segment = new_segment(2)
     prompt, waiting = (ConnectionHandlerTime(worker_of(segment, number).of(ADDRESS)) for number in range(2))
     now_ns = START_NS
@@ -92,7 +92,7 @@ def test_who_only_waits_learns_from_others_what_a_small_request_costs() -> None:
 
 
 def test_a_worker_that_died_loads_a_broker_no_more() -> None:
-    """What its connections took stays in the sum and grows no more; its successor goes on from there. Half a measurement is ignored."""
+    """A dead worker's load decays as in one process, its successor continues, and its unfinished write is ignored."""
     segment = new_segment(2)
     died, other = (worker_of(segment, number).of(ADDRESS) for number in range(2))
     alone = BrokerHandlerTime()
@@ -106,7 +106,7 @@ def test_a_worker_that_died_loads_a_broker_no_more() -> None:
             segment.exit(0)
             cells = SharedUsage(segment, 0).claim_broker(ADDRESS)
             assert cells is not None
-            cells[DUE] = now_ns + SECOND  # it died while it wrote
+            cells[DUE] = now_ns + SECOND  # a write that the worker did not finish
         other.saw(METADATA, LOAD_WINDOW_NS, now_ns)
         alone.saw(METADATA, LOAD_WINDOW_NS, now_ns)
         assert other.load == alone.load
@@ -117,7 +117,7 @@ def test_a_worker_that_died_loads_a_broker_no_more() -> None:
 
 
 def test_without_a_row_a_worker_counts_alone_and_asks_again() -> None:
-    """While another process changes rows there is none; a second later there is, and what was not measured yet is in the sum."""
+    """A worker without a row keeps its own load, asks again after a second, and then publishes it."""
     segment = new_segment(2)
     claims = iter([None, None, SharedUsage(segment, 0).claim_broker(ADDRESS)])
     broker, alone = SharedBrokerHandlerTime(lambda: next(claims), 0), BrokerHandlerTime()
@@ -129,7 +129,7 @@ def test_without_a_row_a_worker_counts_alone_and_asks_again() -> None:
 
 
 def test_brokers_have_rows_of_their_own_until_all_are_taken() -> None:
-    """The same address has the same row in each worker, another one has another; beyond the last row a worker counts alone."""
+    """Each address has one row in all workers until the rows are used up."""
     segment = new_segment(2)
     usages = [SharedUsage(segment, number) for number in range(2)]
     for port in range(ROWS_MAX):

@@ -1,4 +1,4 @@
-"""Throttles of brokers beside Sluice's, from the data path into files."""
+"""The brokers' throttle times beside Sluice's, from the data path into files."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ ROW = (1, "Produce", None, None, 5, 0)
 
 
 def shadowing(directory: Path, *, produce: float | None) -> MeteredFixture:
-    """A house before brokers that keep the quotas."""
+    """Return a proxy before brokers that keep the quotas."""
     proxy = MeteredFixture(directory, produce=produce, mode=Mode.OBSERVE)
     proxy.settings.shadows = True
     return proxy
@@ -29,7 +29,7 @@ def produces(peer: Peer, number: int, *, broker_ms: int) -> None:
 
 
 def test_what_both_say_of_an_answer_is_a_row(tmp_path: Path) -> None:
-    """With the group whose verdict is ours, and the client; answers without a throttle are no rows."""
+    """A response that both throttle gives a row with both times, the group and the client."""
     with shadowing(tmp_path, produce=BOUND) as proxy:
         peer = proxy.connect()
         produces(peer, 1, broker_ms=7)
@@ -44,7 +44,7 @@ def test_what_both_say_of_an_answer_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_throttle_that_no_quota_here_explains_is_a_row(tmp_path: Path) -> None:
-    """Its group is null; a broker that throttles nothing makes no rows."""
+    """A broker's throttle without a quota in Sluice gives a row without a group, and a response without a throttle gives none."""
     with shadowing(tmp_path, produce=None) as proxy:
         peer = proxy.connect()
         produces(peer, 1, broker_ms=0)
@@ -54,7 +54,7 @@ def test_a_throttle_that_no_quota_here_explains_is_a_row(tmp_path: Path) -> None
 
 
 def test_where_sluice_keeps_the_quotas_nothing_is_compared(tmp_path: Path) -> None:
-    """A response without a throttle is not a row, for any origin of throttles."""
+    """Where Sluice keeps the quotas, a broker's throttle gives no row."""
     with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
         produces(proxy.connect(), 1, broker_ms=7)
         proxy.written()
@@ -63,7 +63,7 @@ def test_where_sluice_keeps_the_quotas_nothing_is_compared(tmp_path: Path) -> No
 
 
 def test_there_is_a_bound_and_what_is_beyond_it_is_counted() -> None:
-    """So many rows a flush; the rest is a number."""
+    """Rows beyond `WAITING_MAX` are dropped and counted."""
     kept = Comparisons()
     for _ in range(comparisons.WAITING_MAX + 3):
         kept.add(ROW)
@@ -73,7 +73,7 @@ def test_there_is_a_bound_and_what_is_beyond_it_is_counted() -> None:
 
 
 def test_what_no_queue_takes_is_counted_with_the_next() -> None:
-    """The rows are gone, their number is reported."""
+    """Rows that the queue refuses are lost, and the next batch reports their number."""
     taken: list[Batch] = []
     has_room = False
 
@@ -93,7 +93,7 @@ def test_what_no_queue_takes_is_counted_with_the_next() -> None:
 
 
 def test_answers_that_come_together_are_compared_one_by_one(tmp_path: Path) -> None:
-    """Also those that ordinary sessions would note in one step."""
+    """Responses of one read give a row each."""
     with shadowing(tmp_path, produce=1e9) as proxy:
         peer = proxy.connect()
         produces(peer, 1, broker_ms=0)

@@ -1,4 +1,4 @@
-"""How a file of samples is laid out for who reads it next, and that files last."""
+"""The layout of sample files, and how files reach the disk."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ LIVE_MS = 12_000
 
 @pytest.mark.parametrize(("rows", "row_groups"), [(ROWS_WITH_AN_END, 2), (ROWS_WITH_AN_END - 1, 1)])
 def test_samples_that_may_go_on_stand_in_a_row_group_of_their_own(tmp_path: Path, rows: int, row_groups: int) -> None:
-    """Those of the last seconds, in the order they had; a small file is not worth it."""
+    """In a large file the samples of the last seconds are in a row group of their own, in order."""
     last_ms = np.random.default_rng(3).integers(0, 300_000, rows)
     path = tmp_path / "samples.parquet"
     write_parquet(pa.table({"last_event_ms": last_ms, "first_seq": np.arange(rows)}), path, live_ms=LIVE_MS)
@@ -36,7 +36,7 @@ def test_samples_that_may_go_on_stand_in_a_row_group_of_their_own(tmp_path: Path
 def test_columns_of_samples_that_hardly_become_smaller_are_not_compressed(
     tmp_path: Path, schema: pa.Schema, uncompressed: frozenset[str]
 ) -> None:
-    """Each of them is there, so that its name is no slip; all others, and all other tables, are compressed."""
+    """The listed columns of samples are uncompressed, and all other columns and tables are compressed."""
     written = pa.Table.from_arrays([pa.repeat(_one(field.type), 2) for field in schema], schema=schema)
     write_parquet(written, tmp_path / "x.parquet")
     with pq.ParquetFile(tmp_path / "x.parquet") as file:
@@ -54,7 +54,7 @@ def _one(kind: pa.DataType) -> pa.Scalar:
 
 
 def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note every fsync and rename from here on, with the names of what they are of."""
+    """Return a list that records every fsync and rename from now on, with file names."""
     steps: list[str] = []
     really, renamed = os.fsync, Path.rename
 
@@ -72,7 +72,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_file_lasts_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Contents first, then the name, then the directory that holds the name: a power cut leaves the old or the new."""
+    """A file is synchronized before it is renamed, and its directory after."""
     steps = steps_of(monkeypatch)
     (tmp_path / ".tmp-x").write_text("x")
     put(tmp_path / "x", tmp_path / ".tmp-x")
@@ -80,7 +80,7 @@ def test_a_file_lasts_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_file_that_cannot_be_read_again_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written is looked at before it gets its name; where its footer says otherwise nothing is left."""
+    """A Parquet file whose footer differs from what was written is removed."""
     table = SAMPLES.empty_table()
     monkeypatch.setattr("pyarrow.parquet.read_metadata", lambda _path: SimpleNamespace(num_rows=1))
     with pytest.raises(OSError, match="differs from what was written"):
@@ -89,7 +89,7 @@ def test_a_file_that_cannot_be_read_again_is_none(tmp_path: Path, monkeypatch: p
 
 
 def test_what_was_decided_is_on_the_disk_within_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both files of an open segment are synchronized once a second of the run's own time, and not with every batch."""
+    """Both files of an open segment are synchronized about once a second, not with every batch."""
     steps = steps_of(monkeypatch)
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
@@ -99,5 +99,5 @@ def test_what_was_decided_is_on_the_disk_within_a_second(tmp_path: Path, monkeyp
         while proxy.writer.counts.waiting_bytes:
             pass
     for kind in (".arrows.open", ".facts.open"):
-        assert 2 <= sum(step.startswith("fsync") and step.endswith(kind) for step in steps) <= 4, steps  # of two seconds
+        assert 2 <= sum(step.startswith("fsync") and step.endswith(kind) for step in steps) <= 4, steps  # within two seconds
     assert proxy.writer.stop(60)

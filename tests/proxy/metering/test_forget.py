@@ -1,4 +1,4 @@
-"""Who is forgotten is in no file any more, and nobody else is touched: whatever the name, and however often it is broken off."""
+"""`sluice meter forget`: the user's name is removed from all files, and nothing else changes, even after an interruption."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ODD_NAMES = ["CN=alice, O=x", "al%ice", "Ålice 愛", 'a"b\\c', "<default>", "__
 
 
 def written(directory: Path, *users: str, names: Names | None = None, first_seq: int = 0) -> Path:
-    """Write a file set whose dimensions name users, each in a group, in its rule, as a client and as who changed it."""
+    """Write a file set whose dimensions name the users in groups, in rules, as clients and as authors of changes."""
     keyed = names or Names()
     tables = {
         "dim_group": [{**GROUP, "group_ref": at, "tag_user": keyed(sanitize(user)), "tag_client_id": ""} for at, user in enumerate(users)],
@@ -58,7 +58,7 @@ def rows(directory: Path, table: str) -> list[dict[str, Any]]:
 
 
 def naming(directory: Path, user: str) -> list[Path]:
-    """Files, named by a manifest or not, in which the user stands."""
+    """Return the files, listed in a manifest or not, that contain the user's name."""
     needles = {user, sanitize(user)}
 
     def names(path: Path) -> bool:
@@ -78,7 +78,7 @@ def problems(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("user", ODD_NAMES)
 def test_any_name_goes_and_all_others_stay(tmp_path: Path, user: str) -> None:
-    """Special characters have no special meaning, and a user with a similar name is another user."""
+    """Any user name is removed from all tables, and similar names stay."""
     others = ["bob", user + "x", user + ", O=y", user[:-1] or "zz"]
     before = [*written(tmp_path, user, *others).rglob("*.parquet")]
     rules = [row["rule"] for row in rows(tmp_path, "dim_bound")]
@@ -94,7 +94,7 @@ def test_any_name_goes_and_all_others_stay(tmp_path: Path, user: str) -> None:
 
 
 def test_who_breaks_off_between_manifest_and_old_files_leaves_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old files are removed by the next call, for any user, even where no manifest names them any more."""
+    """Old files that an interrupted call left are removed by the next call."""
     written(tmp_path, "alice", "bob")
     monkeypatch.setattr(forget, "remove", _die)
     with pytest.raises(KeyboardInterrupt):
@@ -109,7 +109,7 @@ def test_who_breaks_off_between_manifest_and_old_files_leaves_no_name(tmp_path: 
 
 @pytest.mark.parametrize("puts", range(4))
 def test_who_breaks_off_anywhere_can_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, puts: int) -> None:
-    """After any number of files that were put in place the directory is as right as before, and the next call does it all."""
+    """After an interruption at any file the directory is valid, and the next call completes the work."""
     written(tmp_path, "alice", "bob")
     left, put = [None] * puts, forget.put
 
@@ -133,7 +133,7 @@ def _die(*_paths: Path) -> None:
 
 
 def forget_alice_while(does: Callable[[], object], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget alice while another process, who begins in the middle of it, does something."""
+    """Forget alice while another thread does something that begins in the middle of it."""
     other, write = threading.Thread(target=does), forget.write_parquet
 
     def write_meanwhile(*arguments: Any, **options: Any) -> None:
@@ -148,14 +148,14 @@ def forget_alice_while(does: Callable[[], object], directory: Path, monkeypatch:
 
 
 def test_two_at_once_forget_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes second waits: otherwise it would put back what the first one took out."""
+    """Two concurrent calls for two users remove both names."""
     written(tmp_path, "alice", "bob")
     forget_alice_while(lambda: forget_user(tmp_path, "bob"), tmp_path, monkeypatch)
     assert (naming(tmp_path, "alice"), naming(tmp_path, "bob"), problems(tmp_path)) == ([], [], [])
 
 
 def test_what_retention_removes_meanwhile_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No manifest comes back whose files are gone."""
+    """A file set that retention removes during the call does not return."""
     written(written(tmp_path, "alice"), "alice", first_seq=10)
     limits = Retention(age_ms_max=1, now_ms=6)
     forget_alice_while(lambda: apply_retention(tmp_path, PROXY_ID, limits), tmp_path, monkeypatch)
@@ -164,14 +164,14 @@ def test_what_retention_removes_meanwhile_stays_away(tmp_path: Path, monkeypatch
 
 
 def test_the_empty_name_cannot_be_forgotten(tmp_path: Path) -> None:
-    """The empty name stands for groups without a user, which belong to no user."""
+    """The empty user name is refused with one line."""
     done = forgets(written(tmp_path, "alice"), "")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert rows(tmp_path, "dim_group")[0]["tag_user"] == "alice"
 
 
 def test_keyed_names_need_their_key(tmp_path: Path) -> None:
-    """Without the key no user can be found among hashes: the command says so, and not that the user is absent."""
+    """For keyed names the command requires the key, and works with it."""
     names = Names("keyed", b"k" * 16)
     (tmp_path / "key").write_bytes(b"k" * 16)
     done = forgets(written(tmp_path, "alice", names=names), "alice")
@@ -182,7 +182,7 @@ def test_keyed_names_need_their_key(tmp_path: Path) -> None:
 
 
 def test_a_callbacks_tags_are_names_too(tmp_path: Path) -> None:
-    """Groups of a callback may have the user under a tag of its own; the name of a declared group is the operator's."""
+    """A user's name in a callback's tags is removed, and the name of a declared group stays."""
     tags = {"owner": "alice", "team": "x"}
     groups = [{**GROUP, "group_ref": 0, "tags": json.dumps(tags)}, {**GROUP, "group_ref": 1, "tags": '{"declared-group":"alice"}'}]
     write_file_set(tmp_path, {"dim_group": groups}, 0, -1, 0, 0, {}, final=True)
@@ -205,7 +205,7 @@ def without(key: str) -> Callable[[dict[str, Any]], object]:
     ],
 )
 def test_a_manifest_that_is_none_is_one_line(tmp_path: Path, spoil: Callable[[dict[str, Any]], object]) -> None:
-    """And exit code 2, whatever is wrong with it."""
+    """An invalid manifest gives one line and exit code 2."""
     (path,) = (written(tmp_path, "alice") / "manifests").rglob("*.json")
     manifest = json.loads(path.read_text())
     spoil(manifest)
@@ -216,7 +216,7 @@ def test_a_manifest_that_is_none_is_one_line(tmp_path: Path, spoil: Callable[[di
 
 @pytest.mark.parametrize(("spoil", "message"), [(Path.unlink, "is missing"), (lambda path: path.write_text("[" * 100_000), "not a")])
 def test_what_is_not_there_is_said(tmp_path: Path, spoil: Callable[[Path], object], message: str) -> None:
-    """One line names the file and what is wrong with it."""
+    """A missing or unreadable file gives one line that names what is wrong, and exit code 2."""
     for path in [*written(tmp_path, "alice").rglob("*.parquet"), *(tmp_path / "manifests").rglob("*.json")]:
         if (path.suffix == ".parquet") == (spoil is Path.unlink):
             spoil(path)
@@ -226,6 +226,6 @@ def test_what_is_not_there_is_said(tmp_path: Path, spoil: Callable[[Path], objec
 
 
 def test_bytes_that_are_not_text_are_no_user(tmp_path: Path) -> None:
-    """No file can hold such a name."""
+    """A user name that is not valid text gives one line and exit code 2."""
     done = forgets(written(tmp_path, "alice"), os.fsdecode(b"al\xff"))
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.output

@@ -1,4 +1,4 @@
-"""What the loop notes in words and records is what the writer reads out of them."""
+"""What the event loop writes as words and records is what the writer reads."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ CONNECTION, API = 5, 9
 
 
 class Notes:
-    """A meter, groups that use it, and what it should have noted: (group, ms, value, wait, kind)."""
+    """A meter with groups, and the decisions that it has to record: (group, ms, value, wait, kind)."""
 
     def __init__(self, meter_of_level: type[Meter] = Meter, buffer: DecisionBuffer | None = None, *, takes: bool = True) -> None:
         self.batches: list[Batch] = []
@@ -43,13 +43,13 @@ class Notes:
         return {"quota_type": "Produce", "name": group.tags["client-id"]}, {}
 
     def expects(self, group: EnforcedGroup, values: list[int], wait_ms: int = 0, kind: int = RECORD) -> None:
-        """Note what a group and its parents are to be noted for."""
+        """Add the decisions of a group and its parents to the expected ones."""
         if group.parent is not None:
             self.expects(group.parent, values, 0 if kind == RECORD else wait_ms, kind)
         self.expected += [(group.tags["client-id"], self.now_ms, value, wait_ms, kind) for value in values]
 
     def read(self) -> list[tuple[str, int, int, int, int]]:
-        """What batches hold, in order; their numbers go on from batch to batch."""
+        """Return the decisions of all batches in order."""
         found: list[tuple[str, int, int, int, int]] = []
         names: dict[int, str] = {}
         for batch in self.batches:
@@ -80,7 +80,7 @@ STEPS = st.lists(
 
 
 def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
-    """Let the meter note what these steps say."""
+    """Apply the steps to the meter."""
     meter = notes.meter
     for what, at, value in steps:
         group = notes.groups[at] if what not in ("time", "flush") else notes.groups[0]
@@ -116,7 +116,7 @@ def play(notes: Notes, steps: list[tuple[Any, Any, Any]]) -> None:
 @settings(deadline=None)
 @given(steps=STEPS, filled=st.sampled_from([0, BATCH_WORDS - 40, BATCH_WORDS - 2, BATCH_WORDS - 1]), traces=st.booleans())
 def test_everything_noted_is_read_in_order(steps: list[tuple[Any, Any, Any]], filled: int, traces: bool) -> None:
-    """Values of any size, runs, waits, what is taken back, parents, changed bounds; wherever the buffer is full."""
+    """All recorded decisions are read in order, whatever their values and wherever the buffer fills up."""
     notes = Notes(TracingMeter if traces else Meter)
     for _ in range(filled):
         notes.meter.record_unchecked(notes.groups[0], 1, notes.now_ms, CONNECTION, API)
@@ -130,7 +130,7 @@ def test_everything_noted_is_read_in_order(steps: list[tuple[Any, Any, Any]], fi
 @settings(deadline=None)
 @given(steps=STEPS)
 def test_a_bound_is_reported_before_its_first_decision(steps: list[tuple[Any, Any, Any]]) -> None:
-    """For every decision the last bound recorded of its group, with a number up to its own, is the one it was taken under."""
+    """The last reported bound of a group up to a decision is the bound of that decision."""
     notes = Notes()
     bounds: list[float] = []
     for step in steps:
@@ -149,8 +149,8 @@ def test_a_bound_is_reported_before_its_first_decision(steps: list[tuple[Any, An
 @settings(deadline=None)
 @given(steps=STEPS)
 def test_decisions_are_counted_where_they_lie(steps: list[tuple[Any, Any, Any]]) -> None:
-    """The mapped buffer of a process that ends now says exactly how far it had come."""
-    path = Path("/dev/shm") / f"sluice-test-noted-{id(steps)}"  # noqa: S108 - where the proxy's lies
+    """The mapped buffer of a process that ends holds the exact number of decisions."""
+    path = Path("/dev/shm") / f"sluice-test-noted-{id(steps)}"  # noqa: S108 - where the proxy's buffer is
     notes = Notes(buffer=DecisionBuffer(path))
     try:
         play(notes, steps)
@@ -162,7 +162,7 @@ def test_decisions_are_counted_where_they_lie(steps: list[tuple[Any, Any, Any]])
 
 
 def test_what_the_sensor_held_before_a_run_is_reported_after_a_loss() -> None:
-    """A run was recorded in one step; behind a gap its group is described as it was before all of it."""
+    """After a gap a group is described with the samples that it held before its next run."""
     notes = Notes(takes=False)
     group = notes.groups[0]
     group.record(400, notes.now_ms)
@@ -179,7 +179,7 @@ def test_what_the_sensor_held_before_a_run_is_reported_after_a_loss() -> None:
 
 
 def test_after_a_loss_no_client_takes_the_short_way_before_it_is_described() -> None:
-    """Another group's decision opens it for that group alone."""
+    """After a loss a group uses the short path only after it has been described again."""
     notes = Notes(takes=False)
     group, other = notes.groups[:2]
     for one in (group, other):
@@ -194,7 +194,7 @@ def test_after_a_loss_no_client_takes_the_short_way_before_it_is_described() -> 
 
 
 def test_more_groups_than_words_can_name_take_records() -> None:
-    """Their decisions are noted all the same, one by one and in runs."""
+    """Groups beyond `GROUPS_MAX` are recorded as full records."""
     notes = Notes()
     notes.meter._groups = GROUPS_MAX
     group = notes.groups[0]
@@ -207,7 +207,7 @@ def test_more_groups_than_words_can_name_take_records() -> None:
 
 
 def test_a_run_of_equal_values_takes_one_word() -> None:
-    """However many they are; only at the beginning of a batch a second one names their group. A batch of such runs is bounded."""
+    """A run of equal values takes one word, and the number of decisions in a batch is bounded."""
     notes = Notes()
     group = notes.groups[0]
     for _ in range(10 * BATCH_WORDS // 1_000):

@@ -1,4 +1,4 @@
-"""Packing whole arrays of raw decisions against the plain loop over `quota`."""
+"""Packing of arrays of decisions against a plain loop over `quota`."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def traces(draw: st.DrawFn) -> list[list[Event]]:
 @settings(deadline=None, max_examples=150)
 @given(traces(), st.sampled_from([(11, 1_000), (2, 300)]), st.booleans())
 def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: tuple[int, int], noted: bool) -> None:
-    """Cut into file sets anywhere, noted one by one or as runs, packed rows equal those of the loop that keeps every sample."""
+    """Packed rows equal those of a loop over all samples, for any cut into file sets and any runs."""
     num_samples, window_ms = window
     loop = {ref: Sensor(ref, BOUND, request=ref == 2, num_samples=num_samples, window_ms=window_ms) for ref in range(GROUPS)}
     sensors = Sensors(np.full(GROUPS, num_samples), np.full(GROUPS, window_ms), np.arange(GROUPS) == 2)
@@ -60,7 +60,7 @@ def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: t
 def test_a_run_is_packed_as_each_of_its_decisions(
     batches: list[list[Event]], changes: list[tuple[int, int, float]], data: st.DataObject
 ) -> None:
-    """Bounds and how the proxy is set may change within a run, and a rate above the bound that rounds to no wait is listed by itself."""
+    """A run is packed like its single decisions, although bounds and settings change within it."""
     events = [event for batch in batches for event in batch]
     runs = runs_of(events, [0] * len(events), 0)
     in_force = bounds([*((ref, 0, BOUND) for ref in range(GROUPS)), *changes])
@@ -74,7 +74,7 @@ def test_a_run_is_packed_as_each_of_its_decisions(
 
 
 def runs_of(batch: list[Event], waits: list[int], first_seq: int) -> Runs:
-    """An entry for each decision."""
+    """Return one entry for each decision."""
     return Runs(
         np.array([event.group for event in batch], np.int32),
         np.arange(first_seq, first_seq + len(batch)),
@@ -88,7 +88,7 @@ def runs_of(batch: list[Event], waits: list[int], first_seq: int) -> Runs:
 
 
 def as_noted(runs: Runs) -> Runs:
-    """An entry for all that follow each other and are equal, and delayed no client."""
+    """Return one entry for each sequence of equal decisions without a wait."""
     alike = np.ones(len(runs), np.bool_)
     for name in ("group_ref", "ts_ms", "value"):
         column = getattr(runs, name)

@@ -1,4 +1,4 @@
-"""A run says that it shares usage, and what was recorded of other processes; one that does not share is written as before."""
+"""Metering of workers that share usage, and of a process that does not."""
 
 import asyncio
 from pathlib import Path
@@ -17,12 +17,12 @@ from tests.support.metering.metering_alone import metering_alone
 from tests.support.metering.metering_writer_fixture import MeteringWriterFixture
 
 SCOPE = "b:1"
-"""Of the broker of `metering_alone`, whose number is not known."""
+"""The scope of the broker of `metering_alone`, whose node id is unknown."""
 TAGS = {"user": "", "client-id": "etl"}
 
 
 def test_metering_notes_what_shared_usage_records(tmp_path: Path) -> None:
-    """Usage of another worker stands in the file set of the group that it was recorded in, and manifests name the segment."""
+    """Usage of another worker is in the samples of its group, and the manifest names the shared segment."""
     segment = Segment.create(2, 16, 11, 1_000)
     other = SharedUsage(segment, 1)
 
@@ -52,7 +52,7 @@ def test_metering_notes_what_shared_usage_records(tmp_path: Path) -> None:
 
 
 def test_who_shares_nothing_writes_version_1(tmp_path: Path) -> None:
-    """Its files have no column more than before, at every level."""
+    """A process that shares no usage writes schema version 1 without the shared columns, at every level."""
     for level in ("sample", "packed", "trace"):
         directory = tmp_path / level
         proxy = MeteringWriterFixture(directory, header={"level": level})

@@ -1,4 +1,4 @@
-"""What is sent to the topic, whatever happens to the files meanwhile. The broker is a list."""
+"""What a sink publishes to the metering topic while files change is checked against a list in place of the broker."""
 
 import asyncio
 import time
@@ -24,7 +24,7 @@ SETTLED_S = 20
 
 
 class Broker:
-    """A producer of aiokafka, as far as a sink knows it."""
+    """The part of an aiokafka producer that a sink uses."""
 
     sent: ClassVar[list[tuple[str, str, bytes]]] = []
     takes: ClassVar[int] = 10**6
@@ -48,14 +48,14 @@ class Broker:
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> type[Broker]:
-    """One that holds nothing yet."""
+    """Yield a broker without messages."""
     monkeypatch.setattr(Broker, "sent", [])
     monkeypatch.setattr("aiokafka.AIOKafkaProducer", Broker)
     return Broker
 
 
 def file_sets(directory: Path, count: int) -> None:
-    """Write one run of so many file sets, in which alice is named, each marked for the topic."""
+    """Write one run of `count` file sets that name alice and are marked for the topic."""
     proxy = MeteringWriterFixture(directory, publish=True)
     usage, others = Usage("alice", "etl"), Usage(OTHER, OTHER)
     alice = proxy.meter.usage.cell(Place(("b", 1), "default"), usage, KafkaPrincipal("User", "alice"), PRODUCE, others)
@@ -71,7 +71,7 @@ def file_sets(directory: Path, count: int) -> None:
 
 
 def publish(directory: Path) -> tuple[MeteringCounts, list[str | None]]:
-    """Let a sink publish all that it can."""
+    """Let a sink publish all that it can, and return its counts and problems."""
     counts, problems = MeteringCounts(), list[str | None]()
     sink = TopicSink(directory, "sluice-1", "files", dict, counts, problems.append)
     sink.start()
@@ -93,7 +93,7 @@ def landed(broker: type[Broker], directory: Path) -> Path:
 
 
 def test_who_is_forgotten_meanwhile_loses_no_file_set(tmp_path: Path, broker: type[Broker], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that has another name by the time it is read is read under that one; only what retention took is not sent."""
+    """All file sets are published although `forget` renames files in between."""
     written = tmp_path / "written"
     written.mkdir()
     file_sets(written, 2)
@@ -113,7 +113,7 @@ def test_who_is_forgotten_meanwhile_loses_no_file_set(tmp_path: Path, broker: ty
 
 
 def test_a_file_set_that_cannot_be_read_holds_up_no_other(tmp_path: Path, broker: type[Broker]) -> None:
-    """It is reported, it stays marked, and the sink lives on."""
+    """A file set that cannot be read is reported and stays marked, and the others are published."""
     file_sets(tmp_path, 3)
     kept = marks(tmp_path)
     (tmp_path / kept[0].read_text()).write_bytes(b"{")
@@ -129,7 +129,7 @@ def test_a_file_set_that_cannot_be_read_holds_up_no_other(tmp_path: Path, broker
 def test_who_is_killed_while_sending_sends_again(
     tmp_path: Path, broker: type[Broker], monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    """After any number of messages all come again; read once, they are the file sets that were written."""
+    """After an interruption at any message all file sets are published again and arrive complete."""
     written = tmp_path / "written"
     written.mkdir()
     file_sets(written, 2)
@@ -145,7 +145,7 @@ def test_who_is_killed_while_sending_sends_again(
 
 
 def test_a_file_set_is_sent_when_it_is_whole(tmp_path: Path, broker: type[Broker]) -> None:
-    """The mark is there before the manifest, so that nothing that ends us comes between; while the segment is there too, it waits."""
+    """A marked file set is published only when its segment is gone."""
     file_sets(tmp_path, 1)
     mark, *_ = marks(tmp_path)
     facts = mark.with_name(mark.name.replace(".unpublished", ".facts.open"))
@@ -158,7 +158,7 @@ def test_a_file_set_is_sent_when_it_is_whole(tmp_path: Path, broker: type[Broker
 
 
 def test_what_is_repaired_is_sent_too(tmp_path: Path, broker: type[Broker]) -> None:
-    """A segment says that it is to be sent, whatever process converts it."""
+    """A file set that is repaired from a segment is published."""
     proxy = MeteringWriterFixture(tmp_path, publish=True)
     proxy.writer.start()
     proxy.play(500, 1)

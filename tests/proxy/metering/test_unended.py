@@ -1,4 +1,4 @@
-"""Whenever a proxy is killed, what it had decided is counted: between two segments, while it hands over, while the disk takes nothing."""
+"""The decisions of a killed proxy are counted, wherever the kill happened."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ from tests.support.places import ROOT
 
 
 class Killed:
-    """A writer that decided, wrote, rotated, decided again and is gone; what it left lies there as after a kill."""
+    """A writer that is killed after it has decided, rotated and decided again."""
 
     def __init__(self, directory: Path) -> None:
         make_directory(directory / SEGMENTS)
@@ -40,27 +40,27 @@ class Killed:
             time.sleep(0.001)
 
     def write(self, decisions: int) -> None:
-        """Decide, and wait until all of it stands in a file set and the next segment has begun."""
+        """Record decisions, and wait until they are in a file set and the next segment has begun."""
         self.proxy.play(decisions, 1)
         self.proxy.meter.flush()
         self.proxy.writer.rotate()
         while self.proxy.writer.counts.segments < 2 or not made(self.directory) or len(self.open_segments()) > 1:
             time.sleep(0.001)
         with converting(self.directory, RUN["proxy_id"]):
-            pass  # this conversion has looked for runs without an end, and will not find ours
+            pass  # this conversion has looked for unended runs and will not find this one
 
     def die(self) -> None:
-        """Leave the mapped buffer without an owner: the lock on the file ends with the process that maps it."""
+        """Leave the mapped buffer without an owner, as a kill does, because its lock ends with the process."""
         copy = self.pending.with_suffix(".copy")
         shutil.copy(self.pending, copy)
         copy.rename(self.pending)
 
     def open_segments(self) -> list[Path]:
-        """The facts of segments."""
+        """Return the facts files of open segments."""
         return list((self.directory / SEGMENTS).glob(f"*{FACTS_SUFFIX}"))
 
     def lose_the_segment(self) -> None:
-        """As if it had not begun yet."""
+        """Remove the open segment, as if it had not begun."""
         (facts,) = self.open_segments()
         for path in facts.parent.glob(facts.name.removesuffix(FACTS_SUFFIX) + "*"):
             path.unlink()
@@ -75,7 +75,7 @@ def killed(tmp_path: Path) -> Any:
 
 
 def made(directory: Path) -> int:
-    """How many file sets there are."""
+    """Return the number of file sets."""
     return len(list(directory.glob("manifests/**/*.json")))
 
 
@@ -86,7 +86,7 @@ def cut(killed: Killed) -> None:
 
 @pytest.mark.parametrize("damage", [Killed.lose_the_segment, cut, lambda _killed: None], ids=["none_open", "cut", "open"])
 def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage: Any) -> None:
-    """Killed where no segment is open, or one that does not say whose it is yet: the decisions of the last flush are a gap."""
+    """Decisions since the last flush are counted as dropped if the kill finds no complete segment."""
     killed.write(500)
     killed.proxy.play(20, 2)
     damage(killed)
@@ -103,7 +103,7 @@ def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage
 
 
 def test_a_segment_of_another_version_stays_and_is_named(killed: Killed) -> None:
-    """What was noted in another way is not guessed at: one line says whose work it is, and nothing of it is lost."""
+    """Repair leaves a segment of another version unchanged and names it in one line."""
     killed.proxy.play(500, 1)
     killed.proxy.meter.flush()
     while killed.proxy.writer.counts.decisions < 500:
@@ -123,7 +123,7 @@ def test_a_segment_of_another_version_stays_and_is_named(killed: Killed) -> None
 
 
 def start_another(directory: Path, proxy_id: str) -> None:
-    """What a proxy that starts in the directory, and ends, does to what lies there."""
+    """Start and stop another proxy in the directory."""
     header = {**RUN, "run_id": f"20261121T130000Z-{proxy_id}", "proxy_id": proxy_id}
     settings = WriterSettings(directory, header, retention=Retention(proxy_id=proxy_id))
     writer = MeteringWriter(settings, lambda: WALL_MS, lambda _problem: None)
@@ -132,7 +132,7 @@ def start_another(directory: Path, proxy_id: str) -> None:
 
 
 def test_the_next_start_counts_it_too(killed: Killed) -> None:
-    """Without a repair the converter of the next proxy of the same name does, before anything else; what another left is its own."""
+    """The next proxy of the same name counts the decisions of a killed one, and a proxy of another name does not."""
     killed.write(500)
     killed.proxy.play(20, 2)
     killed.lose_the_segment()
@@ -145,7 +145,7 @@ def test_the_next_start_counts_it_too(killed: Killed) -> None:
 
 
 def test_a_buffer_in_use_is_left_alone(killed: Killed) -> None:
-    """A proxy that lives and has no segment open, because its disk is full, keeps its decisions while others start or repair beside it."""
+    """The buffer of a running proxy without an open segment survives a repair and the start of another proxy."""
     killed.write(500)
     killed.proxy.play(20, 2)
     killed.lose_the_segment()
@@ -163,6 +163,7 @@ def test_a_buffer_in_use_is_left_alone(killed: Killed) -> None:
 
 
 def test_a_buffer_of_a_run_that_ended_goes(killed: Killed) -> None:
+    """Repair removes the buffer of a run that has ended."""
     killed.write(500)
     assert killed.proxy.writer.stop(10)
     assert not killed.pending.exists()
@@ -172,8 +173,8 @@ def test_a_buffer_of_a_run_that_ended_goes(killed: Killed) -> None:
 
 
 def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> None:
-    """Killed after the number of the next decision was written and before the words went: they are not counted twice."""
-    path = Path("/dev/shm") / f"sluice-test-{tmp_path.name}"  # noqa: S108 - where the proxy's lies
+    """A kill in the middle of a handover counts each decision once."""
+    path = Path("/dev/shm") / f"sluice-test-{tmp_path.name}"  # noqa: S108 - where the proxy's buffer is
     buffer = DecisionBuffer(path)
     try:
         found: list[Any] = []
@@ -198,7 +199,7 @@ def test_a_hand_over_that_is_cut_counts_each_decision_once(tmp_path: Path) -> No
 
 
 def test_required_state_is_kept_through_an_idle_rotation(tmp_path: Path) -> None:
-    """A segment that holds only comparisons with the brokers is kept; an empty one is begun again in its place."""
+    """A rotation keeps a segment with comparisons only, and restarts an empty one."""
     proxy = MeteringWriterFixture(tmp_path, rotate_ms=1_000)
     proxy.writer.start()
     while not proxy.writer.counts.segments:
@@ -220,7 +221,7 @@ def test_required_state_is_kept_through_an_idle_rotation(tmp_path: Path) -> None
 
 
 def test_a_segment_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
-    """Its header is there whole or not at all."""
+    """A segment whose header cannot be written leaves no file."""
     script = f"""
 import resource
 from pathlib import Path
@@ -239,7 +240,7 @@ except OSError as error:
 
 
 def test_what_was_half_written_beside_segments_goes(killed: Killed) -> None:
-    """A header that had not got its name yet is no segment: it stands in the way of none, and repair leaves nothing of it."""
+    """A temporary header file is no segment, and repair removes it."""
     killed.write(500)
     killed.proxy.play(20, 2)
     killed.lose_the_segment()
@@ -254,7 +255,7 @@ def test_what_was_half_written_beside_segments_goes(killed: Killed) -> None:
 
 
 def test_one_converts_at_a_time(tmp_path: Path) -> None:
-    """The child of a proxy that was killed goes on converting; who comes next waits for it."""
+    """A conversion waits until another one of the same proxy has ended."""
     proxy = MeteringWriterFixture(tmp_path, retention=Retention(proxy_id=RUN["proxy_id"]))
     make_directory(tmp_path / SEGMENTS)
     proxy.writer.start()
@@ -271,6 +272,7 @@ def test_one_converts_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_lock_goes_with_who_holds_it(tmp_path: Path) -> None:
+    """A lock is free again when its holder releases it."""
     (tmp_path / SEGMENTS).mkdir()
     path = lock_path(tmp_path, "edge-1")
     with locked(path) as mine, locked(path) as theirs:

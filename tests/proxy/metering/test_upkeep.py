@@ -1,4 +1,4 @@
-"""What happens to files afterwards: repair, limits, and removal of a name."""
+"""Repair, retention and `forget` of metering files."""
 
 import json
 import stat
@@ -34,7 +34,7 @@ repair_command = repair_command_of(repair)
 
 
 def file_sets(directory: Path, count: int) -> MeteringWriterFixture:
-    """Write one run of so many file sets."""
+    """Write one run of `count` file sets."""
     proxy = MeteringWriterFixture(directory)
     proxy.writer.start()
     for number in range(count):
@@ -46,7 +46,7 @@ def file_sets(directory: Path, count: int) -> MeteringWriterFixture:
 
 
 def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None:
-    """Beyond `max_bytes` whole file sets go, oldest first; what is left can be proved, and coverage knows what went on purpose."""
+    """Above `max_bytes` retention removes the oldest file sets, and validation of the others is complete."""
     file_sets(tmp_path, 5)
     before = find_manifests(tmp_path)
     sizes = sum(path.stat().st_size for path in tmp_path.rglob("*.*") if path.suffix in (".parquet", ".json"))
@@ -61,7 +61,7 @@ def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None
 
 
 def test_files_that_are_too_old_go(tmp_path: Path) -> None:
-    """`max_age` looks at the last decision of a file set; what has no files any more has no directory either."""
+    """Above `max_age` retention removes file sets by their last decision."""
     proxy = file_sets(tmp_path, 3)
     assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=10**9, now_ms=proxy.now_ms + WALL_MS)) == 0
     file_sets_before = len(find_manifests(tmp_path))
@@ -71,7 +71,7 @@ def test_files_that_are_too_old_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("removals", range(3))
 def test_retention_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removals: int) -> None:
-    """Between the ledger and the last file: what is left can be proved, the next time takes away the rest, and each counts once."""
+    """After an interrupted retention the files are valid, and the next one completes it and counts each file set once."""
     proxy = file_sets(tmp_path, 4)
     before = find_manifests(tmp_path)
     limits = Retention(age_ms_max=1, now_ms=before[1].last_ts_ms + 2)
@@ -101,7 +101,7 @@ def test_retention_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: 
 
 
 def test_a_manifest_that_was_never_finished_is_no_file_set(tmp_path: Path) -> None:
-    """What a writer died over does not count, neither for retention nor for readers; the file set with its name is whole."""
+    """Temporary manifests are ignored by readers and by retention."""
     file_sets(tmp_path, 1)
     before = find_manifests(tmp_path)
     for path in list((tmp_path / "manifests").rglob("*.json")):
@@ -114,14 +114,14 @@ def test_a_manifest_that_was_never_finished_is_no_file_set(tmp_path: Path) -> No
 
 
 def test_files_are_for_owner_and_group(tmp_path: Path) -> None:
-    """Nobody else reads who used what."""
+    """Metering files have mode 0640."""
     file_sets(tmp_path, 1)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()}
     assert modes == {0o640}
 
 
 def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
-    """An open segment becomes a file set; a half-written file goes; a second run finds nothing to do."""
+    """Repair converts an open segment, removes temporary files, and finds nothing to do the second time."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     proxy.play(3_000, 1)
@@ -141,7 +141,7 @@ def test_repair_makes_whole_what_a_kill_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b'{"run":3}\n', b'{"run":{"proxy_id":"sluice-1"}}\n', None], ids=str)
 def test_repair_leaves_what_is_no_segment_of_ours(tmp_path: Path, line: bytes | None) -> None:
-    """Something else under such a name, a directory even, stops nothing: the others are repaired."""
+    """Repair reports other content under a segment's name and converts the real segments."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     proxy.play(500, 1)
@@ -161,7 +161,7 @@ def test_repair_leaves_what_is_no_segment_of_ours(tmp_path: Path, line: bytes | 
 
 @pytest.mark.parametrize("command", [repair_command, forget_command])
 def test_a_directory_of_something_else_is_refused(tmp_path: Path, command: Any) -> None:
-    """One line, exit code 2."""
+    """A directory that is no metering directory gives one line and exit code 2."""
     arguments = [str(tmp_path), "--user", "alice"] if command is forget_command else [str(tmp_path)]
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 2
@@ -169,7 +169,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path, command: Any) 
 
 
 def named(directory: Path, names: Names) -> MeteredFixture:
-    """Write what user ANONYMOUS with client-id etl did under a quota of its own."""
+    """Write the metering of user ANONYMOUS with client-id etl under a quota."""
     with MeteredFixture(directory, produce=BOUND, mode=Mode.MUTE, names=names) as proxy:
         peer = proxy.connect()
         peer.asks(produce_of(500, 1), produced(1, version=PRODUCE_VERSION))
@@ -179,7 +179,7 @@ def named(directory: Path, names: Names) -> MeteredFixture:
 
 
 def test_keyed_names_are_equal_where_names_are_and_say_nothing(tmp_path: Path) -> None:
-    """A hash stands for the client-id in groups and in rules, the same everywhere; the name is in no file."""
+    """Keyed names are equal hashes in groups and rules, and the name is in no file."""
     names = Names("keyed", b"k" * 16)
     proxy = named(tmp_path, names)
     group = proxy.rows("dim_group")[0]
@@ -189,14 +189,14 @@ def test_keyed_names_are_equal_where_names_are_and_say_nothing(tmp_path: Path) -
 
 
 def test_names_can_be_left_out(tmp_path: Path) -> None:
-    """Groups are still apart, by number alone."""
+    """With names left out no file has the name."""
     proxy = named(tmp_path, Names("none"))
     assert proxy.rows("dim_group")[0]["tag_client_id"] is None
     assert [path for path in tmp_path.rglob("*.parquet") if b"etl" in path.read_bytes()] == []
 
 
 def test_forget_takes_a_user_out_and_leaves_every_fact(tmp_path: Path) -> None:
-    """The name is in no file any more; facts, proof and manifests are as right as before. Forgetting twice is forgetting once."""
+    """`forget` removes the user's name, the facts stay valid, and a second call changes nothing."""
     proxy = named(tmp_path, Names())
     usage, samples = proxy.rows("usage"), proxy.rows("samples")
     done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"])
@@ -214,7 +214,7 @@ def test_forget_takes_a_user_out_and_leaves_every_fact(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [Names(), Names("keyed", b"k" * 16)], ids=["plain", "keyed"])
 def test_forget_knows_every_form_of_a_name(tmp_path: Path, names: Names) -> None:
-    """A user from a certificate stands encoded in groups and switches, as it is in rules and clients: it goes from all of them."""
+    """`forget` removes the plain and the encoded form of a name from all tables."""
     user, encoded = "CN=alice, O=x", "CN%3Dalice%2C%20O%3Dx"
     switches = [{"mode": "off", "user": [names(encoded)], "client-id": [names("etl")]}, {"mode": "observe", "user": [names("bob")]}]
     key, own = {"run_id": RUN_ID, "proxy_id": PROXY_ID}, {"scope": "broker", "num_samples": 11, "window_ms": 1_000, "first_seen_ms": 0}
@@ -280,7 +280,7 @@ def damaged_dimension(directory: Path) -> None:
     ],
 )
 def test_forget_says_where_it_cannot(tmp_path: Path, spoil: Callable[[Path], None], message: str) -> None:
-    """A file set that is damaged or of another version is one line and exit code 2: the name may still be in it."""
+    """A file set that cannot be read gives one line and exit code 2."""
     named(tmp_path, Names())
     spoil(tmp_path)
     done = CliRunner().invoke(forget_command, [str(tmp_path), "--user", "ANONYMOUS"])

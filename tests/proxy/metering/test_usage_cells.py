@@ -1,4 +1,4 @@
-"""Where the usage of clients is counted, and whose bytes that makes them."""
+"""Cells that count the usage of clients."""
 
 import pytest
 
@@ -11,7 +11,7 @@ REQUEST_BYTES, PRODUCED, FETCHED = 5, 7, 8  # columns of a row
 
 
 def test_the_bytes_of_a_client_are_those_of_all_its_cells() -> None:
-    """At all brokers, taken or not; requests of another class are none."""
+    """A client's bytes are the sum over all brokers, before and after its rows are taken."""
     usages, cells = UsageTable(), UsageCells()
     alice = usages.get("ANONYMOUS", "alice")
     for turn in (1, 2):
@@ -31,7 +31,7 @@ def test_the_bytes_of_a_client_are_those_of_all_its_cells() -> None:
 
 @pytest.mark.parametrize("api_class", [PRODUCE, FETCH])
 def test_bytes_beyond_the_bound_are_those_of_others(api_class: str) -> None:
-    """Clients that have no cell of their own share one: their bytes are counted once, where metrics count all others."""
+    """Clients beyond the limit of cells share one, and their bytes are counted once for all others."""
     usages, cells = UsageTable(), UsageCells(cells_max=1)
     known, *crowd = (usages.get("ANONYMOUS", name) for name in ("known", "a", "b"))
     for usage in (known, *crowd):
@@ -46,7 +46,7 @@ def test_bytes_beyond_the_bound_are_those_of_others(api_class: str) -> None:
 
 
 def test_one_maker_fills_no_more_than_half_of_the_cells() -> None:
-    """Behind that who has many shares a cell with others, and a newcomer has its own."""
+    """One address fills at most half of the cells, and a new client of another address gets its own."""
     usages, cells = UsageTable(), UsageCells(cells_max=10, cells_per_maker_max=2)
     for number in range(20):
         cells.cell(PLACES[0], usages.get("ANONYMOUS", f"x{number}", "192.0.2.1"), ANONYMOUS, GROUP, usages.other)

@@ -1,4 +1,4 @@
-"""Usage of a segment as rows of its table."""
+"""Conversion of a segment's usage to table rows."""
 
 from proxy.metering.conversion.usage_table import COLUMNS, usage_table
 
@@ -6,7 +6,7 @@ RUN = ("run", "proxy")
 
 
 def test_what_an_earlier_version_left_becomes_rows() -> None:
-    """Rows of a segment that was written before the last columns were there have none in them, and all the others."""
+    """Rows of an earlier version have null in the columns that it lacks."""
     now = [1, None, "b:1", "main", "produce", *range(5, len(COLUMNS))]
     before = now[: COLUMNS.index("waited_requests")]
     for row in (now, before):
@@ -16,5 +16,5 @@ def test_what_an_earlier_version_left_becomes_rows() -> None:
 
 
 def test_a_segment_without_usage_gives_no_rows() -> None:
-    """And still the declared columns."""
+    """A segment without usage gives an empty table."""
     assert usage_table([], RUN).num_rows == 0

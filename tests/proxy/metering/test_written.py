@@ -1,4 +1,4 @@
-"""From decisions on the loop to files that the validator accepts: meter, writer, child process, pipeline. No socket, no proxy."""
+"""From decisions on the event loop to files that the validator accepts, without sockets."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from tests.support.metering.metering_writer_fixture import RUN, WALL_MS, Meterin
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_what_was_decided_is_what_can_be_worked_out_again(tmp_path: Path, level: str) -> None:
-    """Three file sets of one run, with a bound that changes between and inside them, are judged exact and complete."""
+    """The validator finds three file sets of one run exact and complete although bounds change in between."""
     proxy = MeteringWriterFixture(tmp_path, header={"level": level})
     proxy.writer.start()
     for part in range(3):
@@ -44,7 +44,7 @@ def test_what_was_decided_is_what_can_be_worked_out_again(tmp_path: Path, level:
 
 
 def test_what_is_written_is_for_owner_and_group_only(tmp_path: Path) -> None:
-    """The metering directory, whatever was missing above it, every directory below, 0750, and every file, 0640: others see no name."""
+    """Created directories have mode 0750 and files mode 0640."""
     directory = tmp_path / "missing" / "metering"
     before = os.umask(0o022)
     try:
@@ -67,7 +67,7 @@ async def _metered(directory: Path) -> None:
 
 @pytest.mark.parametrize("limit", [{"rotate_decisions": 5_000}, {"rotate_bytes": 20_000}])
 def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit: dict[str, int]) -> None:
-    """By decisions as by bytes: what many alike decisions take says nothing of what their conversion takes."""
+    """A segment is rotated by its number of decisions or by its bytes."""
     proxy = MeteringWriterFixture(tmp_path, **limit)
     proxy.writer.start()
     for seed in range(6):
@@ -83,7 +83,7 @@ def test_a_segment_that_is_large_enough_becomes_a_file_set(tmp_path: Path, limit
 
 
 def test_what_there_was_no_room_for_at_the_end_is_counted(tmp_path: Path) -> None:
-    """Decisions that were turned away with none behind them stand in `gaps`: the last batch has room, and word of them goes with it."""
+    """Decisions that were refused before the last batch are counted as dropped."""
     proxy = MeteringWriterFixture(tmp_path, waiting_bytes_max=0)
     proxy.writer.start()
     proxy.play(300, 1)
@@ -97,11 +97,11 @@ def test_what_there_was_no_room_for_at_the_end_is_counted(tmp_path: Path) -> Non
 
 
 def test_metering_that_ends_while_too_much_waits_loses_nothing_unsaid(tmp_path: Path) -> None:
-    """Usage that had to wait for room is written at the end, and so are the last decisions."""
+    """Usage and decisions are written at the end although the queue is full."""
 
     async def met() -> None:
         metering, group = metering_alone(tmp_path)
-        metering.writer.counts.handed_bytes += WAITING_BYTES_MAX  # as of a disk that takes its time
+        metering.writer.counts.handed_bytes += WAITING_BYTES_MAX  # as with a slow disk
         group.record(100, 5)
         metering.meter.record(group, 100, 0, 0, 5, 1, 0)
         metering.meter.usage.cell(Place(("b", 1), LISTENER), Usage("", "etl"), ANONYMOUS, "produce", Usage(OTHER, OTHER)).requests += 3
@@ -114,7 +114,7 @@ def test_metering_that_ends_while_too_much_waits_loses_nothing_unsaid(tmp_path: 
 
 
 def test_what_a_reload_cannot_change_is_not_said_to_have_changed(tmp_path: Path) -> None:
-    """Samples and their length hold until the next start: `states` says those that sensors have, whatever the file says by then."""
+    """After a reload `states` has the new delay and the old window, which only a restart changes."""
 
     async def reloaded() -> None:
         metering, _ = metering_alone(tmp_path)
@@ -130,7 +130,7 @@ def test_what_a_reload_cannot_change_is_not_said_to_have_changed(tmp_path: Path)
 
 
 def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
-    """File sets of usage alone stand between those of decisions, each naming the one before it: one that is deleted is noticed."""
+    """The validator reports a deleted file set that had usage only."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     for part in range(4):
@@ -152,7 +152,7 @@ def test_a_file_set_without_decisions_is_missed(tmp_path: Path) -> None:
 
 
 def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
-    """A machine that dies may keep decisions whose groups it lost: what is explained becomes a file set, the rest is missing in it."""
+    """Repair keeps the batches whose groups are known and drops the others."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     for seed, last in ((1, 4), (2, 5)):
@@ -174,7 +174,7 @@ def test_batches_that_nothing_explains_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_crash_leaves_whole_batches(tmp_path: Path) -> None:
-    """A segment cut in the middle of a batch gives a file set that says so, exact for all that is in it."""
+    """A segment that is cut in a batch gives an exact file set of the batches before."""
     proxy = MeteringWriterFixture(tmp_path)
     proxy.writer.start()
     proxy.play(20_000, 1)

@@ -1,4 +1,4 @@
-"""The book of brokers: learnt from answers, bound before clients hear of a port."""
+"""The address book of brokers: learnt from responses, and bound before clients get a port."""
 
 import pytest
 
@@ -8,7 +8,7 @@ PLACES = {1: ("sluice", 19_093), 2: ("sluice", 19_094)}
 
 
 def test_a_port_is_bound_before_it_is_named() -> None:
-    """Each node id is bound once, when it is first met."""
+    """A broker's port is bound once, before its address is returned."""
     bound: list[int] = []
     book = AddressBook(lambda node_id: bound.append(node_id) or True)  # type: ignore[func-returns-value]
     view = ClientView(book, PLACES.get)
@@ -19,7 +19,7 @@ def test_a_port_is_bound_before_it_is_named() -> None:
 
 
 def test_a_port_that_cannot_be_bound_is_tried_again() -> None:
-    """Until then the broker counts as unmapped."""
+    """A broker whose port cannot be bound has no address until a later attempt succeeds."""
     answers = iter([False, True])
     view = ClientView(AddressBook(lambda _: next(answers)), PLACES.get)
     assert view.client_address(2, "b2", 9092) is None
@@ -30,14 +30,14 @@ def test_a_port_that_cannot_be_bound_is_tried_again() -> None:
     ("node_id", "host", "port"), [(-1, "", -1), (-1, "b", 1), (1, "", 9092), (1, "b", 0), (1, "b", -1), (1, "b", 65_536)]
 )
 def test_what_is_no_address_is_not_learnt(node_id: int, host: str, port: int) -> None:
-    """ "No node" and nonsense bind nothing and lead nowhere."""
+    """A missing node id, an empty host or an invalid port is not learnt."""
     book = AddressBook(lambda _: pytest.fail("bound"))
     assert ClientView(book, PLACES.get).client_address(node_id, host, port) is None
     assert book.upstream == {}
 
 
 def test_a_broker_that_moves() -> None:
-    """Clients keep their port, it leads to the new address from now on, and listeners are notified."""
+    """A broker that moves keeps its client port, which then leads to the new address."""
     moves: list[tuple[int, tuple[str, int]]] = []
     book = AddressBook(lambda _: True)
     book.on_move = lambda node_id, address: moves.append((node_id, address))
@@ -49,5 +49,5 @@ def test_a_broker_that_moves() -> None:
 
 
 def test_a_listener_without_a_port_for_a_broker() -> None:
-    """Its clients cannot be sent there."""
+    """A listener without a port for a broker returns no address for it."""
     assert ClientView(AddressBook(lambda _: True), lambda _: None).client_address(3, "b3", 9092) is None

@@ -1,4 +1,4 @@
-"""The account without rights that tries the brokers' lock."""
+"""The probe of the brokers' authorizer by an account without rights."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from proxy.telemetry.counters import AdministrationCounts
 
 
 class Broker:
-    """Answers with what a test puts here: an error code, an answer, or an exception."""
+    """A broker that answers with `says`: an error code, a response, or an exception."""
 
     def __init__(self) -> None:
         self.says: int | bytes | Exception = 31
@@ -26,7 +26,7 @@ class Broker:
 
 
 async def test_a_no_proves_the_lock() -> None:
-    """No broker is trusted before it; the change it asks for is one that is not to be made."""
+    """The broker is trusted only after it has refused the canary's validate-only change."""
     counts, broker = AdministrationCounts(), Broker()
     watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     assert (counts.authority_is_trusted, watch.state) == (False, "untried")
@@ -40,7 +40,7 @@ async def test_a_no_proves_the_lock() -> None:
 
 @pytest.mark.parametrize("says", [0, 42, -1, alter_answer(0, 1, []), alter_answer(0, 1, [AlterResult(ENTITY, 31, None)] * 2)])
 async def test_anything_else_takes_the_authority_away(says: int | bytes) -> None:
-    """Also where it was proven before; the next no gives it back."""
+    """Any other answer ends the trust until the next refusal."""
     counts, broker = AdministrationCounts(), Broker()
     watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     await watch.attempt()
@@ -54,7 +54,7 @@ async def test_anything_else_takes_the_authority_away(says: int | bytes) -> None
 
 @pytest.mark.parametrize("problem", [OSError("refused"), TimeoutError(), LoginFailedError("no"), BadResponseError("what")])
 async def test_no_answer_proves_nothing(problem: Exception) -> None:
-    """What was proven stands; what was not is not proven by it."""
+    """A probe without an answer does not change the trust."""
     counts, broker = AdministrationCounts(), Broker()
     watch = AuthorizerProbe(BrokerAuthority(counts), broker.ask)
     broker.says = problem

@@ -1,4 +1,4 @@
-"""Limits on connections on their way from files to those who obey them."""
+"""How connection limits of the files are applied."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from quota.entity import DEFAULT
 
 
 class Resolver:
-    """The system's resolver as a test has it: names to addresses, and who asked on which thread."""
+    """A fake resolver that records the names and threads of its calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **addresses: str) -> None:
         self.addresses = addresses
@@ -34,7 +34,7 @@ class Resolver:
 
 
 class Limited:
-    """Quotas of two listeners and what applies limits to them."""
+    """Connection quotas of two listeners with their limits."""
 
     def __init__(self) -> None:
         self.quotas = ConnectionQuotas(["a", "b"])
@@ -53,7 +53,7 @@ def listener(name: str, **limits: int) -> Listener:
 
 
 async def test_a_listener_without_limits_has_those_of_the_process() -> None:
-    """What is set for a listener holds for it; the rest is inherited; one that is not open is left alone."""
+    """A listener's own limits apply, others are inherited, and a listener that is not open is ignored."""
     limited = Limited()
     config = Connections(max_connections=10, max_connection_creation_rate=4, max_connections_per_ip=3, overrides={"192.0.2.1": 5})
     limited.limits.apply(config, [listener("a", max_connections=20), listener("b", max_connection_creation_rate=2), listener("new")])
@@ -67,7 +67,7 @@ async def test_a_listener_without_limits_has_those_of_the_process() -> None:
 
 
 async def test_host_names_are_looked_up_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Addresses hold at once, names when they are known: the first address, and where both say something the address itself."""
+    """Host names are resolved off the event loop, to their first address, and an address in the table precedes a name."""
     resolver = Resolver(monkeypatch, etl="192.0.2.7", mapped="::ffff:192.0.2.8", twice="192.0.2.9")
     limited = Limited()
     limited.limits.apply_rates({DEFAULT: 1, "192.0.2.9": 9, "etl": 7, "mapped": 8, "twice": 2})
@@ -81,7 +81,7 @@ async def test_host_names_are_looked_up_off_the_loop(monkeypatch: pytest.MonkeyP
 async def test_a_name_that_is_not_found_is_reported_and_the_rest_applies(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It keeps the address that it had; one that never had any has no effect."""
+    """A name that cannot be resolved keeps its last address, and the other limits apply."""
     resolver = Resolver(monkeypatch, etl="192.0.2.7")
     limited = Limited()
     limited.limits.apply_rates({"etl": 7, "nobody": 3, "192.0.2.1": 5})
@@ -96,7 +96,7 @@ async def test_a_name_that_is_not_found_is_reported_and_the_rest_applies(
 
 
 async def test_overrides_may_name_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Kafka's max.connections.per.ip.overrides: looked up once for each change; a name that is no more has no limit."""
+    """Overrides may be host names, and a removed one no longer applies."""
     Resolver(monkeypatch, etl="192.0.2.7")
     limited = Limited()
     limited.limits.apply(Connections(max_connections_per_ip=1, overrides={"etl": 5}), [])
@@ -107,7 +107,7 @@ async def test_overrides_may_name_hosts(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_a_resolver_that_hangs_delays_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start continues without the name after a time limit, and the end does not wait for it."""
+    """A resolver that hangs delays the start for a limited time and the end not at all."""
     release = threading.Event()
 
     def hang(*_: Any, **__: Any) -> None:

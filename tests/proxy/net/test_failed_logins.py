@@ -1,4 +1,4 @@
-"""Who may not connect because its logins fail."""
+"""Addresses that are refused because their logins failed."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ def limited(per_minute: int, addresses_max: int = 100) -> FailedLogins:
 
 
 def test_so_many_at_once_and_so_many_a_minute() -> None:
-    """Ten may fail, then one each six seconds; a minute later ten again. Another address is not touched."""
+    """After ten failures an address is refused, with one attempt each six seconds and ten again after a minute."""
     failed = limited(10)
     for _ in range(10):
         assert not failed.refuses(MALLORY, 0)
@@ -34,7 +34,7 @@ def test_so_many_at_once_and_so_many_a_minute() -> None:
 
 
 def test_without_a_limit_nothing_is_kept() -> None:
-    """Brokers judge alone; without a limit every client is accepted at once."""
+    """Without a limit no failure is stored and no client is refused."""
     failed = FailedLogins()
     failed.note(MALLORY, 0)
     assert len(failed) == 0
@@ -48,7 +48,7 @@ def test_without_a_limit_nothing_is_kept() -> None:
 
 
 def test_addresses_without_end_take_no_more_room() -> None:
-    """The one that failed longest ago is forgotten, and counted; a minute after the last failure all are."""
+    """The table keeps a limited number of addresses and drops the oldest, and a minute clears it."""
     failed = limited(1, addresses_max=3)
     for number in range(10):
         failed.note(f"a{number}", number)
@@ -62,7 +62,7 @@ def test_addresses_without_end_take_no_more_room() -> None:
 
 @given(limit=st.integers(1, 50), gaps=st.lists(st.integers(0, 20_000), max_size=200))
 def test_no_more_than_the_burst_and_the_rate(limit: int, gaps: list[int]) -> None:
-    """A client tries whenever it may: failures never exceed the limit at once plus the limit for each minute."""
+    """Failures of an address never exceed the limit plus the limit per minute."""
     failed, now, failures = limited(limit), 0, 0
     for gap in gaps:
         now += gap

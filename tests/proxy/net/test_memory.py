@@ -1,4 +1,4 @@
-"""The byte budget of the process, with connections of any size."""
+"""The byte budget of the process."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ BUDGET = 1_000 * KIB
 
 
 class FakeTransport:
-    """What a channel asks of its transport."""
+    """The part of a transport that a channel uses."""
 
     def __init__(self) -> None:
         self.unsent_bytes = 0
@@ -43,13 +43,13 @@ class FakeTransport:
 
 
 class FakeBroker(Channel):
-    """A broker's channel whose answers are short."""
+    """A broker channel with short responses only."""
 
     released_bytes = 0
 
 
 class FakeConnection:
-    """Two channels and a session that keeps bytes."""
+    """Two channels and a session that buffers bytes."""
 
     def __init__(self, account: BufferAccount, *, to_client: int = 0, to_broker: int = 0, kept: int = 0, host: str = "10.0.0.1") -> None:
         self.client, self.broker = Channel(self), FakeBroker(self)
@@ -66,7 +66,7 @@ class FakeConnection:
         self.broker.transport.unsent_bytes = to_broker
 
     def close(self, reason: CloseReason, detail: str) -> None:
-        """End, for a reason."""
+        """Record the close reason."""
         assert detail
         self.closing = True
         self.closed.append(reason)
@@ -78,12 +78,12 @@ class FakeConnection:
 
     @property
     def reads(self) -> tuple[bool, bool]:
-        """Whether the client and the broker are read."""
+        """Return whether the client and the broker are read."""
         return self.client.transport.reads, self.broker.transport.reads
 
 
 class ProxyFixture:
-    """A budget and what it counts."""
+    """A buffer budget with its counters."""
 
     def __init__(self) -> None:
         self.counters = Counters()
@@ -92,20 +92,20 @@ class ProxyFixture:
         self.connections: list[FakeConnection] = []
 
     def connect(self, **held: Any) -> FakeConnection:
-        """A connection that holds so much."""
+        """Return a connection with these buffered bytes."""
         connection = FakeConnection(self.account, **held)
         self.connections.append(connection)
         return connection
 
     def check(self, now_ms: int = 0) -> tuple[int, bool]:
-        """Look once; return the pressure and whether any client is accepted."""
+        """Run one check; return the pressure and whether clients are accepted."""
         open_ones = [connection for connection in self.connections if not connection.closing]
         self.budget.check(open_ones, [connection for connection in self.connections if connection.closing], now_ms)
         return self.counters.memory_pressure, self.budget.accepting
 
 
 def test_everything_that_is_held_counts() -> None:
-    """Unsent bytes of both sides, what the sessions keep, and what closed connections still send."""
+    """Buffered bytes count unsent bytes of both sides, sessions' bytes, and those of closing connections."""
     proxy = ProxyFixture()
     proxy.connect(to_client=1, to_broker=20, kept=4_300)
     proxy.connect()
@@ -116,7 +116,7 @@ def test_everything_that_is_held_counts() -> None:
 
 
 def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
-    """At 90 % it is the side that fills a backlog which is not read; the others go on."""
+    """At 90 % only the source of the largest backlog is paused."""
     proxy = ProxyFixture()
     large, small = proxy.connect(to_client=500 * KIB), proxy.connect(to_broker=400 * KIB)
     assert proxy.check() == (PAUSING, True)
@@ -129,7 +129,7 @@ def test_the_largest_backlogs_pause_first_and_only_as_many_as_needed() -> None:
 
 
 def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
-    """Bytes on their way to the broker stop the client's side, not the broker's."""
+    """A backlog to the broker pauses the client, not the broker."""
     proxy = ProxyFixture()
     upload = proxy.connect(to_broker=900 * KIB)
     proxy.check()
@@ -145,7 +145,7 @@ def test_an_upload_that_the_broker_does_not_take_pauses_its_client() -> None:
     ],
 )
 def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: list[int]) -> None:
-    """Hysteresis: a sum that hovers about a mark does not switch to and fro."""
+    """Pausing and refusing end at lower levels than they begin."""
     proxy = ProxyFixture()
     reader = proxy.connect()
     seen = []
@@ -159,7 +159,7 @@ def test_what_began_ends_well_below_where_it_began(percents: list[int], levels: 
 
 
 def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> None:
-    """A frame that must become whole before it may leave is never starved by the budget that it fills."""
+    """A side without a backlog is read again although the pressure continues."""
     proxy = ProxyFixture()
     rewriting = proxy.connect(to_client=166 * KIB, kept=832 * KIB)
     assert proxy.check() == (REFUSING, False)
@@ -171,7 +171,7 @@ def test_a_side_whose_backlog_is_gone_is_read_again_whatever_others_hold() -> No
 
 
 def test_other_reasons_to_pause_stay() -> None:
-    """Memory is one reason in a set: reading goes on when the set is empty."""
+    """A side that is paused for another reason stays paused when memory is free."""
     proxy = ProxyFixture()
     reader = proxy.connect(to_client=950 * KIB)
     reader.broker.pause(PEER_FULL)
@@ -184,7 +184,7 @@ def test_other_reasons_to_pause_stay() -> None:
 
 
 def test_a_connection_that_ended_is_forgotten() -> None:
-    """Neither a lost transport nor one that is closing is paused or read again."""
+    """A lost or closing connection is neither paused nor resumed."""
     proxy = ProxyFixture()
     gone = proxy.connect(to_client=950 * KIB)
     proxy.check()
@@ -199,7 +199,7 @@ def test_a_connection_that_ended_is_forgotten() -> None:
 
 
 def test_a_reload_changes_the_budget() -> None:
-    """The next look measures by the new limit."""
+    """A changed budget applies to the next check."""
     proxy = ProxyFixture()
     proxy.connect(to_client=950 * KIB)
     assert proxy.check() == (REFUSING, False)
@@ -209,7 +209,7 @@ def test_a_reload_changes_the_budget() -> None:
 
 
 def test_who_takes_nothing_under_pressure_goes_after_five_seconds() -> None:
-    """Of those that were paused, where most waits at one address first, and only until the sum is small again; one that took it stays."""
+    """After `UNTAKEN_MS` of pressure one slow reader of the address with the largest backlog is closed."""
     proxy = ProxyFixture()
     many = [proxy.connect(to_client=200 * KIB, host="10.0.0.66") for _ in range(3)]
     single = proxy.connect(to_client=250 * KIB)
@@ -225,7 +225,7 @@ def test_who_takes_nothing_under_pressure_goes_after_five_seconds() -> None:
 
 
 def test_an_upload_that_its_broker_does_not_take_is_not_the_clients_fault() -> None:
-    """Only clients that take nothing go; a broker that takes nothing has its own deadline."""
+    """A client is not closed because its broker reads nothing."""
     proxy = ProxyFixture()
     upload = proxy.connect(to_broker=950 * KIB)
     proxy.check(0)
@@ -234,7 +234,7 @@ def test_an_upload_that_its_broker_does_not_take_is_not_the_clients_fault() -> N
 
 
 def test_frames_give_way_before_unread_answers_use_up_their_room() -> None:
-    """Bytes unsent at the last measurement reduce the limit for frames, but never below 40 % of the whole."""
+    """Unsent bytes reduce the limit for frames, down to 40 % of the budget."""
     proxy = ProxyFixture()
     reader = proxy.connect(to_client=300 * KIB)
     proxy.check()
@@ -245,7 +245,7 @@ def test_frames_give_way_before_unread_answers_use_up_their_room() -> None:
 
 
 def test_a_line_about_memory_pressure_keeps_its_level() -> None:
-    """The line says how high the pressure is, and is a warning while it rises and an information when it has fallen."""
+    """The log line has the pressure, and is a warning when it rises and an info when it falls."""
     proxy = ProxyFixture()
     proxy.connect(to_client=int(0.97 * BUDGET))
 

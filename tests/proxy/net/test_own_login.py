@@ -1,4 +1,4 @@
-"""When Sluice tries its own login, and what it says of it."""
+"""When Sluice tries its own login at a broker, and what it reports."""
 
 from pathlib import Path
 from typing import cast
@@ -15,7 +15,7 @@ CANARY = "canary-77b1"
 
 
 class Broker:
-    """Takes one password, by PLAIN."""
+    """A broker that accepts one password by PLAIN."""
 
     def __init__(self, password: str, *, handshake_error: int = 0) -> None:
         self.password = password
@@ -37,7 +37,7 @@ class Broker:
 
 @pytest.fixture
 def password(tmp_path: Path) -> Path:
-    """The file that holds it."""
+    """Return the file with the password."""
     path = tmp_path / "password"
     write(path, CANARY)
     return path
@@ -53,7 +53,7 @@ def login_with(password: Path, said: list[str | None]) -> OwnLogin:
 
 
 async def test_a_wrong_password_is_reported_once_and_tried_seldom(password: Path) -> None:
-    """One line and one try a minute, so that no account is locked; a new password is tried at once, and topology seldom after that."""
+    """A refused password is reported once and retried once a minute, and a changed password is tried at once."""
     said: list[str | None] = []
     login, broker = login_with(password, said), Broker("right")
     tries = [await login.may_ask(broker.connection, now) for now in (0, 5_000, RETRY_MS - 1, RETRY_MS)]
@@ -68,7 +68,7 @@ async def test_a_wrong_password_is_reported_once_and_tried_seldom(password: Path
 
 
 async def test_a_secret_that_cannot_be_read_is_reported_once(password: Path) -> None:
-    """Nothing is sent then."""
+    """A secret that cannot be read is reported once, and nothing is sent."""
     said: list[str | None] = []
     login, broker = login_with(password, said), Broker("right")
     write(password, CANARY, 0o644)
@@ -87,25 +87,25 @@ async def test_a_secret_that_cannot_be_read_is_reported_once(password: Path) -> 
     ],
 )
 async def test_brokers_that_take_no_such_login(password: Path, code: int, problem: str) -> None:
-    """The line says what the broker would take, before any secret is sent."""
+    """A broker that does not accept the mechanism is reported before a secret is sent."""
     said: list[str | None] = []
     assert not await login_with(password, said).may_ask(Broker("right", handshake_error=code).connection, 0)
     assert said == [problem]
 
 
 async def test_an_answer_that_cannot_be_read_is_no_refusal(password: Path) -> None:
-    """It goes to the owner of the connection."""
+    """A malformed response raises `BadResponseError`."""
 
-    class Babbler(Broker):
+    class TruncatingBroker(Broker):
         async def ask(self, frame: bytes) -> bytes:
             return (await super().ask(frame))[:9]
 
     with pytest.raises(BadResponseError):
-        await login_with(password, []).may_ask(Babbler("right").connection, 0)
+        await login_with(password, []).may_ask(TruncatingBroker("right").connection, 0)
 
 
 async def test_without_an_account_the_brokers_judge() -> None:
-    """A broker that answers needs none, one that hangs up would want one."""
+    """Without an account the login is unneeded if the broker answers, and missing if it closes the connection."""
     login = OwnLogin(None, lambda _: None)
     assert (login.state, await login.may_ask(Broker("").connection, 0)) == ("missing", True)
     login.answered()

@@ -1,10 +1,10 @@
-"""When brokers that do not answer are asked again."""
+"""When brokers that do not answer are probed again."""
 
 from proxy.net.upstream.prober import RETRY_MAX_S, RETRY_MIN_S, SOON_S, next_retry_s
 
 
 def test_soon_and_then_rarely() -> None:
-    """Within a second while a broker may be about to start, jitter included; later up to every 5 s, and never more rarely."""
+    """The retry interval stays below a second at first and then grows to at most `RETRY_MAX_S`."""
     retry_s, silent_s, waits = RETRY_MIN_S, 0.0, []
     while silent_s < 120:
         waits.append((silent_s, retry_s))

@@ -1,4 +1,4 @@
-"""The kernel's receive buffer of a throttled connection, and afterwards."""
+"""The kernel's receive buffer of a throttled connection."""
 
 import socket
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ def receiver() -> Iterator[socket.socket]:
 
 
 def test_a_small_buffer_is_small(receiver: socket.socket) -> None:
-    """While the connection is throttled the kernel holds no more than twice what was asked for, which is how Linux counts."""
+    """A shrunk receive buffer has at most twice the requested size, as Linux counts it."""
     shrink_receive_buffer(receiver.fileno())
     assert receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * SMALL_RECEIVE_BYTES
 
 
 def test_after_the_throttle_the_window_may_grow_again(receiver: socket.socket) -> None:
-    """Neither the buffer nor the window nor the kernel's own sizing stays small after the throttle; else the client is slow for good."""
+    """After the throttle the receive buffer, the window and the kernel's autotuning are restored."""
     shrink_receive_buffer(receiver.fileno())
     restore_receive_buffer(receiver.fileno())
     assert receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) > 2 * SMALL_RECEIVE_BYTES
@@ -38,6 +38,6 @@ def test_after_the_throttle_the_window_may_grow_again(receiver: socket.socket) -
 
 
 def test_a_descriptor_that_is_gone_is_let_be() -> None:
-    """A connection may end at any time."""
+    """Shrinking and restoring the buffer of a closed descriptor does nothing."""
     shrink_receive_buffer(-1)
     restore_receive_buffer(-1)

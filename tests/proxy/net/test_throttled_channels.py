@@ -1,4 +1,4 @@
-"""One heap and one timer wake every waiter at the last deadline that was set for it."""
+"""One heap and one timer wake each waiter at its last deadline."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.support.memory.memory_connection import START_MS, ManualLoop
 
 
 class Sleeper:
-    """Notes when it is woken; may do something then."""
+    """A waiter that records when it is woken and may set another deadline then."""
 
     def __init__(self, then: Callable[["Sleeper", int], None] | None = None) -> None:
         self.wake_at_ms = 0
@@ -26,14 +26,14 @@ class Sleeper:
 
 
 def channels() -> tuple[ThrottledChannels, ManualLoop]:
-    """Return the heap and the loop that moves it."""
+    """Return the heap and the loop that drives it."""
     loop = ManualLoop()
     return ThrottledChannels(cast("asyncio.AbstractEventLoop", loop), lambda: loop.now_ms), loop
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), max_size=40))
 def test_the_last_deadline_counts(settings: list[tuple[int, int]]) -> None:
-    """However often deadlines are set, moved and taken back, each waiter is woken once, at its last one."""
+    """Each waiter is woken once, at the last deadline that was set for it."""
     timers, loop = channels()
     sleepers = [Sleeper() for _ in range(5)]
     last: dict[int, int] = {}
@@ -47,7 +47,7 @@ def test_the_last_deadline_counts(settings: list[tuple[int, int]]) -> None:
 
 
 def test_a_waiter_that_sleeps_again_delays_no_other() -> None:
-    """A waiter that sets a far deadline while it is woken does not push back those that are due before."""
+    """A waiter that sets a later deadline while it is woken does not delay the others."""
     timers, loop = channels()
     again = Sleeper(lambda self, now: timers.schedule(self, now + 1_000) if len(self.woken_ms) == 1 else None)
     soon = Sleeper()
@@ -60,7 +60,7 @@ def test_a_waiter_that_sleeps_again_delays_no_other() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.lists(st.integers(1, 30), max_size=4)), min_size=1, max_size=12))
 def test_each_waiter_wakes_on_time_whatever_the_others_do(plans: list[tuple[int, list[int]]]) -> None:
-    """Each waiter sleeps through its own sequence of times, exactly."""
+    """Each waiter is woken exactly at each of its deadlines."""
     timers, loop = channels()
     sleepers = []
     for first, further in plans:
@@ -75,7 +75,7 @@ def test_each_waiter_wakes_on_time_whatever_the_others_do(plans: list[tuple[int,
 
 
 def test_a_herd_is_woken_in_portions() -> None:
-    """No more than a fixed number per turn of the loop, and no client is forgotten."""
+    """More waiters than a turn wakes are all woken at their common deadline."""
     timers, loop = channels()
     herd = [Sleeper() for _ in range(WAKES_PER_TURN * 2 + 1)]
     for sleeper in herd:
@@ -85,7 +85,7 @@ def test_a_herd_is_woken_in_portions() -> None:
 
 
 def test_after_close_no_waiter_is_woken() -> None:
-    """`close` removes all deadlines."""
+    """After `close` no waiter is woken."""
     timers, loop = channels()
     sleeper = Sleeper()
     timers.schedule(sleeper, START_MS + 5)

@@ -1,4 +1,4 @@
-"""How long an attempt to reach a broker may take."""
+"""The timeout of a connection attempt to a broker."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ NEVER_MS = 3_600_000
 
 @pytest.fixture
 async def connector(monkeypatch: pytest.MonkeyPatch) -> Connector:
-    """One whose brokers do not answer."""
+    """Return a connector whose brokers do not answer."""
     loop = asyncio.get_running_loop()
 
     async def silence(*_arguments: Any) -> None:
@@ -25,7 +25,7 @@ async def connector(monkeypatch: pytest.MonkeyPatch) -> Connector:
 
 
 async def test_every_attempt_has_its_own_deadline(connector: Connector) -> None:
-    """A shorter one is met although a longer one began before it, and again after the timer has gone off."""
+    """Each connection attempt ends at its own timeout, whatever attempts began before it."""
     patient = asyncio.create_task(connector.connect(asyncio.Protocol, BROKER, NEVER_MS))
     await asyncio.sleep(0)
     for timeout_ms in (2, 1):

@@ -1,4 +1,4 @@
-"""The admin port as a way to change quotas: who may ask for what, over real sockets on the loopback."""
+"""The admin port as a way to change quotas: who may request what, over loopback sockets."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
 
 
 async def statuses(port: Port, token: str | None) -> tuple[set[int], set[int], set[int]]:
-    """Return what comes of pages that are open, of those that show something, and of changes."""
+    """Return the status codes of open pages, of protected pages, and of changes."""
     opened = {(await port.ask(path, token=token))[0] for path in OPEN}
     shown = {(await port.ask(path, token=token))[0] for path in SHOWN}
     return opened, shown, {(await port.ask(path, body, token))[0] for path, body in CHANGES}
@@ -59,13 +59,13 @@ async def statuses(port: Port, token: str | None) -> tuple[set[int], set[int], s
     ],
 )
 async def test_where_there_are_tokens_they_say_who_may(port: Port, token: str | None, expected: object) -> None:
-    """Metrics and health are open; all else needs a token, and a change the right one."""
+    """With tokens, metrics and health are open, other pages need a token, and changes need a writer's token."""
     assert await statuses(port, token) == expected
     assert bool(port.store.content.quotas) == (token == WRITER)
 
 
 async def test_without_tokens_this_host_may_read_and_no_client_may_change(tmp_path: Path) -> None:
-    """A local user is not an administrator."""
+    """Without tokens the local machine may read the pages, and changes are refused."""
     async with Port(tmp_path, tokens=False) as port:
         assert await statuses(port, None) == ({200}, {200}, {403})
         assert await statuses(port, WRITER) == ({200}, {200}, {403})
@@ -74,7 +74,7 @@ async def test_without_tokens_this_host_may_read_and_no_client_may_change(tmp_pa
 
 @pytest.mark.parametrize("tokens", [False, True])
 async def test_from_another_machine_without_tls_only_metrics_and_health_are_there(tmp_path: Path, tokens: bool) -> None:
-    """Also with a token, which others may have read on its way; what there would be is not reported."""
+    """From another machine without TLS all but metrics and health is refused, even with a token."""
     async with Port(tmp_path, tokens=tokens, elsewhere=True) as port:
         for token in (None, READER, WRITER):
             assert await statuses(port, token) == ({200}, {403}, {403})
@@ -83,7 +83,7 @@ async def test_from_another_machine_without_tls_only_metrics_and_health_are_ther
 
 
 async def test_from_another_machine_with_tls_a_token_counts(tmp_path: Path) -> None:
-    """And without one nothing but metrics and health."""
+    """From another machine with TLS a token gives its right, and without one only metrics and health are open."""
     async with Port(tmp_path, tls=True, elsewhere=True) as port:
         assert await statuses(port, None) == ({200}, {403}, {403})
         assert await statuses(port, READER) == ({200}, {200}, {403})
@@ -91,7 +91,7 @@ async def test_from_another_machine_with_tls_a_token_counts(tmp_path: Path) -> N
 
 
 async def test_opened_pages_show_what_happens_and_not_what_is_kept(tmp_path: Path) -> None:
-    """`open_quotas` opens the two pages that it always opened; it opens nothing where there are tokens."""
+    """`open_quotas` opens /quotas and /connections only, and nothing where there are tokens."""
     async with Port(tmp_path, tokens=False, open_quotas=True, elsewhere=True) as port:
         assert [(await port.ask(path))[0] for path in SHOWN] == [200, 200, 403, 403, 403, 403, 403]
     async with Port(tmp_path, open_quotas=True, elsewhere=True) as port:
@@ -114,7 +114,7 @@ async def test_opened_pages_show_what_happens_and_not_what_is_kept(tmp_path: Pat
 async def test_metrics_name_clients_to_this_machine_alone(
     tmp_path: Path, *, tokens: bool, elsewhere: bool, host: str | None, open_names: bool, named: bool
 ) -> None:
-    """Without a token, from elsewhere or by a foreign Host, there are sums; also beside tokens, and unless the operator opened it."""
+    """Without a valid token /metrics names clients only on this machine, or to all if the operator allows it."""
     async with Port(tmp_path, tokens=tokens, elsewhere=elsewhere, open_names=open_names) as port:
         for token in (None, "wrong-0123456789"):
             status, text = await port.ask("/metrics", token=token, **({} if host is None else {"Host": host}))
@@ -133,7 +133,7 @@ async def test_metrics_name_clients_to_this_machine_alone(
     ],
 )
 async def test_a_token_shows_names_where_it_counts(tmp_path: Path, *, tls: bool, elsewhere: bool, token: str, named: bool) -> None:
-    """Inside TLS or on this machine, by any Host; a token that crossed a network in the clear shows no more than none."""
+    """With a token /metrics names clients through TLS or on this machine."""
     async with Port(tmp_path, tls=tls, elsewhere=elsewhere) as port:
         status, text = await port.ask("/metrics", token=token, Host="sluice.monitoring.svc")
         assert (status, "alice" in text) == (200, named)
@@ -141,7 +141,7 @@ async def test_a_token_shows_names_where_it_counts(tmp_path: Path, *, tls: bool,
 
 @pytest.mark.parametrize(("elsewhere", "host", "reported"), [(False, None, True), (True, None, False), (False, "evil.example.org", False)])
 async def test_readiness_quotes_no_names_to_strangers(tmp_path: Path, *, elsewhere: bool, host: str | None, reported: bool) -> None:
-    """They see which condition fails; why, which may quote a client's name from the quota file, stands in the log and is said here."""
+    """/readyz shows details only on this machine, and elsewhere only which check fails."""
     async with Port(tmp_path, elsewhere=elsewhere, open_names=True) as port:
         port.state.checks = [ReadinessCheck("quota_source", False, "quotas.toml: quota[1].user: 'alice' has ...")]
         status, page = await port.ask("/readyz", **({} if host is None else {"Host": host}))
@@ -151,7 +151,7 @@ async def test_readiness_quotes_no_names_to_strangers(tmp_path: Path, *, elsewhe
 
 
 async def test_the_two_kinds_of_metrics_are_never_mixed_up(tmp_path: Path) -> None:
-    """Within the second that a page is shared for, a stranger does not get the one that was rendered for this machine."""
+    """The metrics with names and those without are cached separately."""
     async with Port(tmp_path, tokens=False) as port:
         for _ in range(3):
             assert "alice" in (await port.ask("/metrics"))[1]
@@ -172,7 +172,7 @@ async def test_the_two_kinds_of_metrics_are_never_mixed_up(tmp_path: Path) -> No
     ],
 )
 async def test_no_web_page_changes_anything(port: Port, headers: dict[str, str], status: int) -> None:
-    """Not even in a browser that somehow sends the token."""
+    """A change with a foreign Origin, a cross-site header or another content type is refused despite a valid token."""
     async with port.session.post(
         f"http://{port.address}/admin/quotas",
         data=json.dumps(ALTER),
@@ -184,14 +184,14 @@ async def test_no_web_page_changes_anything(port: Port, headers: dict[str, str],
 
 @pytest.mark.parametrize("path", SHOWN)
 async def test_a_rebound_name_sees_nothing(tmp_path: Path, path: str) -> None:
-    """Where no token is asked for, the port goes by its address alone."""
+    """Without tokens a request with a foreign Host header is refused."""
     async with Port(tmp_path, tokens=False) as port:
         assert (await port.ask(path, Host="evil.example.org"))[0] == 403
         assert (await port.ask(path, Host="localhost:1"))[0] == 200
 
 
 async def test_a_change_is_made_written_down_and_described(port: Port) -> None:
-    """As by Kafka's API, and by the name of the token."""
+    """A change by HTTP is stored, described, and logged under the token's name."""
     status, page = await port.ask("/admin/quotas", ALTER, WRITER)
     assert (status, page) == (200, {"results": [{"entity": {"user": "bob"}, "error_code": 0, "error": None}]})
     assert port.store.content.quotas == {entity_key([("user", "bob")]): {"producer_byte_rate": 5_000.0}}
@@ -214,7 +214,7 @@ async def test_a_change_is_made_written_down_and_described(port: Port) -> None:
 
 
 async def test_entries_are_judged_one_by_one(port: Port) -> None:
-    """The page is 200 and each result has its own error, Kafka's."""
+    """Each entry of a request has its own Kafka error code, and the response is 200."""
     entries = [{"entity": {"user": ""}, "ops": {}}, *ALTER["entries"], {"entity": {"user": "x"}, "ops": {"producer_byte_rate": -1}}]
     status, page = await port.ask("/admin/quotas", {"entries": entries}, WRITER)
     assert (status, [result["error_code"] for result in page["results"]]) == (200, [42, 0, 42])
@@ -222,7 +222,7 @@ async def test_entries_are_judged_one_by_one(port: Port) -> None:
 
 
 async def test_switches_are_set_and_taken_away(port: Port) -> None:
-    """What cannot be is refused with what to write."""
+    """Switches are set, listed and removed, and an invalid target gets error 42."""
     assert await port.ask("/admin/switches", SWITCH, WRITER) == (200, {"switches": {"all": "observe"}})
     assert await port.ask("/admin/switches", token=READER) == (200, {"switches": {"all": "observe"}})
     assert await port.ask("/admin/switches", {"target": "all", "mode": None}, WRITER) == (200, {"switches": {}})
@@ -237,7 +237,7 @@ async def test_switches_are_set_and_taken_away(port: Port) -> None:
      {"entries": [{"entity": {}, "ops": {"x": "1"}}]}, {"entries": [{"entity": {}, "ops": {"x": True}}]}],
 )  # fmt: skip
 async def test_what_is_no_request_is_refused(port: Port, body: object) -> None:
-    """One line."""
+    """A body that is no valid request gets 400 and one line."""
     status, text = await port.ask("/admin/quotas", body, WRITER)
     assert (status, text.count("\n")) == (400, 1)
     assert text.startswith("invalid request: ")
@@ -248,14 +248,14 @@ async def test_what_is_no_request_is_refused(port: Port, body: object) -> None:
     ["{", "[" * 50_000, '{"entries":[{"entity":{"user":"a"},"ops":{"x":NaN}}]}', '{"entries":[{"entity":{"user":"a"},"ops":{"x":1e999}}]}'],
 )
 async def test_what_is_no_json_is_refused(port: Port, text: str) -> None:
-    """Numbers that are none too."""
+    """Invalid JSON and numbers that are not finite get 400."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {WRITER}"}
     async with port.session.post(f"http://{port.address}/admin/quotas", data=text, headers=headers) as response:
         assert response.status == 400
 
 
 async def test_tokens_are_read_again(port: Port) -> None:
-    """A new one counts at once, the old one no more; what cannot be read leaves those from before."""
+    """A changed token file replaces the token, and an unreadable one keeps the last token."""
     port.tokens[1].file.write_text(ANOTHER + "\n")
     port.held.read(port.tokens)
     assert (await port.ask("/admin/quotas", token=WRITER))[0] == 403
@@ -267,7 +267,7 @@ async def test_tokens_are_read_again(port: Port) -> None:
 
 
 async def test_explain_shows_precedence_group_and_who_shares_it(port: Port) -> None:
-    """The winning level, the live numbers of each broker, and the clients that draw on the same budget."""
+    """/explain shows the winning level, the group's state, and the clients that share the group."""
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
     now_ms = port.state.time_ms
@@ -303,7 +303,7 @@ async def test_explain_shows_precedence_group_and_who_shares_it(port: Port) -> N
 
 
 async def test_explain_looks_at_who_is_connected_in_slices(port: Port) -> None:
-    """The loop goes on with others every 200 answers of the callback; long names are cut, and 20 sharers named."""
+    """/explain yields to the event loop between slices of connections, and limits names and their number."""
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity("bob", None), 1_000.0)
     bob = KafkaPrincipal("User", "bob")
@@ -321,14 +321,14 @@ async def test_explain_looks_at_who_is_connected_in_slices(port: Port) -> None:
     task = asyncio.create_task(others())
     page = await explain(OneProcess(port.state), {}, "bob", "y" * 30_000, None)
     task.cancel()
-    assert turns >= 19  # the first slice starts them
+    assert turns >= 19  # the task starts after the first slice
     (group,) = page["quotas"][0]["groups"]
     assert (group["shared_by"]["clients"], len(group["shared_by"]["named"])) == (20 * SLICE, SHARERS_MAX)
     assert len(json.dumps(page)) < 20_000
 
 
 async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
-    """Which group a client is in where it comes in, what that counts for, its live numbers, who shares it, and what switches make of it."""
+    """/explain shows a client's declared groups, its switch, and whether it is exempt."""
     bounds, at_edge = {ClientQuotaType.PRODUCE: 5_000.0}, Conditions((Pattern("acme*"),), listeners=frozenset({"edge"}))
     groups = DeclaredGroups(
         [
@@ -362,7 +362,7 @@ async def test_explain_shows_declared_groups_and_switches(port: Port) -> None:
 
 
 async def test_explain_shows_an_address(port: Port) -> None:
-    """It has two levels of precedence; its rate is that of each broker it came to."""
+    """/explain shows an address's two levels of precedence and its rate."""
     status, page = await port.ask("/explain?ip=192.0.2.7", token=READER)
     assert (status, page["quotas"][0]["rates"][0]["rate"]) == (200, 20.0)
     assert [level["entity"] for level in page["quotas"][0]["precedence"]] == [{"ip": "192.0.2.7"}, {"ip": None}]
@@ -370,12 +370,12 @@ async def test_explain_shows_an_address(port: Port) -> None:
 
 @pytest.mark.parametrize("query", ["", "?ip=1.2.3.4&user=x", "?x=y"])
 async def test_explain_wants_to_know_for_whom(port: Port, query: str) -> None:
-    """One line says how to ask."""
+    """/explain without a client or an address gets 400."""
     assert (await port.ask(f"/explain{query}", token=READER))[0] == 400
 
 
 async def test_no_change_without_right_in_a_thousand_tries(tmp_path: Path) -> None:
-    """Over both pages, with no token, wrong ones and one that may only read, in every form that a guard could miss."""
+    """Of a thousand changes without a writer's token, in many forms, none is made or logged as requested."""
     attempts: list[Callable[[Port], Any]] = []
     for headers in (
         {},

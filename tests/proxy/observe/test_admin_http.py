@@ -1,4 +1,4 @@
-"""The port for operators, over real sockets on the loopback."""
+"""The admin port's pages, over loopback sockets."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ ANY_PORT = HostPort("127.0.0.1", 0)
 
 
 class Client:
-    """Asks one admin port."""
+    """Sends requests to one admin port."""
 
     def __init__(self, state: FakeState, address: HostPort, session: aiohttp.ClientSession) -> None:
         self.state = state
@@ -55,14 +55,14 @@ async def client() -> AsyncIterator[Client]:
 
 
 async def test_metrics(client: Client) -> None:
-    """The page comes in Prometheus' text format."""
+    """/metrics is in Prometheus' text format."""
     status, text = await client.get("/metrics")
     assert status == 200
     assert 'kafka_sluice_closes_total{reason="idle"} 2.0' in text.splitlines()
 
 
 async def test_healthz(client: Client) -> None:
-    """Well, until errors of our own come faster than 100 a minute."""
+    """/healthz is ok until internal errors exceed 100 a minute."""
     assert await client.get("/healthz") == (200, "ok\n")
     client.state.counters.internal_errors = 500
     client.state.time_ms += 10_000
@@ -70,7 +70,7 @@ async def test_healthz(client: Client) -> None:
 
 
 async def test_readyz(client: Client) -> None:
-    """Ready when every condition holds; a condition that does not is named, and so are accounts that are no condition."""
+    """/readyz is ready if all checks hold, and lists each check and login."""
     assert (await client.json("/readyz"))["ready"] is True
     client.state.checks.append(ReadinessCheck("quota_source", False, "no success for 61 s"))
     status, text = await client.get("/readyz")
@@ -87,7 +87,7 @@ async def test_readyz(client: Client) -> None:
 
 
 async def test_quotas_show_every_group(client: Client) -> None:
-    """Each live group with its rule, bound and rate; an unlimited bound is null."""
+    """/quotas lists each group with its rule, bound, rate and throttles, and null for an unlimited bound."""
     page = await client.json("/quotas")
     assert {key: page[key] for key in ("mode", "scope", "now_ms", "groups_left_out")} == {
         "mode": "delay", "scope": "broker", "now_ms": 1_000_000, "groups_left_out": 0
@@ -110,7 +110,7 @@ async def test_quotas_show_every_group(client: Client) -> None:
 
 
 async def test_quotas_show_the_switches(client: Client) -> None:
-    """Every switch by its target, and who is exempt."""
+    """/quotas lists the switches and the exempt principals."""
     client.state.switch_table = dict(Switches({"entity:user=alice": "off", "all": "observe"}).table)
     client.state.exempt_principals = ["User:ops"]
     page = await client.json("/quotas")
@@ -118,7 +118,7 @@ async def test_quotas_show_the_switches(client: Client) -> None:
 
 
 async def test_a_bucket_shows_its_tokens(client: Client) -> None:
-    """Controller mutations are those of the cluster; the wait of their verdict follows from the balance."""
+    """/quotas shows the tokens of a mutation bucket and the wait of its verdict."""
     mutation = client.state.mutation
     mutation.update_quota(ClientQuotaEntity(None, "etl"), 4.0)
     group = mutation.group(ANONYMOUS, "etl", client.state.time_ms)
@@ -129,7 +129,7 @@ async def test_a_bucket_shows_its_tokens(client: Client) -> None:
 
 
 async def test_each_verdict_can_be_worked_out_again(client: Client) -> None:
-    """Floats survive JSON bit for bit, so throttle = (O - T) / T x W gives the same milliseconds."""
+    """The numbers of each verdict in /quotas give its throttle time exactly."""
     group = client.state.produce.add(client_id="odd", bound=1_000 / 3)
     for turn in range(40):
         group.record(7_777 + turn / 7, client.state.time_ms + 137 * turn)
@@ -141,13 +141,13 @@ async def test_each_verdict_can_be_worked_out_again(client: Client) -> None:
 
 
 async def test_asking_for_quotas_changes_no_sensor(client: Client) -> None:
-    """The same question gives the same answer."""
+    """Two requests for /quotas get the same response."""
     client.state.time_ms += 30_000
     assert await client.get("/quotas") == await client.get("/quotas")
 
 
 async def all_pages(client: Client, path: str, key: str, *, limit: int | None = None) -> AsyncIterator[list[Any]]:
-    """Follow `next` from the first page to the last."""
+    """Yield the entries of each page from the first to the last."""
     after, asked = None, 0
     while asked == 0 or after is not None:
         query = "&".join(f"{name}={value}" for name, value in (("limit", limit), ("after", after)) if value is not None)
@@ -157,7 +157,7 @@ async def all_pages(client: Client, path: str, key: str, *, limit: int | None = 
 
 
 async def test_quotas_come_in_pages(client: Client) -> None:
-    """Every group stands on exactly one page, in one order; each page says how many follow, and the last that none does."""
+    """Pages of /quotas list each group once, in order, with the number of groups left."""
     for at in range(2_500):
         client.state.produce.add(client_id=f"client-{at}")
         client.state.fetch.add(user=f"user-{at % 7}", client_id=f"client-{at}")
@@ -173,7 +173,7 @@ async def test_quotas_come_in_pages(client: Client) -> None:
 
 
 async def test_pages_go_on_while_groups_come_and_go(client: Client) -> None:
-    """A group that stays from the first page to the last is shown once, whichever groups left before it or came since."""
+    """A group that exists throughout is listed once although other groups come and go between pages."""
     groups = client.state.produce.groups()
     for at in range(100):
         client.state.produce.add(client_id=f"stays-{at}")
@@ -188,7 +188,7 @@ async def test_pages_go_on_while_groups_come_and_go(client: Client) -> None:
 
 
 async def test_pages_go_on_behind_any_tags(client: Client) -> None:
-    """Sixteen tags of a callback, long and odd texts among them, do not make `next` too long for a request, nor lose a group."""
+    """Groups with many long tags are all listed, and `next` stays short enough for a request."""
     long, odd = "\u00e9" * 300, "\U0001f600" * 300 + "\udcff"
     for at in range(40):
         tags = {f"tag-{n}-{long}": f"{at}-{odd}" for n in range(at % 16)} | {"tenant": f"{at}"}
@@ -198,7 +198,7 @@ async def test_pages_go_on_behind_any_tags(client: Client) -> None:
 
 
 async def test_long_names_are_cut_on_every_page(client: Client) -> None:
-    """A client-id of 32 KiB takes less than a kilobyte; two that begin alike stay two."""
+    """Long names are shortened on each page, and two with the same beginning stay distinct."""
     for end in "ab":
         client.state.produce.add(client_id="x" * 32_000 + end)
         client.state.switch_table = {f"entity:user={'u' * 4_000}": SwitchMode.OFF}
@@ -212,7 +212,7 @@ async def test_long_names_are_cut_on_every_page(client: Client) -> None:
 @pytest.mark.parametrize("query", ["limit=x", "limit=-1", "after=x", "after=", "after=WzEsMiwzXQ==", "after=bnVsbA==", "after=%FF"])
 @pytest.mark.parametrize("path", ["/quotas", "/connections"])
 async def test_what_is_no_place_to_go_on_at_is_refused(client: Client, path: str, query: str) -> None:
-    """One line says what it has to be."""
+    """An invalid `limit` or `after` gets 400 and one line."""
     status, text = await client.get(f"{path}?{query}")
     assert (status, text.count("\n")) == (400, 1)
 
@@ -223,7 +223,7 @@ def connection(number: int, **differing: Any) -> ConnectionInfo:
 
 
 async def test_connections_come_in_pages(client: Client) -> None:
-    """A thousand stand on a page at most; the next one goes on behind the last number, whichever connections ended since."""
+    """Pages of /connections continue after the last connection number, whatever connections ended."""
     client.state.connection_infos = [connection(number) for number in range(1, 2_401)]
     page = await client.json("/connections")
     assert (page["open"], len(page["connections"]), page["next"]) == (4, CONNECTIONS_SHOWN_MAX, CONNECTIONS_SHOWN_MAX)
@@ -237,7 +237,7 @@ async def test_connections_come_in_pages(client: Client) -> None:
 
 
 async def test_pages_are_made_off_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups are measured, and connections looked at, in another thread than the loop's."""
+    """Pages are built in another thread than the event loop's."""
     threads: set[int] = set()
     monkeypatch.setattr(EnforcedGroup, "rate", lambda *_: threads.add(threading.get_ident()) or 0.0)
     monkeypatch.setattr(client.state, "connections", lambda *_: threads.add(threading.get_ident()) or [])
@@ -248,7 +248,7 @@ async def test_pages_are_made_off_the_loop(client: Client, monkeypatch: pytest.M
 
 
 async def test_connections_show_listeners_and_the_busiest_addresses(client: Client) -> None:
-    """Rates, delays and counts are numbers; what caused no wait is null."""
+    """/connections shows rates and throttles of listeners, and the busiest addresses."""
     page = await client.json("/connections")
     assert page["held"] == client.state.admission().held
     (listener,) = page["listeners"]
@@ -257,7 +257,7 @@ async def test_connections_show_listeners_and_the_busiest_addresses(client: Clie
 
 
 async def test_other_pages_and_methods(client: Client) -> None:
-    """Nothing else is there, and nothing can be changed."""
+    """Other paths get 404 and other methods 405."""
     assert await client.get("/") == (404, "pages: /metrics /healthz /readyz /quotas /connections\n")
     assert (await client.get("/static/..%2f..%2fetc/passwd"))[0] == 404
     for method in ("POST", "PUT", "DELETE", "PATCH"):
@@ -266,7 +266,7 @@ async def test_other_pages_and_methods(client: Client) -> None:
 
 @pytest.mark.parametrize("path", ["/quotas", "/connections"])
 async def test_a_rebound_name_sees_no_clients(client: Client, path: str) -> None:
-    """A browser that reaches the port through a foreign host name gets no client names; metrics are open."""
+    """A foreign Host header gets 403 for pages with client names, and 200 for /metrics."""
     assert (await client.get(path, Host="evil.example.org"))[0] == 403
     assert (await client.get(path, Host="localhost:1"))[0] == 200
     assert (await client.get(path, Host="[::1]:1"))[0] == 200
@@ -278,12 +278,12 @@ async def test_a_rebound_name_sees_no_clients(client: Client, path: str) -> None
     [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False), ("::ffff:10.0.0.1", False), ("", False)],
 )
 def test_who_is_on_this_machine(remote: str, loopback: bool) -> None:
-    """An IPv4 address in IPv6 clothes is what it is."""
+    """An address is loopback also in IPv4-mapped form."""
     assert is_loopback(remote) == loopback
 
 
 async def test_open_quotas_opens_them_by_any_name() -> None:
-    """The operator may open the pages to other machines."""
+    """With `open_quotas` /quotas is served for any Host header."""
     admin = AdminHttp(FakeState(), ANY_PORT, lag=LoopLag(), open_quotas=True)
     address = await admin.start()
     async with aiohttp.ClientSession() as session:
@@ -292,13 +292,13 @@ async def test_open_quotas_opens_them_by_any_name() -> None:
 
 
 async def test_a_port_in_use_is_one_clear_line(client: Client) -> None:
-    """Starting where someone listens already names the setting and the address."""
+    """A port in use fails the start with one line that names the setting and the address."""
     with pytest.raises(StartError, match=r"admin.address: 127.0.0.1:\d+ cannot be bound: Address already in use; choose another port$"):
         await AdminHttp(FakeState(), client.address, lag=LoopLag()).start()
 
 
 def test_health_forgets_what_is_more_than_a_minute_old() -> None:
-    """A burst makes the process unwell for a minute, not for ever."""
+    """Health recovers a minute after a burst of errors."""
     health = Health()
     assert health.complaint(0, 0) is None
     assert health.complaint(ERRORS_PER_MINUTE_MAX, 1_000) is None

@@ -1,4 +1,4 @@
-"""The page /metrics: right, bounded, and without effect on what it shows."""
+"""/metrics: its values, its limit of series, and that it changes no sensor."""
 
 import asyncio
 import pickle
@@ -30,7 +30,7 @@ from tests.support.quota_calls import record_time
 
 
 def samples(state: FakeState, page: MetricsPage | None = None) -> list[Sample]:
-    """Scrape once, with Prometheus' own parser as the reader."""
+    """Return the samples of a scrape, read by Prometheus' parser."""
     text = (page or MetricsPage(LoopLag())).render(take_snapshot(state)).decode()
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
@@ -41,7 +41,7 @@ def value(found: list[Sample], name: str, **labels: str) -> float:
 
 
 def test_what_a_client_did_is_shown_under_its_names() -> None:
-    """Bytes, requests by API, verdicts and their time, by user and client-id."""
+    """A client's bytes, requests and throttles are shown by user and client-id."""
     found = samples(busy_state())
     who = {"user": "alice", "client_id": "etl"}
     rule = {"quota_type": "Produce", "quota_entity": "client-id=etl"}
@@ -53,7 +53,7 @@ def test_what_a_client_did_is_shown_under_its_names() -> None:
 
 
 def test_requests_of_apis_without_a_name_are_unknown() -> None:
-    """All of them together."""
+    """Requests of unknown APIs are counted under `api="unknown"`."""
     state = busy_state()
     usage = state.usages.get("alice", "etl")
     usage.requests[UNKNOWN_KEY] += 4
@@ -61,7 +61,7 @@ def test_requests_of_apis_without_a_name_are_unknown() -> None:
 
 
 def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> None:
-    """Seconds by client, that are exempt, as a share of what passed, and all against the threads that the operator named."""
+    """Request time is shown by client, as exempt time, as a share of elapsed time, and of the configured threads."""
     state = busy_state()
     entity = ClientQuotaEntity(None, "etl")
     state.request.update_quota(entity, 1_000.0)
@@ -74,13 +74,13 @@ def test_request_time_is_shown_for_clients_and_as_a_share_of_the_threads() -> No
     assert value(found, "kafka_quota_request_time_share_ratio") == 0.25
     assert value(found, "kafka_quota_rate", quota_type="Request") == pytest.approx(55.0)
     share = value(found, "kafka_quota_broker_threads_utilization_ratio", broker="1")
-    assert share == pytest.approx((55.0 + 300 / 30) / (11 * 100))  # exempt time is measured over 30 s at least
+    assert share == pytest.approx((55.0 + 300 / 30) / (11 * 100))  # exempt time is averaged over at least 30 s
     state.threads = None
     assert not [one for one in samples(state) if one.name == "kafka_quota_broker_threads_utilization_ratio"]
 
 
 def test_groups_that_had_to_be_shared_are_counted_by_type() -> None:
-    """All brokers together, and zero where there were none."""
+    """Overflowed groups are counted by quota type."""
     state = busy_state()
     state.request.groups_max = 1
     state.request.update_quota(ClientQuotaEntity(None, DEFAULT), 10.0)
@@ -92,7 +92,7 @@ def test_groups_that_had_to_be_shared_are_counted_by_type() -> None:
 
 
 def test_the_callbacks_health_is_shown() -> None:
-    """How often it was asked, how long it took, how often too long, and whether it is asked at all."""
+    """A callback's calls, errors, time, slow calls and suspensions are shown."""
     state = busy_state()
     state.callback_status = CallbackStatus("a:B", 7, "x", calls=100, call_ns_total=2_500_000_000, slow_calls=3, suspended=1, suspensions=2)
     found = samples(state)
@@ -101,7 +101,7 @@ def test_the_callbacks_health_is_shown() -> None:
 
 
 def test_a_group_has_limit_rate_and_utilization() -> None:
-    """As KIP-13 asked; a group without a limit shows its rate alone."""
+    """A limited group has limit, rate and utilization, and an unlimited one only its rate."""
     found = samples(busy_state())
     group = {"broker": "1", "quota_type": "Produce", "quota_entity": "client-id=etl"}
     rate = value(found, "kafka_quota_rate", **group)
@@ -113,7 +113,7 @@ def test_a_group_has_limit_rate_and_utilization() -> None:
 
 
 def test_throttles_have_a_histogram() -> None:
-    """Buckets add up from below, and the last has them all."""
+    """Throttle times have a cumulative histogram."""
     counted = Counters()
     for throttle_ms in (1, 10, 11, 60_000):
         counted.throttled("Fetch", throttle_ms)
@@ -126,7 +126,7 @@ def test_throttles_have_a_histogram() -> None:
 
 
 def test_latencies_have_a_histogram_by_api() -> None:
-    """Each answer stands in every bucket whose edge it does not reach; the edges are powers of two of nanoseconds."""
+    """Latencies have a cumulative histogram for each API."""
     state = FakeState()
     row = state.counters.latencies.of(0, known=True)
     for nanoseconds in (0, (1 << SHIFT) - 1, 1 << SHIFT, 5_000_000, 10**9, 10**12):
@@ -137,7 +137,7 @@ def test_latencies_have_a_histogram_by_api() -> None:
 
 
 def test_no_client_can_fill_a_page_with_apis() -> None:
-    """The first 40 have a histogram each, the others share one, and so do unknown APIs."""
+    """At most `APIS_MAX` APIs have a latency histogram of their own, and the others share one."""
     latencies = ApiLatencies()
     rows = [latencies.of(key, known=True) for key in range(90)]
     assert rows[0] is latencies.of(0, known=True) is not rows[1]
@@ -147,10 +147,10 @@ def test_no_client_can_fill_a_page_with_apis() -> None:
 
 
 def test_a_scrape_changes_no_sensor() -> None:
-    """Scraping as often as one likes leaves every sample as it was: invariant 8."""
+    """A scrape leaves the group's samples unchanged (invariant 8)."""
     state = busy_state()
     (group,) = state.produce.groups()
-    state.time_ms += 30_000  # every sample is obsolete: a measurement would purge
+    state.time_ms += 30_000  # every sample is obsolete, so a measurement would purge it
     before = pickle.dumps([getattr(group, slot) for cls in type(group).__mro__ for slot in getattr(cls, "__slots__", ())])
     for _ in range(3):
         samples(state)
@@ -159,7 +159,7 @@ def test_a_scrape_changes_no_sensor() -> None:
 
 @pytest.mark.parametrize(("clients", "apis"), [(0, 1), (10, 90), (5_000, 3)])
 def test_f8_series_are_bounded(clients: int, apis: int) -> None:
-    """However many client-ids there are, a page has at most 2,000 series, and the rest is one `__other__`."""
+    """With any number of client-ids a page has at most `SERIES_MAX` series, and the sums are complete."""
     state = busy_state()
     for n in range(clients):
         usage = state.usages.get(f"user-{n % 7}", f"client-{n}")
@@ -181,7 +181,7 @@ def test_f8_series_are_bounded(clients: int, apis: int) -> None:
 
 @pytest.mark.parametrize("groups", [3, 3_000])
 def test_balances_of_mutations_are_shown_and_bounded(groups: int) -> None:
-    """Each shown group with a limit on mutations shows its balance, and the page keeps its bound however many there are."""
+    """Mutation balances are shown for groups with a limit, within the limit of series."""
     state = busy_state()
     state.mutation = ControllerMutationQuotaManager(enforced_bucket, starts_full=True)
     state.mutation.update_quota(ClientQuotaEntity(None, DEFAULT), 2.0)
@@ -197,7 +197,7 @@ def test_balances_of_mutations_are_shown_and_bounded(groups: int) -> None:
 
 
 def test_the_busiest_and_the_throttled_are_shown() -> None:
-    """Who has no series of their own is the least interesting."""
+    """A throttled group has a series although there are thousands of idle groups."""
     state = FakeState()
     for n in range(3_000):
         state.produce.add(client_id=f"idle-{n}")
@@ -209,7 +209,7 @@ def test_the_busiest_and_the_throttled_are_shown() -> None:
 
 
 def test_the_usage_table_is_bounded() -> None:
-    """When it is full, new clients are counted together and known ones go on alone."""
+    """A full usage table counts new clients together, and known clients separately."""
     table = UsageTable(usages_max=2)
     first = table.get("a", "1")
     table.get("a", "2")
@@ -219,7 +219,7 @@ def test_the_usage_table_is_bounded() -> None:
 
 
 def test_other_never_falls_while_clients_come_and_go() -> None:
-    """A client that gets its own series, or loses it, does not make the counter of all others fall."""
+    """The `__other__` counter never falls while clients get and lose their own series."""
     families, state = ClientFamilies(), FakeState()
     others: list[float] = []
     busiest = ["a", "b", "c", "d"]
@@ -240,7 +240,7 @@ def test_other_never_falls_while_clients_come_and_go() -> None:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100), st.booleans()), max_size=6), max_size=12))
 def test_fold_is_monotone(turns: list[list[tuple[int, int, bool]]]) -> None:
-    """Whichever client is shown or folded in whichever turn: no series of `__other__` falls."""
+    """No series of `__other__` falls, whichever clients are folded."""
     fold: Fold[int] = Fold(lambda labels: labels)
     totals = dict.fromkeys(range(6), 0)
     last: dict[Labels, int] = {}
@@ -257,7 +257,7 @@ def test_fold_is_monotone(turns: list[list[tuple[int, int, bool]]]) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "a" * 129, "\u202ex", OTHER, "\ud800", "a\nb"])
 def test_a_hostile_label_is_made_safe_and_stays_unique(text: str) -> None:
-    """A client-id can neither break the page nor pass for another series."""
+    """A hostile label is printable, limited in length, and distinct from other labels."""
     made = label(text)
     assert made.isprintable()
     assert len(made) <= LABEL_CHARS_MAX
@@ -270,7 +270,7 @@ def hostile_ids() -> Iterator[str]:
 
 
 def test_hostile_ids_leave_a_page_that_parses() -> None:
-    """Every client-id comes back as one series of its own."""
+    """Each hostile client-id has one series on a page that parses."""
     state = FakeState()
     for text in hostile_ids():
         state.usages.get(text, text).own_produce_bytes = 5
@@ -280,7 +280,7 @@ def test_hostile_ids_leave_a_page_that_parses() -> None:
 
 
 def test_loop_lag() -> None:
-    """The last lag, and the longest of the last one to two minutes."""
+    """The loop lag has its last value and its maximum of the last one to two minutes."""
     lag = LoopLag()
     lag.record(300.0, 1_000)
     lag.record(2.0, 2_000)
@@ -294,7 +294,7 @@ def test_loop_lag() -> None:
 
 
 def test_usage_counts_by_type_and_rule() -> None:
-    """Verdicts are distinguished by the quota that caused them."""
+    """Throttles are counted by quota type and rule."""
     usage = Usage("a", "b")
     usage.throttled("Produce", "user=a", 5)
     usage.throttled("Produce", "user=a", 6)
@@ -307,7 +307,7 @@ NAMES = ("alice", "etl", "tenant-7", "198.51.100.77", "maker")
 
 
 def named_state() -> FakeState:
-    """Return a state with a name of a client in every place that has one."""
+    """Return a state with client names in every place that has one."""
     state = busy_state()
     state.ips = [IpRate("198.51.100.77", "1", 20.0, 20, 3)]
     state.admission_status = state.admission_status._replace(ip_series=state.ips)
@@ -324,7 +324,7 @@ def named_state() -> FakeState:
 
 
 def test_without_names_nothing_is_called_by_what_clients_chose() -> None:
-    """No client-id, user, tag of a group, address or entity of a switch, and no rate or limit of any of them, stands on the page."""
+    """A page without names contains no name of a client and no limit or rate of a group."""
     state = named_state()
     page = MetricsPage(LoopLag())
     named = page.render(take_snapshot(state)).decode()
@@ -337,7 +337,7 @@ def test_without_names_nothing_is_called_by_what_clients_chose() -> None:
 
 
 def test_without_names_the_sums_are_the_same() -> None:
-    """What clients did together is under `__other__`; everything that names no client is as it was."""
+    """The sums of a page without names equal those of a page with names."""
     state, names = named_state(), ("user", "client_id", "quota_entity")
 
     def sums(*, with_names: bool) -> dict[tuple[object, ...], float]:
@@ -361,7 +361,7 @@ def test_without_names_the_sums_are_the_same() -> None:
 
 
 class Counted(FakeState):
-    """Counts how often a page was begun."""
+    """A state that counts how often a page is rendered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -373,7 +373,7 @@ class Counted(FakeState):
 
 
 async def test_a_flood_of_scrapes_is_rendered_once_a_second() -> None:
-    """Two hundred requests at once, and those of the same second, share a page; who sees names and who does not have one each."""
+    """Requests within a second share one rendered page with names and one without."""
     state = Counted()
     shared = SharedMetrics(OneProcess(state), LoopLag())
     pages = await asyncio.gather(*(shared.get(with_names=bool(at % 2)) for at in range(200)))
@@ -388,7 +388,7 @@ async def test_a_flood_of_scrapes_is_rendered_once_a_second() -> None:
 
 
 def test_switches_are_shown_and_bounded() -> None:
-    """A series for each, the broadest first, a hundred at most; how many there are is a number of its own."""
+    """At most 100 switches have a series, the broadest first, and their number is shown."""
     state = busy_state()
     table = {"all": "observe", "listener:edge": "off", **{f"entity:user=u{at:03}": "enforce" for at in range(200)}}
     state.switch_table = dict(Switches(table).table)
@@ -400,7 +400,7 @@ def test_switches_are_shown_and_bounded() -> None:
 
 
 def test_bytes_of_the_exempt_are_counted() -> None:
-    """What passed while they were exempt, and nothing else."""
+    """Only bytes of a client while it is exempt count as exempt."""
     state = busy_state()
     usage = state.usages.get("ops", "tool")
     usage.own_produce_bytes = 1_000

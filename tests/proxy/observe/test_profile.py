@@ -1,4 +1,4 @@
-"""`sluice run --profile`: where the time went, by stage."""
+"""`sluice run --profile`: the time of each stage."""
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
@@ -7,7 +7,7 @@ from quota.entity import UNLIMITED
 
 
 def test_time_goes_to_the_room_that_spent_it() -> None:
-    """What `quota` computes is its own stage; what is not Sluice's counts for the loop."""
+    """The profiler attributes calls of `quota` to its stage and other code to the event loop."""
     group = EnforcedGroup({"user": "", "client-id": "a"}, UNLIMITED)
     profiler = Profiler()
     profiler.start()
@@ -21,7 +21,7 @@ def test_time_goes_to_the_room_that_spent_it() -> None:
 
 
 def test_the_page_has_shares_that_add_up() -> None:
-    """A line per stage with its share and microseconds per request; no request is no division by zero."""
+    """The page shows each stage's share and microseconds per request, also without a request."""
     stages = [Stage("channels", 10, 0.75), Stage(LOOP, 5, 0.25)]
     page = render(stages, 1_000)
     assert "channels" in page

@@ -1,4 +1,4 @@
-"""Pages of several workers: rows of all in one order, equal groups as one, over real sockets where HTTP matters."""
+"""Pages of several workers: their rows in one order, with equal groups merged."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def add(state: FakeState, kind: str, client_id: str, amount: int = 50_000) -> Qu
 
 
 async def pages(source: PageSource, limit: int) -> list[Any]:
-    """Follow `next` through /quotas; return all groups."""
+    """Return the groups of all pages of /quotas."""
     found, after = [], None
     while True:
         page = json.loads(await source.quotas_page(after, limit))
@@ -58,7 +58,7 @@ async def pages(source: PageSource, limit: int) -> list[Any]:
 @settings(max_examples=30, deadline=None)
 @given(PLACES, st.integers(1, 5), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_groups_of_all_workers_come_in_pages_as_those_of_one(places: set[tuple[str, str]], count: int, limit: int, chance: Any) -> None:
-    """Wherever each group is: all pages together are those of one process that has them all, row by row and bit by bit."""
+    """The pages over several workers equal those of one process with all their groups."""
     whole, states = FakeState(), [FakeState() for _ in range(count)]
     for at, (kind, client_id) in enumerate(places):
         add(whole, kind, client_id, at * 7_777)
@@ -70,7 +70,7 @@ def test_groups_of_all_workers_come_in_pages_as_those_of_one(places: set[tuple[s
 @settings(max_examples=30, deadline=None)
 @given(st.lists(PLACES, min_size=2, max_size=4), st.integers(1, 9))
 def test_a_group_that_several_workers_have_has_one_row(shards: list[set[tuple[str, str]]], limit: int) -> None:
-    """Its totals are those of all workers, on whichever page it stands."""
+    """A group of several workers has one row with the sum of their totals."""
     states = [FakeState() for _ in shards]
     for at, places in enumerate(shards):
         for kind, client_id in places:
@@ -83,7 +83,7 @@ def test_a_group_that_several_workers_have_has_one_row(shards: list[set[tuple[st
 
 
 async def test_pages_go_on_while_groups_come_and_go_at_workers() -> None:
-    """A group that stays from the first page to the last is shown once, whatever groups left or came before it, at any worker."""
+    """A group that exists throughout is listed once although groups come and go at workers between pages."""
     states = [FakeState() for _ in range(3)]
     for at in range(90):
         add(states[at % 3], "produce", f"stays-{at}")
@@ -104,7 +104,7 @@ async def test_pages_go_on_while_groups_come_and_go_at_workers() -> None:
 
 
 async def test_the_verdicts_of_a_group_are_the_newest_of_all_workers() -> None:
-    """Sixteen, by time; counts add, and the delay ends with the last."""
+    """A merged group has the newest verdicts of all workers, summed counts, and the latest end of throttle."""
     states = [FakeState(), FakeState()]
     for at, state in enumerate(states):
         group = state.produce.add(client_id="etl", bound=1_000.0)
@@ -120,7 +120,7 @@ async def test_the_verdicts_of_a_group_are_the_newest_of_all_workers() -> None:
 
 
 async def test_what_workers_took_in_from_each_other_counts_once() -> None:
-    """With shared usage each worker measures all of it, and the total is that of what each recorded itself."""
+    """With shared usage a merged group's total counts each record once."""
     states, segment = [FakeState(), FakeState()], new_segment(2)
     now_ms = states[0].time_ms
     sharing = [SharedWorker(segment, number, 1_000.0, now_ms) for number in range(2)]
@@ -135,7 +135,7 @@ async def test_what_workers_took_in_from_each_other_counts_once() -> None:
 
 
 async def test_a_page_names_workers_that_gave_no_answer() -> None:
-    """What the others have is shown; a process without workers has no such field."""
+    """A page shows the rows of workers that answer and names those that do not."""
     states = [FakeState(), FakeState()]
     add(states[0], "produce", "a")
     add(states[1], "produce", "b")
@@ -155,7 +155,7 @@ def infos(count: int) -> Iterator[ConnectionInfo]:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 60), st.integers(1, 9))
 def test_connections_of_all_workers_stand_in_the_order_of_their_numbers(count: int, connections: int, limit: int) -> None:
-    """Each once, with its worker, on pages that are those of one process otherwise."""
+    """Connections of all workers are listed once, in the order of their numbers, each with its worker."""
     whole, states = FakeState(), [FakeState() for _ in range(count)]
     whole.connection_infos = list(infos(connections))
     for state in states:
@@ -173,7 +173,7 @@ def test_connections_of_all_workers_stand_in_the_order_of_their_numbers(count: i
 
 
 def limited(client_id: str, *users: str, connections: int = 1) -> FakeState:
-    """Return a worker at which users with one client-id are connected."""
+    """Return a worker's state in which users with one client-id are connected."""
     state, manager = FakeState(), ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, client_id), 1_000.0)
     record(manager, EVE, client_id, 50_000, state.time_ms)
@@ -183,7 +183,7 @@ def limited(client_id: str, *users: str, connections: int = 1) -> FakeState:
 
 
 async def test_explain_adds_the_sharers_of_all_workers() -> None:
-    """Connections add up, a client at several workers is one client, and the group is one group."""
+    """/explain adds up the connections of all workers and counts a client once."""
     states = [limited("etl", "bob", "eve"), limited("etl", "eve", "joe", connections=2)]
     page = await explain(FakeWorkers(states).pages, {}, "bob", "etl", None)
     (group,) = page["quotas"][0]["groups"]
@@ -194,7 +194,7 @@ async def test_explain_adds_the_sharers_of_all_workers() -> None:
 
 
 async def test_explain_of_one_worker_is_that_of_one_process() -> None:
-    """The same page, also where there are more sharers than a worker names."""
+    """/explain over one worker equals that of one process."""
     state = limited("etl", *(f"user-{at}" for at in range(CLIENTS_NAMED_MAX + 5)))
     page = await explain(FakeWorkers([state], state).pages, {}, "bob", "etl", None)
     assert page == await explain(OneProcess(state), {}, "bob", "etl", None)
@@ -203,7 +203,7 @@ async def test_explain_of_one_worker_is_that_of_one_process() -> None:
 
 
 async def test_explain_needs_a_worker() -> None:
-    """Without an answer nothing is known of a client; of an address the admission knows."""
+    """/explain fails for a client if no worker answers, and works for an address."""
     workers = FakeWorkers([FakeState()])
     workers.silent = {1}
     with pytest.raises(NoWorkerError):
@@ -212,7 +212,7 @@ async def test_explain_needs_a_worker() -> None:
 
 
 async def test_explain_without_a_worker_is_unavailable(tmp_path: Path) -> None:
-    """By HTTP that is 503."""
+    """/explain gets 503 if no worker answers."""
     workers = FakeWorkers([FakeState()])
     workers.silent = {1}
     async with Port(tmp_path, workers=workers.pages) as port:
@@ -221,7 +221,7 @@ async def test_explain_without_a_worker_is_unavailable(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[FakeWorkers, list[FakeState], Any]]:
-    """Two workers behind an admin port, and a way to ask it."""
+    """Yield two workers behind an admin port, and a function that requests a path."""
     states = [FakeState(), FakeState()]
     workers = FakeWorkers(states)
     admin = AdminHttp(workers.pages, HostPort("127.0.0.1", 0), lag=LoopLag())
@@ -237,7 +237,7 @@ async def served() -> AsyncIterator[tuple[FakeWorkers, list[FakeState], Any]]:
 
 
 async def test_ready_while_one_worker_serves(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
-    """The check says how many of how many answer; it holds with one, not with none."""
+    """/readyz is ready while at least one worker answers, and shows how many do."""
     workers, _, get = served
     for silent, status, detail in ((set(), 200, "2 of 2 answer"), ({1}, 200, "1 of 2 answer"), ({1, 2}, 503, "0 of 2 answer")):
         workers.silent = silent
@@ -247,7 +247,7 @@ async def test_ready_while_one_worker_serves(served: tuple[FakeWorkers, list[Fak
 
 
 async def test_errors_of_all_workers_make_the_process_unwell(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
-    """Also of one that was replaced since; that a new one begins at zero hides nothing."""
+    """Internal errors of all workers count for /healthz, also those of a replaced worker."""
     workers, states, get = served
     assert await get("/healthz") == (200, "ok\n")
     for state in states:
@@ -260,7 +260,7 @@ async def test_errors_of_all_workers_make_the_process_unwell(served: tuple[FakeW
 
 
 async def test_a_flood_of_health_checks_asks_workers_once(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
-    """Requests at once, and those within a fifth of a second, share an answer."""
+    """Concurrent health checks ask the workers once."""
     workers, _, get = served
     await asyncio.gather(*(get(path) for path in ("/healthz", "/readyz") * 20))
     assert workers.asked == 1
@@ -270,7 +270,7 @@ async def test_a_flood_of_health_checks_asks_workers_once(served: tuple[FakeWork
 
 
 async def test_every_page_answers_with_workers(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:
-    """Over HTTP, as with one process."""
+    """All pages are served over HTTP with workers."""
     _, states, get = served
     states[0].connection_infos = list(infos(3))
     for path in ("/metrics", "/quotas?limit=3", "/connections?limit=2"):

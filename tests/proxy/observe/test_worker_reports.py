@@ -1,4 +1,4 @@
-"""Reports of workers: one is the worker's own page, several are the page of all that they did, and no total ever falls."""
+"""Reports of workers: merged, they give the page of one process, and no total falls."""
 
 import asyncio
 from typing import Any
@@ -28,17 +28,17 @@ from tests.support.quota_calls import record_time
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 NAMES = ("alice", "etl", "", OTHER, "caf\u00e9", "broken-\udcff", "x" * 300)
 OWN_OF_PROCESSES = ("process_", "python_", "kafka_sluice_worker_", "kafka_sluice_loop_")
-"""Families that are not the sum of anything."""
+"""Families that are not sums over workers."""
 
 deeds = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from(NAMES), st.sampled_from(NAMES), st.integers(1, 10**6), st.sampled_from(sorted(API_NAMES))),
     max_size=25,
 )
-"""Each: at which worker, user, client-id, how much, and by which API."""
+"""Each entry: worker, user, client-id, amount, API key."""
 
 
 def do(state: FakeState, user: str, client_id: str, amount: int, api: int) -> None:
-    """Let a client do something that many counters see."""
+    """Record one request of a client in many counters."""
     usage = state.usages.get(user, client_id)
     usage.own_produce_bytes += amount
     usage.own_fetch_bytes += amount // 3
@@ -57,14 +57,14 @@ def do(state: FakeState, user: str, client_id: str, amount: int, api: int) -> No
 
 
 def use(state: FakeState, client_id: str, amount: int) -> None:
-    """Let the group of a client-id be used in three ways."""
+    """Use the groups of a client-id of three quota types."""
     state.produce.add(client_id=client_id, bound=1_000.0 if amount % 2 else 2.0**63).record(amount, state.time_ms)
     record_time(state.request, ANONYMOUS, client_id, amount * 1_000, state.time_ms)
     state.mutation.group(ANONYMOUS, client_id, state.time_ms).record(amount % 50, state.time_ms)
 
 
 def fresh_state() -> FakeState:
-    """Return a state in which request time and mutations of every client-id have a quota."""
+    """Return a state with request and mutation quotas for every client-id."""
     state = FakeState()
     state.threads = 8
     state.request.update_quota(ClientQuotaEntity(None, DEFAULT), 50.0)
@@ -73,7 +73,7 @@ def fresh_state() -> FakeState:
 
 
 def series(snapshot: Snapshot, page: MetricsPage | None = None) -> Series:
-    """Return a scrape, read by Prometheus' own parser; each series stands there once."""
+    """Return the samples of a scrape by name and labels, each once."""
     text = (page or MetricsPage(LoopLag())).render(snapshot).decode()
     found = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     by_labels = {(one.name, frozenset(one.labels.items())): one.value for one in found}
@@ -82,7 +82,7 @@ def series(snapshot: Snapshot, page: MetricsPage | None = None) -> Series:
 
 
 def scrape(source: PageSource, page: MetricsPage | None = None) -> Series:
-    """As `series`, without those that only one process, or only workers, have."""
+    """Return `series` without those that only one process or only workers have."""
     return {
         key: value
         for key, value in series(asyncio.run(source.snapshot()), page).items()
@@ -96,7 +96,7 @@ def value(found: Series, name: str, **labels: str) -> float:
 
 
 def test_every_counter_has_a_way_to_be_merged() -> None:
-    """No slot of the counters is forgotten, and none is named that is not there."""
+    """Each slot of the counters has exactly one way to be merged."""
     parts = {name: getattr(Counters(), name) for name in Counters.__slots__}
     nested = {name: part for name, part in parts.items() if name in ("administration", "metering", "shadow")}
     expected = {name for name in parts if name not in nested}
@@ -106,7 +106,7 @@ def test_every_counter_has_a_way_to_be_merged() -> None:
 @settings(max_examples=10, deadline=None)
 @given(deeds, st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 10**6)), unique_by=lambda one: one[0]))
 def test_the_report_of_one_worker_makes_its_own_page(done: list[Any], used: list[tuple[str, int]]) -> None:
-    """Each series of a process that does everything is there with the same value, and no other one."""
+    """The page of one worker's report equals that of one process."""
     state = fresh_state()
     for _, *deed in done:
         do(state, *deed)
@@ -118,7 +118,7 @@ def test_the_report_of_one_worker_makes_its_own_page(done: list[Any], used: list
 @settings(max_examples=10, deadline=None)
 @given(deeds, st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 10**6)), unique_by=lambda one: one[0]))
 def test_reports_of_several_workers_make_the_page_of_all(done: list[Any], used: list[tuple[str, int]]) -> None:
-    """Whoever did what at which worker, and whichever worker has a group: the page is that of one process that does all of it."""
+    """The page of several workers' reports equals that of one process that did all their work."""
     whole, workers = fresh_state(), [fresh_state() for _ in range(4)]
     for at, *deed in done:
         do(whole, *deed)
@@ -137,7 +137,7 @@ def test_reports_of_several_workers_make_the_page_of_all(done: list[Any], used: 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["do", "do", "do", "die", "silent"]), deeds), min_size=2, max_size=8))
 def test_no_total_falls_when_workers_die(turns: list[tuple[str, list[Any]]]) -> None:
-    """A worker that is replaced begins at zero; what the one before did stays in every counter and bucket."""
+    """No counter or bucket falls when a worker is replaced or silent."""
     states = [fresh_state() for _ in range(4)]
     workers, page = FakeWorkers(states, fresh_state()), MetricsPage(LoopLag())
     last: Series = {}
@@ -156,7 +156,7 @@ def test_no_total_falls_when_workers_die(turns: list[tuple[str, list[Any]]]) -> 
 
 
 def test_what_is_there_now_ends_with_its_worker() -> None:
-    """Open connections of a worker that ended are not counted; of one that gives no answer they are, and it is called stale."""
+    """Open connections of a silent worker count as stale, and those of an ended worker do not count."""
     states = [fresh_state() for _ in range(3)]
     for state in states:
         do(state, "alice", "etl", 7, 0)
@@ -176,7 +176,7 @@ def test_what_is_there_now_ends_with_its_worker() -> None:
 
 
 def test_each_worker_shows_what_it_takes_of_the_machine() -> None:
-    """Processor time, memory, lag and connections have a series for each; who never answered is stale and has no other."""
+    """Each worker has series of its CPU, memory and connections, and one that has never answered is only stale."""
     workers = FakeWorkers([busy_state(), busy_state()])
     workers.silent = {2}
     found = series(asyncio.run(workers.pages.snapshot()))
@@ -189,12 +189,12 @@ def test_each_worker_shows_what_it_takes_of_the_machine() -> None:
 
 
 def test_equal_groups_are_one() -> None:
-    """The rates of groups that do not share their usage are added; of balances of a bucket the smallest is shown."""
+    """Equal groups of workers are merged: rates are added, and of bucket balances the smallest is shown."""
     states = [fresh_state() for _ in range(3)]
     for at, state in enumerate(states):
         use(state, "etl", 10_001 + 1_000 * at)
     found = scrape(FakeWorkers(states, fresh_state()).pages)
-    assert value(found, "kafka_quota_groups") == 3  # one of each type
+    assert value(found, "kafka_quota_groups") == 3  # one group of each type
     rates = [state.produce.groups()[0].rate(state.time_ms) for state in states]
     assert value(found, "kafka_quota_rate", quota_type="Produce", quota_entity="client-id=etl") == sum(rates)
     balances = [next(iter(state.mutation.groups())).tokens(state.time_ms) for state in states]
@@ -202,7 +202,7 @@ def test_equal_groups_are_one() -> None:
 
 
 def test_health_of_callbacks_is_added() -> None:
-    """Calls, time and faults of all workers; suspended only where the worker lives."""
+    """Callback counters of all workers are added, and suspension counts only for living workers."""
     states = [fresh_state(), fresh_state()]
     for state in states:
         state.callback_status = CallbackStatus("a:B", 7, "x", calls=100, call_ns_total=10**9, slow_calls=3, suspended=1, suspensions=2)
@@ -215,7 +215,7 @@ def test_health_of_callbacks_is_added() -> None:
 
 
 def test_a_report_has_a_bound() -> None:
-    """However many groups there are, so many are told: the most urgent. The others are counted, and their request time is summed."""
+    """A report has at most `GROUPS_TOLD_MAX` groups, the most urgent ones, and counts the others."""
     state = fresh_state()
     for at in range(GROUPS_REPORTED_MAX + 500):
         state.produce.add(client_id=f"idle-{at}")
@@ -232,7 +232,7 @@ def test_a_report_has_a_bound() -> None:
 
 
 def test_clients_beyond_the_bound_are_counted_together() -> None:
-    """Who is counted alone stays so, the others have one row, and the sum is that of all."""
+    """Clients beyond the limit share one row, known ones keep theirs, and the sum is complete."""
     states = [FakeState() for _ in range(3)]
     for at, state in enumerate(states):
         for client in range(at, at + 4):
@@ -247,7 +247,7 @@ def test_clients_beyond_the_bound_are_counted_together() -> None:
 
 
 def test_apis_keep_their_rows() -> None:
-    """Workers that met different APIs have 40 rows together; who has one keeps it, whichever worker reports first."""
+    """Workers' APIs share `APIS_MAX` rows, and an API that has one keeps it."""
     parts = []
     for begin in (0, 30):
         counters = Counters()
@@ -266,12 +266,12 @@ def test_apis_keep_their_rows() -> None:
 
 @given(st.recursive(st.text(st.characters(codec=None)) | st.integers(-(2**63), 2**64 - 1) | st.binary(), lambda inner: st.lists(inner)))
 def test_any_text_survives_the_way(sent: object) -> None:
-    """Also one that is not valid Unicode; bytes stay bytes."""
+    """Any value, also invalid Unicode, survives packing and unpacking."""
     assert unpack(pack(sent), Any) == sent
 
 
 def test_a_report_survives_the_way() -> None:
-    """Also with a text in it that is not valid Unicode."""
+    """A report with invalid Unicode survives packing and unpacking."""
     state = busy_state()
     state.callback_status = CallbackStatus("a:B", 1, "broken \udcff")
     report = ReportParts(state, LoopLag(), 5).report()

@@ -1,4 +1,4 @@
-"""Quotas from a file while it is edited, swapped, broken and gone."""
+"""Quotas from a file that is edited, replaced, broken or removed."""
 
 # ruff: noqa: ASYNC240 -- a test may wait for its own small files
 
@@ -17,13 +17,13 @@ def quota(user: str, rate: int) -> str:
 
 
 class Watched:
-    """A file source with a clock of its own and the tables that it handed on."""
+    """A file store with its own clock and the tables that it has reported."""
 
     def __init__(self, path: Path) -> None:
         self.now_ms = 1_000
         self.tables: list[dict[str | None, float]] = []
         self.meanwhile: list[str] = []
-        """What the file is made to hold while the source waits whether it stays as it is."""
+        """Contents that are written to the file, one at each wait of the store."""
         self._path = path
         self.source = FileStore(
             path, self._take, now_ms=lambda: self.now_ms, wall_time_s=lambda: self.now_ms / 1_000, pause=self._edit_meanwhile
@@ -52,19 +52,19 @@ async def watched(path: Path) -> Watched:
 
 
 async def test_start_hands_on_what_the_file_holds(watched: Watched, path: Path) -> None:
-    """The first table is there before the first connection."""
+    """The start reports the file's quotas."""
     assert watched.tables == [{"alice": 10.0}]
     assert watched.source.status == (f"file:{path}", 1, 1.0, 1_000, None, 0, 0)
 
 
 async def test_start_with_a_wrong_file_fails(tmp_path: Path) -> None:
-    """There is no last good table to start with."""
+    """The start fails without a valid file."""
     with pytest.raises(ConfigProblems):
         await Watched(tmp_path / "nowhere.toml").source.start()
 
 
 async def test_a_file_that_is_written_in_place_is_waited_for(watched: Watched, path: Path) -> None:
-    """Who writes in place empties it first: no quotas at all, or half of them, are never put in place for a moment."""
+    """A file that is being written in place is read only when it is stable, so no partial content applies."""
     path.write_text("")
     watched.meanwhile = [quota("alice", 20), quota("alice", 20) + quota("bob", 30)]
     assert await watched.source.poll()
@@ -80,7 +80,7 @@ async def test_a_file_that_is_written_in_place_is_waited_for(watched: Watched, p
 
 
 async def test_a_file_that_never_rests_is_taken_as_it_is(watched: Watched, path: Path) -> None:
-    """In the end one of its states is put in place, and no look lasts forever."""
+    """A file that changes all the time is read after a limited wait."""
     path.write_text(quota("alice", 11))
     watched.meanwhile = [quota("alice", rate) for rate in range(12, 200)]
     assert await watched.source.poll()
@@ -89,7 +89,7 @@ async def test_a_file_that_never_rests_is_taken_as_it_is(watched: Watched, path:
 
 
 async def test_an_edit_is_seen_and_an_unchanged_file_is_not_handed_on_again(watched: Watched, path: Path) -> None:
-    """Each new table is handed on once; looking in vain still proves the source alive."""
+    """Each new content is reported once, and a poll without a change renews the time of the last success."""
     watched.now_ms = 2_000
     assert await watched.source.poll()
     assert watched.source.status.last_success_ms == 2_000
@@ -101,7 +101,7 @@ async def test_an_edit_is_seen_and_an_unchanged_file_is_not_handed_on_again(watc
 
 
 async def test_an_edit_that_keeps_size_and_time_is_seen(watched: Watched, path: Path) -> None:
-    """A small file is read at every look: neither size, time nor inode need change."""
+    """An edit of a small file is seen although size, time and inode stay the same."""
     stat = path.stat()
     with path.open("r+") as file:
         file.write(quota("alice", 99))
@@ -112,7 +112,7 @@ async def test_an_edit_that_keeps_size_and_time_is_seen(watched: Watched, path: 
 
 
 async def test_a_rename_and_a_symlink_swap_are_seen(watched: Watched, path: Path, tmp_path: Path) -> None:
-    """Editors replace files by rename, Kubernetes by turning a symlink."""
+    """A replacement by rename or by symlink is seen."""
     (tmp_path / "new").write_text(quota("alice", 50))
     (tmp_path / "new").rename(path)
     await watched.source.poll()
@@ -124,7 +124,7 @@ async def test_a_rename_and_a_symlink_swap_are_seen(watched: Watched, path: Path
 
 
 async def test_a_large_file_is_read_only_when_its_stat_changed(watched: Watched, path: Path) -> None:
-    """Above 64 KiB a look costs a stat; a change of time is enough to read again."""
+    """A file above `SMALL_FILE_BYTES` is read again only when its stat has changed."""
     filler = "#" * SMALL_FILE_BYTES + "\n"
     path.write_text(filler + quota("alice", 70))
     await watched.source.poll()
@@ -154,7 +154,7 @@ async def test_a_large_file_is_read_only_when_its_stat_changed(watched: Watched,
     ],
 )
 async def test_b9_a_file_that_cannot_be_used_changes_nothing(watched: Watched, path: Path, data: bytes | None, reason: str) -> None:
-    """The last good table stays whole, the reason is known, and the file is believed again once it is right."""
+    """While the file cannot be used the last valid quotas stay and the status has the reason."""
     path.unlink()
     if data is not None:
         path.write_bytes(data)
@@ -174,7 +174,7 @@ async def test_b9_a_file_that_cannot_be_used_changes_nothing(watched: Watched, p
 
 
 async def test_the_good_file_coming_back_clears_the_error(watched: Watched, path: Path) -> None:
-    """Undoing an edit is as good as mending it."""
+    """When the former content returns the error is cleared."""
     path.write_text("broken")
     assert not await watched.source.poll()
     path.write_text(quota("alice", 10))
@@ -184,7 +184,7 @@ async def test_the_good_file_coming_back_clears_the_error(watched: Watched, path
 
 
 async def test_a_file_that_stays_wrong_is_reported_once(watched: Watched, path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A poll every second does not repeat the same line every second."""
+    """A file that stays invalid is logged once."""
     path.write_text("broken")
     for _ in range(5):
         await watched.source.poll()
@@ -192,7 +192,7 @@ async def test_a_file_that_stays_wrong_is_reported_once(watched: Watched, path: 
 
 
 def test_a_directory_is_no_quota_file(tmp_path: Path) -> None:
-    """The first reading names what stands there instead."""
+    """A directory in place of the file is refused with one line."""
     with pytest.raises(ConfigProblems, match=r"Is a directory") as caught:
         read_quota_file(tmp_path)
     assert caught.value.lines() == [f"{tmp_path}: cannot be read: Is a directory; name a file that Sluice may read"]

@@ -1,4 +1,4 @@
-"""The quota file while it is altered: what does not change stays as it was typed, nothing is lost, nothing is half written."""
+"""Alterations of the quota file: what is not changed keeps its formatting, and no update is lost."""
 
 # ruff: noqa: ASYNC240 -- a test may wait for its own small files
 
@@ -30,7 +30,7 @@ PRODUCE, FETCH, PERCENT = "producer_byte_rate", "consumer_byte_rate", "request_p
 
 
 def altered_text(text: str, *changes: StoreChange) -> str:
-    """Return the text after changes, made entry by entry."""
+    """Return the text after the changes, made entry by entry."""
     before = read_quota_text(text.encode(), "q")
     pieces = cut(text, before)
     assert pieces is not None
@@ -58,26 +58,26 @@ consumer_byte_rate = 5
 
 
 def test_a_changed_value_changes_nothing_else() -> None:
-    """Comments, blanks, order and the other numbers stay as they were typed."""
+    """A changed value leaves comments, blanks, order and other values as they are."""
     assert altered_text(TYPED, Change(ALICE, PRODUCE, 7.0)) == TYPED.replace('"1MiB"', "7")
     assert altered_text(TYPED, Change(BOB, PERCENT, 0.5)) == TYPED.replace("50.0", "0.5")
 
 
 def test_a_new_value_stands_below_those_of_its_entity() -> None:
-    """With the indent that the others have."""
+    """A new value is added below the entity's other values with their indent."""
     assert altered_text(TYPED, Change(BOB, FETCH, 9.0)) == TYPED.replace("50.0\n", "50.0\n  consumer_byte_rate = 9\n")
     assert altered_text(TYPED, Change(ALICE, PERCENT, 1e-7)) == TYPED.replace("= 5\n", "= 5\nrequest_percentage = 1e-07\n")
 
 
 def test_an_entity_goes_with_its_last_value_and_with_the_comment_above_it() -> None:
-    """What is said of others, and of the whole file, stays."""
+    """An entity is removed with its last value and the comment above it, and other comments stay."""
     assert altered_text(TYPED, Change(BOB, PERCENT, None)) == TYPED[: TYPED.index("# bob is new")]
     without_alice = altered_text(TYPED, Change(ALICE, PRODUCE, None), Change(ALICE, FETCH, None))
     assert without_alice == TYPED[: TYPED.index("[[quota]]")] + TYPED[TYPED.index("# bob is new") :]
 
 
 def test_new_entities_and_switches_are_appended() -> None:
-    """In the order in which they came, after a blank line."""
+    """New entities and switches are appended in order after a blank line."""
     changes = [
         Change(BOTH, PRODUCE, 1.0),
         SwitchChange("entity:user=alice", "observe"),
@@ -93,7 +93,7 @@ def test_new_entities_and_switches_are_appended() -> None:
 
 
 def test_windows_line_ends_stay() -> None:
-    """A new line ends like its neighbours."""
+    """A new line has the line ending of the file."""
     text = '[[quota]]\r\nuser = "bob"\r\nconsumer_byte_rate = 2\r\n'
     assert altered_text(text, Change(BOB, PRODUCE, 3.0)) == text + "producer_byte_rate = 3\r\n"
 
@@ -110,7 +110,7 @@ def test_windows_line_ends_stay() -> None:
     ],
 )
 def test_unusual_but_valid_toml_can_be_altered_too(text: str) -> None:
-    """tomlkit edits what cannot be edited line by line."""
+    """TOML that cannot be edited line by line is altered with tomlkit."""
     before = read_quota_text(text.encode(), "q")
     assert cut(text, before) is None
     for changes in (
@@ -124,7 +124,7 @@ def test_unusual_but_valid_toml_can_be_altered_too(text: str) -> None:
 
 
 def test_an_entry_with_unusual_lines_is_altered_by_tomlkit() -> None:
-    """A name over several lines, a key in quotes, a dotted header elsewhere: the comment beside stays too."""
+    """An entry with unusual lines is altered with tomlkit and keeps its comments."""
     text = TYPED + '\n[[quota]]\n"user" = "c\\u0061rl"   # quoted\nconsumer_byte_rate = 2 # two\n'
     carl = entity_key([("user", "carl")])
     assert altered_text(text, Change(carl, FETCH, 3.0)) == text.replace("= 2 # two", "= 3 # two")
@@ -159,7 +159,7 @@ def change_lists(draw: st.DrawFn) -> list[StoreChange]:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(change_lists(), max_size=4))
 def test_any_changes_can_be_written_and_read_again(batches: list[list[StoreChange]]) -> None:
-    """Entry by entry, the file says what the store holds, whatever the names are."""
+    """After any changes the file reads back as the store's content."""
     content = EMPTY
     pieces = cut("", EMPTY)
     for batch in batches:
@@ -171,11 +171,11 @@ def test_any_changes_can_be_written_and_read_again(batches: list[list[StoreChang
         assert again is None or again.entries.keys() == pieces.entries.keys()
 
 
-# --- the store
+# --- the file store
 
 
 class ProxyFixture:
-    """A file store and what it handed on."""
+    """A file store and the contents that it has reported."""
 
     def __init__(self, path: Path, **options: bool) -> None:
         self.seen: list[tuple[str, StoreContent]] = []
@@ -203,7 +203,7 @@ async def proxy(path: Path) -> ProxyFixture:
 
 
 async def test_an_alteration_is_in_the_file_and_in_force(proxy: ProxyFixture, path: Path) -> None:
-    """When it returns; the file keeps its mode, and an alteration that changes nothing writes nothing."""
+    """An alteration is in the file and in force when it returns, and one without effect writes nothing."""
     inode = path.stat().st_ino
     await proxy.set(ALICE, PRODUCE, 7.0)
     assert path.read_text() == TYPED.replace('"1MiB"', "7")
@@ -220,7 +220,7 @@ async def test_an_alteration_is_in_the_file_and_in_force(proxy: ProxyFixture, pa
 
 
 async def test_an_edit_by_hand_that_came_before_is_taken_first(proxy: ProxyFixture, path: Path) -> None:
-    """It is the newer content: what was typed and what was altered both hold."""
+    """An alteration after a manual edit keeps both."""
     path.write_text(TYPED.replace("= 5", "= 6"))
     await proxy.set(BOB, FETCH, 8.0)
     assert [origin for origin, _ in proxy.seen] == ["start", "outside", "own"]
@@ -230,7 +230,7 @@ async def test_an_edit_by_hand_that_came_before_is_taken_first(proxy: ProxyFixtu
 
 
 async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(proxy: ProxyFixture, path: Path) -> None:
-    """The decision sees the newer content."""
+    """When the file is edited between reading and writing, the alteration is decided again on the new content."""
     asked: list[float] = []
 
     def raise_by_one(content: StoreContent) -> tuple[float, Sequence[StoreChange]]:
@@ -246,7 +246,7 @@ async def test_an_edit_between_reading_and_writing_has_the_question_asked_again(
 
 
 async def test_a_broken_file_refuses_changes_and_keeps_what_was_good(proxy: ProxyFixture, path: Path) -> None:
-    """One line says where and what to do; the file is not touched."""
+    """While the file is invalid, alterations are refused, the file is not touched, and the last quotas stay."""
     path.write_text(TYPED + "[[quo")
     with pytest.raises(StoreUnavailable, match=r"quotas.toml: is not TOML: .*; repair it first, nothing was changed") as caught:
         await proxy.set(ALICE, PRODUCE, 7.0)
@@ -260,7 +260,7 @@ async def test_a_broken_file_refuses_changes_and_keeps_what_was_good(proxy: Prox
 
 
 async def test_a_file_that_others_may_write_is_not_altered(proxy: ProxyFixture, path: Path) -> None:
-    """Who may write it could set quotas past all rights; where altering is on, Sluice does not start with it."""
+    """A file that others may write is not altered, and Sluice does not start with it when altering is enabled."""
     path.chmod(0o664)
     with pytest.raises(StoreUnavailable, match=f"run `chmod go-w {path}`, nothing was changed"):
         await proxy.set(ALICE, PRODUCE, 7.0)
@@ -271,7 +271,7 @@ async def test_a_file_that_others_may_write_is_not_altered(proxy: ProxyFixture, 
 
 
 async def test_what_cannot_be_written_changes_nothing(proxy: ProxyFixture, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk: one line, the old file, the old quotas, and no leftovers."""
+    """A write error leaves the file and the quotas unchanged and no temporary file."""
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -285,7 +285,7 @@ async def test_what_cannot_be_written_changes_nothing(proxy: ProxyFixture, path:
 
 
 async def test_the_zookeeper_profile_keeps_zero_and_below(path: Path) -> None:
-    """What Kafka with ZooKeeper stores is stored, and read again only by a Sluice with that profile."""
+    """In the ZooKeeper profile values of 0 and below are stored and read."""
     proxy = ProxyFixture(path, any_sign=True)
     await proxy.store.start()
     await proxy.set(ALICE, PRODUCE, 0.0)
@@ -298,7 +298,7 @@ async def test_the_zookeeper_profile_keeps_zero_and_below(path: Path) -> None:
 
 
 async def test_behind_a_symlink_the_file_is_replaced_and_not_the_link(path: Path, tmp_path: Path) -> None:
-    """Both names go on to mean one file."""
+    """An alteration through a symlink replaces the file and keeps the link."""
     link = tmp_path / "link.toml"
     link.symlink_to("quotas.toml")
     proxy = ProxyFixture(link)
@@ -309,7 +309,7 @@ async def test_behind_a_symlink_the_file_is_replaced_and_not_the_link(path: Path
 
 
 async def test_a_lock_that_stays_held_is_one_line(proxy: ProxyFixture, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other process is waited for, but not for ever."""
+    """An alteration fails with one line when another process keeps the lock."""
     monkeypatch.setattr("proxy.quota_store.file.lock.LOCK_TRIES", 2)
     lock = FileLock(path)
     with pytest.raises(StoreUnavailable, match="another process has locked it; nothing was changed, try again"):
@@ -319,7 +319,7 @@ async def test_a_lock_that_stays_held_is_one_line(proxy: ProxyFixture, path: Pat
 
 
 async def test_who_asked_may_go(proxy: ProxyFixture, path: Path) -> None:
-    """What was begun is finished, whole, and in force."""
+    """A cancelled alteration is completed."""
     asking = asyncio.ensure_future(proxy.set(ALICE, PRODUCE, 7.0))
     await asyncio.sleep(0)
     asking.cancel()
@@ -351,7 +351,7 @@ asyncio.run(count())
 
 
 def test_b11_several_processes_lose_no_update(path: Path) -> None:
-    """Three processes count in one value, each reading before it writes, while an operator edits by hand elsewhere in the file."""
+    """Three processes that increment one value lose no update."""
     writers = [subprocess.Popen([sys.executable, "-c", COUNTING, str(path), "60"], cwd=ROOT) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     content = read_quota_text(path.read_bytes(), "q")

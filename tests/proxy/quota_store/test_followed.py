@@ -1,4 +1,4 @@
-"""The store that is followed: another one takes its place whole, or not at all."""
+"""The followed quota store: another store replaces it completely or not at all."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ PRODUCE = "producer_byte_rate"
 
 
 class ProxyFixture:
-    """Followed quotas, and what they put in place."""
+    """Followed quotas and what they have put in force."""
 
     def __init__(self) -> None:
         self.table: QuotaTable = {}
@@ -63,7 +63,7 @@ class Silent(MemoryStore):
 
 
 async def test_nothing_is_altered_before_quotas_are_read() -> None:
-    """The admin port is open by then; it says that they are not."""
+    """Before the quotas are read an alteration is refused."""
     proxy = ProxyFixture()
     assert proxy.quotas.status.error == "quotas are not read yet"
     with pytest.raises(StoreUnavailable, match="not read yet"):
@@ -71,7 +71,7 @@ async def test_nothing_is_altered_before_quotas_are_read() -> None:
 
 
 async def test_another_store_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    """Its content is in force when `use` returns; what the old one held is gone, and it is not followed any more."""
+    """Another store's content is in force when `use` returns, and the former content is gone."""
     proxy = ProxyFixture()
     await proxy.quotas.use(memory)
     await proxy.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
@@ -86,7 +86,7 @@ async def test_another_store_takes_the_place_of_the_one_before(tmp_path: Path) -
 
 
 async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wrong or silent: the one before stays, is followed, and can be altered."""
+    """A store that is invalid or silent is refused, and the former one stays in use."""
     proxy = ProxyFixture()
     await proxy.quotas.use(memory)
     await proxy.quotas.alter(lambda _: (None, [Change(ALICE, PRODUCE, 5.0)]))
@@ -101,7 +101,7 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, monke
 
     monkeypatch.setattr(
         module, "OTHER_S", 0.01
-    )  # for the silent one alone: a file is read in a thread, which takes its time on a busy machine
+    )  # for the silent store only: a file is read in a thread, which may take longer on a busy machine
     with pytest.raises(ConfigProblems, match=r"quotas.store: .*; reload again"):
         await proxy.quotas.use(silent)
     assert made[0].closed
@@ -112,7 +112,7 @@ async def test_a_store_that_cannot_be_used_changes_nothing(tmp_path: Path, monke
 
 
 async def test_a_bound_of_zero_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with what holds instead."""
+    """A bound of zero or below is replaced, counted, and logged once."""
     proxy = ProxyFixture()
     await proxy.quotas.use(memory)
     for value in (5.0, 0.0, -1.0):
@@ -127,7 +127,7 @@ MANY = [Change(entity_key([("user", f"u{number}")]), PRODUCE, 1.0) for number in
 
 
 async def test_many_quotas_are_put_in_force_as_one() -> None:
-    """Worked out in a thread: until all of a change holds nothing of it does, and who asked for it hears of it afterwards."""
+    """A change of many quotas is put in force at once, and before the request returns."""
     proxy = ProxyFixture()
     await proxy.quotas.use(memory)
     await proxy.quotas.alter(lambda _: (None, MANY))
@@ -147,7 +147,7 @@ async def test_many_quotas_are_put_in_force_as_one() -> None:
 
 
 async def test_contents_come_into_force_in_their_order() -> None:
-    """Those of this process each; of others the newest takes the place of one that waits. Little waits behind much."""
+    """Contents of this process are applied in order, and of waiting contents of others only the newest."""
     proxy = ProxyFixture()
     arrive: list[OnContent] = []
 

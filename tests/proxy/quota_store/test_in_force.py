@@ -1,4 +1,4 @@
-"""What is enforced of what a store keeps."""
+"""The quotas that are enforced for a store's content."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ def content(*changes: tuple[EntityKey, str, float]) -> StoreContent:
 
 
 def test_entities_of_every_kind() -> None:
-    """None is the default entity; who is really called so is another one; addresses are in their usual form."""
+    """Default entities, names that look like the default, and addresses are mapped to quota entities."""
     held = in_force(
         content(
             (entity_key([("user", None), ("client-id", "<default>")]), PRODUCE, 1.0),
@@ -38,7 +38,7 @@ def test_entities_of_every_kind() -> None:
 
 @pytest.mark.parametrize("low", [0.0, -0.0, -5.0])
 def test_a_bound_of_zero_or_below_is_never_enforced_as_written(low: float) -> None:
-    """The one that was in effect holds on, again and again; without one, one unit per second. A right value ends it."""
+    """In place of a bound of zero or below the last valid bound applies, or one unit per second."""
     good = in_force(content((ALICE, PERCENT, 50.0)))
     for _ in range(2):
         bad = in_force(content((ALICE, PERCENT, low), (ALICE, PRODUCE, low)), good)
@@ -51,13 +51,13 @@ def test_a_bound_of_zero_or_below_is_never_enforced_as_written(low: float) -> No
 
 
 def test_an_address_may_have_none() -> None:
-    """0 connections per second admit no client, as Kafka has it; below zero is nonsense."""
+    """A connection rate of 0 is enforced, and one below 0 is replaced."""
     held = in_force(content(((("ip", "10.0.0.1"),), CONNECTIONS, 0.0), ((("ip", "10.0.0.2"),), CONNECTIONS, -1.0)))
     assert held.connection_rates == {"10.0.0.1": 0, "10.0.0.2": 1}
 
 
 def test_an_infinite_value_limits_no_client() -> None:
-    """No bound in force is above Kafka's value for unlimited."""
+    """An infinite value becomes Kafka's unlimited bound."""
     assert in_force(content((ALICE, PERCENT, float("inf")))).table[ClientQuotaType.REQUEST] == {OF_ALICE: UNLIMITED}
 
 
@@ -71,7 +71,7 @@ def _change(entity: EntityKey) -> st.SearchStrategy[Change]:
 
 @given(st.lists(st.lists(ENTITIES.flatmap(_change), max_size=4), max_size=6))
 def test_step_by_step_is_as_all_at_once(batches: list[list[Change]]) -> None:
-    """What is enforced depends on what is kept, not on the way there."""
+    """What is in force depends only on the content, not on the steps to it."""
     kept, held = EMPTY, NOTHING
     for batch in batches:
         kept = changed(kept, batch)
@@ -81,14 +81,14 @@ def test_step_by_step_is_as_all_at_once(batches: list[list[Change]]) -> None:
 
 @given(st.lists(ENTITIES.flatmap(_change), max_size=4), st.lists(ENTITIES.flatmap(_change), max_size=4))
 def test_the_entities_that_are_different(one: list[Change], two: list[Change]) -> None:
-    """Those with other values, and those that came or went; not those that were only written again."""
+    """The entities that differ are exactly those whose values differ."""
     before, after = changed(EMPTY, one).quotas, changed(EMPTY, two).quotas
     expected = {entity for entity in {*before, *after} if before.get(entity) != after.get(entity)}
     assert sorted(different_entities(before, after), key=str) == sorted(expected, key=str)
 
 
 def test_types_without_a_change_keep_their_very_limits() -> None:
-    """So those who enforce them have nothing to do."""
+    """Quota types without a change keep the same objects."""
     first = in_force(content((ALICE, PRODUCE, 1.0), (ALICE, PERCENT, 5.0)))
     second = in_force(content((ALICE, PRODUCE, 2.0), (ALICE, PERCENT, 5.0)), first)
     assert second.table[ClientQuotaType.REQUEST] is first.table[ClientQuotaType.REQUEST]
@@ -98,7 +98,7 @@ def test_types_without_a_change_keep_their_very_limits() -> None:
 
 
 def test_changes_share_what_stayed_the_same() -> None:
-    """The same object where nothing is different; no entity without a value."""
+    """A change without effect returns the same object, and an entity without values is removed."""
     one = content((ALICE, PRODUCE, 1.0))
     assert changed(one, [Change(ALICE, PRODUCE, 1.0), SwitchChange("all", None)]) is one
     assert changed(one, [Change(ALICE, PRODUCE, 2.0), Change(ALICE, PRODUCE, None)]).quotas == {}

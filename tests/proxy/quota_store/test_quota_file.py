@@ -1,6 +1,6 @@
-"""The text of quotas.toml as content of a store."""
+"""quotas.toml as a store's content."""
 
-# ruff: noqa: E501 -- the lines that operators read stand here whole
+# ruff: noqa: E501 -- the lines that operators read are written here in one piece
 
 import math
 
@@ -22,19 +22,19 @@ NAME = 'write a name, or "<default>" for clients without a quota of their own'
 
 
 def read_quotas(data: bytes, file: str) -> InForce:
-    """Return what is in force of a file."""
+    """Return what is in force for a file."""
     return in_force(read_quota_text(data, file))
 
 
 def complaints(text: str) -> list[str]:
-    """Return the lines without the name of the file."""
+    """Return the problems without the name of the file."""
     with pytest.raises(ConfigProblems) as caught:
         read_quotas(text.encode("utf-8", "surrogatepass"), "q")
     return [line.removeprefix("q: ") for line in caught.value.lines()]
 
 
 def test_every_kind_of_entity() -> None:
-    """A user, a client-id, both, and the default of each; bytes as a number or with a unit."""
+    """Users, client-ids, pairs and defaults are read, with bytes as numbers or with units."""
     table = read_quotas(
         b"""
         [[quota]]
@@ -70,7 +70,7 @@ def test_every_kind_of_entity() -> None:
 
 
 def test_every_key_of_kafka_may_stand_alone() -> None:
-    """What is read is what holds."""
+    """Each of Kafka's quota keys is read."""
     content = read_quotas(
         b"""
         [[quota]]
@@ -98,12 +98,12 @@ def test_every_key_of_kafka_may_stand_alone() -> None:
 
 
 def test_an_empty_file_sets_no_quota() -> None:
-    """An empty file is valid: no client is limited."""
+    """An empty file is valid and sets no quota."""
     assert read_quotas(b"", "q").table == empty_table() == {PRODUCE: {}, FETCH: {}, REQUEST: {}, MUTATION: {}}
 
 
 def test_a_table_cannot_be_changed() -> None:
-    """What readers hold stays what it was."""
+    """The returned table is read-only."""
     table = read_quotas(b"", "q").table
     with pytest.raises(TypeError):
         table[PRODUCE][ClientQuotaEntity("a")] = 1.0  # type: ignore[index]
@@ -152,18 +152,18 @@ def test_a_table_cannot_be_changed() -> None:
     ],
 )  # fmt: skip
 def test_one_clear_line(text: str, line: str) -> None:
-    """Each problem is one line: which quota, which key, what is wrong, what to write instead."""
+    """Each problem is one line with the quota, the key, what is wrong, and what to write."""
     assert complaints(f"[[quota]]\n{text}\n") == [line]
 
 
 @pytest.mark.parametrize("text", ["quota = 5", "[quota]\nuser = 'a'", "quota = [1]"])
 def test_quotas_are_a_list_of_tables(text: str) -> None:
-    """Another shape is named with what to write."""
+    """Quotas that are no list of tables are refused with one line."""
     assert complaints(text) == ["quota: is not a list of tables; write [[quota]]"]
 
 
 def test_what_only_the_api_sets_is_read_too() -> None:
-    """Users really called `<default>`, whole numbers a millionth off, infinite percentages; in the ZooKeeper profile also 0 and below."""
+    """Values that only Kafka's API can set are read."""
     text = b"""
         [[quota]]
         user = "<default>"
@@ -195,14 +195,14 @@ def test_what_only_the_api_sets_is_read_too() -> None:
 
 
 def test_all_problems_at_once() -> None:
-    """Every wrong quota is named, also after the first."""
+    """All invalid quotas are reported together."""
     lines = complaints("".join(f'[[quota]]\nuser = "u{n}"\nproducer_byte_rate = {n - 2}\n' for n in range(1, 5)) + "[[quota]]\n")
     assert [line.split(":")[0] for line in lines] == ["quota[1].producer_byte_rate", "quota[2].producer_byte_rate", "quota[5].user"]
 
 
 @given(st.binary(max_size=300) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_are_a_table_or_problems(data: bytes) -> None:
-    """Nothing but ConfigProblems comes out, each problem one printable line."""
+    """Any bytes give a table or one-line problems."""
     lines: list[str] = []
     try:
         assert set(read_quotas(data, "q").table) == set(ClientQuotaType)

@@ -1,4 +1,4 @@
-"""What stands in ZooKeeper's nodes, what of it is believed, and what is done to change it."""
+"""ZooKeeper's quota nodes: how they are read, and the operations that change them."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ def node(version: int = 3, children: int = 0, **config: str) -> Node:
 
 
 def tree(**nodes: Node) -> ZnodeTree:
-    """Return a tree; `__` stands for a slash."""
+    """Return a tree of nodes; `__` in a name stands for a slash."""
     made = ZnodeTree()
     for path, one in nodes.items():
         made.put(path.replace("__", "/"), one)
@@ -35,7 +35,7 @@ def tree(**nodes: Node) -> ZnodeTree:
 
 
 def wire(steps: list[object]) -> list[object]:
-    """Return operations as tuples, notifications by the path that they name."""
+    """Return operations as tuples, and notifications with the path that they name."""
     done: list[object] = []
     for step in steps:
         for operation in step.operations:  # type: ignore[attr-defined]
@@ -52,7 +52,7 @@ def wire(steps: list[object]) -> list[object]:
 
 
 def test_a_java_hash_table_orders_keys() -> None:
-    """In its buckets, whatever the order in which they came: seen in nodes that brokers 3.9.1 wrote."""
+    """Keys are ordered as in a Java hash table, as brokers 3.9.1 write them."""
     expected = ["SCRAM-SHA-256", PERCENT, PRODUCE, "controller_mutation_rate", "SCRAM-SHA-512", FETCH]
     assert sorted(java_order(expected)) == sorted(expected)
     assert java_order([FETCH, PRODUCE, PERCENT]) == java_order([PERCENT, FETCH, PRODUCE])
@@ -63,14 +63,14 @@ def test_a_java_hash_table_orders_keys() -> None:
     [b"{", b"[]", b'"x"', b"{}", b'{"version":1}', b'{"config":[]}', b'{"config":{"producer_byte_rate":1}}', b"\xff", b"[" * 100_000],
 )
 def test_b4_a_node_that_is_none_is_said_to_be(data: bytes) -> None:
-    """Half-written, of another shape, with numbers for texts: what is wrong is said, and not what stands there."""
+    """An invalid node is refused."""
     with pytest.raises(BadNode):
         read_config(data)
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "NaN", "Infinity", "1e3", "0x10", "9223372036854775808", " 1", "1_0", "٣"])
 def test_b4_a_rate_that_is_no_long_is_wrong(text: str) -> None:
-    """As `Long.parseLong` has it; its neighbours count."""
+    """A rate that `Long.parseLong` refuses is invalid, and the node's other values apply."""
     values, wrong = read_values({PRODUCE: text, FETCH: "7"}, ALICE)
     assert (values, set(wrong)) == ({FETCH: 7.0}, {PRODUCE})
 
@@ -80,13 +80,13 @@ def test_b4_a_rate_that_is_no_long_is_wrong(text: str) -> None:
     [("12.34", 12.34), ("1.0E-7", 1e-7), ("0", 0.0), ("-0.5", -0.5), ("Infinity", float("inf")), ("5d", 5.0), (".5", 0.5)],
 )
 def test_doubles_are_read_as_java_writes_them(text: str, value: float) -> None:
-    """And as people may have written them for it."""
+    """Doubles are read in Java's notation."""
     assert read_values({PERCENT: text}, ALICE).values == {PERCENT: value}
 
 
 @pytest.mark.parametrize("text", ["NaN", "1e999", "-1e999", "x", "", "1.5.5", "--1", "1,5"])
 def test_b4_a_double_that_is_none_is_wrong(text: str) -> None:
-    """NaN limits no client, and what is too large was not meant."""
+    """NaN, text and doubles out of range are refused."""
     assert read_values({PERCENT: text}, ALICE).values == {}
 
 
@@ -97,7 +97,7 @@ def test_b4_a_double_that_is_none_is_wrong(text: str) -> None:
     ).map(lambda value: json.dumps(value).encode())
 )
 def test_b4_any_bytes_are_read_or_refused(data: bytes) -> None:
-    """A node, a notification or switches: nothing else comes out."""
+    """Any bytes of a node, a notification or switches are read or refused."""
     for read in (lambda: read_values(read_config(data), ALICE), lambda: read_switches(data)):
         with contextlib.suppress(BadNode):
             read()
@@ -118,12 +118,12 @@ def test_b4_any_bytes_are_read_or_refused(data: bytes) -> None:
     ],
 )
 def test_notifications_of_both_versions_are_read(data: str, path: str | None) -> None:
-    """Of quotas; all else is left alone."""
+    """Notifications of quotas are read in both versions, and others are ignored."""
     assert read_change(data.encode()) == path
 
 
 def test_what_cannot_be_read_keeps_what_was_good() -> None:
-    """All of a node, or single keys of it, and neighbours are not touched; also across a new connection."""
+    """A node or value that cannot be read keeps its last valid values, also after a reconnect."""
     made = tree(users__alice=node(producer_byte_rate="10", request_percentage="5.0"), users__bob=node(producer_byte_rate="7"))
     made.put("users/alice", Node(b'{"version":1,"conf', 4, 0))
     bob = entity_key([("user", "bob")])
@@ -140,7 +140,7 @@ def test_what_cannot_be_read_keeps_what_was_good() -> None:
 
 
 def test_b8_credentials_are_written_back_as_they_were() -> None:
-    """A change of a quota touches no other text of the node; the last quota that goes leaves the node to the credentials."""
+    """A change of a quota keeps the node's credentials."""
     made = tree(users__alice=node(**{PRODUCE: "10", "SCRAM-SHA-256": SALT}))
     assert wire(list(steps_of([Change(ALICE, PERCENT, 12.5)], made))) == [
         (
@@ -158,7 +158,7 @@ def test_b8_credentials_are_written_back_as_they_were() -> None:
 
 
 def test_nodes_above_are_made_once() -> None:
-    """Two clients of a user who was not there: the user, their clients, and both."""
+    """Missing parent nodes are created once."""
     assert wire(list(steps_of([Change(ETL, PRODUCE, 1.0), Change(WEB, PRODUCE, 2.0), Change(ALICE, FETCH, 3.0)], ZnodeTree()))) == [
         ("create", "/config/users/alice", ""),
         ("create", "/config/users/alice/clients", ""),
@@ -172,7 +172,7 @@ def test_nodes_above_are_made_once() -> None:
 
 
 def test_emptied_nodes_go_and_what_is_empty_above_them() -> None:
-    """A user's last client takes the empty nodes above along; a user with clients, or with texts, stays."""
+    """A node without values is deleted with its empty parents, and one with children or values stays."""
     both = tree(
         users__alice=node(1, 1),
         users__alice__clients__etl=node(producer_byte_rate="1"),
@@ -209,7 +209,7 @@ def test_emptied_nodes_go_and_what_is_empty_above_them() -> None:
 
 
 def test_what_must_not_be_overwritten_is_not() -> None:
-    """A node that cannot be read may hold credentials; a name of dots is no node."""
+    """A node that cannot be read is not overwritten, and an invalid node name is refused."""
     broken = tree(users__alice=node(producer_byte_rate="1"))
     broken.put("users/alice", Node(b"{", 4, 0))
     with pytest.raises(StoreUnavailable, match="/config/users/alice: is not JSON; repair or delete the node first, nothing was changed"):
@@ -219,7 +219,7 @@ def test_what_must_not_be_overwritten_is_not() -> None:
 
 
 def test_switches_stand_in_one_node() -> None:
-    """Sorted, outside Kafka's own tree."""
+    """Switches are sorted in one node outside Kafka's tree."""
     (step,) = steps_of([SwitchChange("listener:a", "off"), SwitchChange("all", "observe")], ZnodeTree())
     assert wire([step]) == [("create", "/sluice/switches", '{"version":1,"switches":{"all":"observe","listener:a":"off"}}')]
 
@@ -238,7 +238,7 @@ ANY_ENTITY: st.SearchStrategy[EntityKey] = st.one_of(
     )
 )
 def test_any_changes_can_be_done_in_their_order(batches: list[list[Change]]) -> None:
-    """No node is made twice, written at another version or removed with children; afterwards the tree says what was wanted."""
+    """The operations for any changes are valid in ZooKeeper, and lead to the wanted quotas."""
     nodes: dict[str, Node] = {}
     wanted: dict[EntityKey, dict[str, float]] = {}
     for batch in batches:
@@ -262,7 +262,7 @@ def test_any_changes_can_be_done_in_their_order(batches: list[list[Change]]) -> 
 
 
 def _do(nodes: dict[str, Node], operation: object) -> None:
-    """Do what ZooKeeper would, or fail where it would."""
+    """Apply an operation as ZooKeeper does, or fail where it does."""
     match operation:
         case Create(_, _, _, True):
             return
@@ -289,7 +289,7 @@ def _do(nodes: dict[str, Node], operation: object) -> None:
 
 
 def test_a_written_node_reads_as_itself() -> None:
-    """Whatever else stands there."""
+    """A written node reads back as its values."""
     config = {PRODUCE: "1", "SCRAM-SHA-256": "ü", "x": ""}
     assert read_config(write_config(config)) == config
     assert read_config(b"") == {}
@@ -307,7 +307,7 @@ NODES = st.one_of(
 
 @given(st.lists(st.lists(st.tuples(PATHS, NODES), max_size=3), max_size=8))
 def test_a_content_that_grew_is_as_one_that_is_made_anew(looks: list[list[tuple[str, Node | str | None]]]) -> None:
-    """Only what changed is looked at, and the content says what all nodes say; where nothing changed it is the same object."""
+    """A content that is updated incrementally equals one that is built anew."""
     grown = ZnodeTree()
     for look in looks:
         for path, one in look:

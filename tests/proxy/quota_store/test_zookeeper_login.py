@@ -1,4 +1,4 @@
-"""SASL DIGEST-MD5 as ZooKeeper wants it, against RFC 2831's arithmetic done once more by hand."""
+"""SASL DIGEST-MD5 as ZooKeeper uses it, checked against a second computation of RFC 2831."""
 
 from hashlib import md5
 
@@ -14,7 +14,7 @@ def hashed(text: bytes) -> bytes:
 
 
 def expected(user: bytes, said: bytes, method: bytes) -> bytes:
-    """RFC 2831, 2.1.2.1."""
+    """Return the response value of RFC 2831, 2.1.2.1."""
     a1 = hashed(user + b":zk-sasl-md5:" + said) + b':abc"d:mine'
     a2 = method + b":zookeeper/zk-sasl-md5"
     whole = hashed(a1).hex().encode() + b':abc"d:00000001:mine:auth:' + hashed(a2).hex().encode()
@@ -26,7 +26,7 @@ def login(user: str = "sluice", said: str = "x=1, y") -> DigestLogin:
 
 
 def test_a_challenge_is_answered() -> None:
-    """Each part where it belongs, and the server's proof is checked."""
+    """The response has all parts of RFC 2831, and the server's proof is accepted."""
     one = login()
     parts = [
         b"charset=utf-8",
@@ -44,7 +44,7 @@ def test_a_challenge_is_answered() -> None:
 
 
 def test_letters_beyond_ascii() -> None:
-    """Names go as UTF-8, and are hashed in ISO 8859-1 where that has them all; quotes are escaped."""
+    """Names are sent as UTF-8 and hashed as ISO 8859-1 where possible."""
     answer = login('jür"g').answer(CHALLENGE)
     assert 'username="jür\\"g"'.encode() in answer
     assert expected('jür"g'.encode("iso-8859-1"), b"x=1, y", b"AUTHENTICATE") in answer
@@ -56,14 +56,14 @@ def test_letters_beyond_ascii() -> None:
     [b"", b"realm=x", b'nonce="a",algorithm=md5', b'nonce="a",algorithm=md5-sess,qop="auth-conf"', b"\xff" * 100, b'nonce="' + b"\\" * 99],
 )
 def test_what_is_no_challenge_is_not_answered(challenge: bytes) -> None:
-    """A password is hashed for nothing else."""
+    """An invalid or unsupported challenge is refused."""
     with pytest.raises(LoginError, match="DIGEST-MD5"):
         login().answer(challenge)
 
 
 @pytest.mark.parametrize("proof", [b"", b"rspauth=", b"rspauth=" + b"0" * 32, b"x"])
 def test_a_server_that_does_not_know_the_password(proof: bytes) -> None:
-    """Is not believed."""
+    """A server without the right proof is refused."""
     one = login()
     with pytest.raises(LoginError, match="prove"):
         one.check(proof)
@@ -73,5 +73,5 @@ def test_a_server_that_does_not_know_the_password(proof: bytes) -> None:
 
 
 def test_a_nonce_of_ones_own() -> None:
-    """Two logins never say the same."""
+    """Two logins use different client nonces."""
     assert DigestLogin("a", "b").answer(CHALLENGE) != DigestLogin("a", "b").answer(CHALLENGE)

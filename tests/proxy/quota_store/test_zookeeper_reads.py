@@ -1,4 +1,4 @@
-"""Many nodes in one request of ZooKeeper's, byte for byte."""
+"""ZooKeeper's multiRead requests and responses, byte for byte."""
 
 import struct
 
@@ -15,7 +15,7 @@ def head(kind: int) -> bytes:
 
 
 def test_a_request() -> None:
-    """Each path has the type of what is asked of it and no watch; the end has a header of its own. Opcode 22 is multiRead."""
+    """A request has opcode 22, one operation per path without a watch, and an end marker."""
     request = read_nodes(["/a", "/\u00fc"])
     assert request.type == 22
     first, second = b"\x00\x00\x00\x02/a\x00", b"\x00\x00\x00\x03/\xc3\xbc\x00"
@@ -25,7 +25,7 @@ def test_a_request() -> None:
 
 
 def test_an_answer() -> None:
-    """Data and version, names, and what could not be read, each for itself; null is no data."""
+    """A response gives nodes, names of children, and an error for each path that failed."""
     stat = struct.pack(">qqqqiiiqiiq", 1, 2, 3, 4, 5, 6, 7, 0, 2, 9, 8)
     data = head(4) + b"\x00\x00\x00\x02{}" + stat + head(4) + b"\xff\xff\xff\xff" + stat
     failed = head(-1) + struct.pack(">i", -101) + head(-1) + struct.pack(">i", -102)
@@ -37,13 +37,13 @@ def test_an_answer() -> None:
 
 
 def test_an_answer_of_another_kind() -> None:
-    """Is not guessed at."""
+    """A response of another kind raises ValueError."""
     with pytest.raises(ValueError, match="kind 5"):
         MultiRead.deserialize(head(5) + LAST, 0)
 
 
 def test_portions_fit_into_a_request() -> None:
-    """So many paths, and so many bytes, and each path once in its order, however long it is."""
+    """Paths are split in order into portions of limited number and bytes."""
     paths = [f"/{number}" for number in range(2 * PATHS_MAX + 1)]
     assert [len(portion) for portion in portions(paths)] == [PATHS_MAX, PATHS_MAX, 1]
     long = ["/" + "x" * (PATH_BYTES_MAX // 4), "/a", "/b"]

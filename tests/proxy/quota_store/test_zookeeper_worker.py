@@ -1,4 +1,4 @@
-"""What the thread that follows ZooKeeper tells of changes that come while it reads: its jobs, run by hand."""
+"""What the ZooKeeper thread reports of changes that arrive while it reads; its jobs are run by hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ RATE = "producer_byte_rate"
 
 
 class Reading:
-    """A reader that finds what a test put into the tree, step by step."""
+    """A reader that runs the test's steps."""
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], None]] = []
@@ -34,7 +34,7 @@ def reported() -> list[StoreState]:
 
 @pytest.fixture
 def worker(reported: list[StoreState]) -> ZookeeperWorker:
-    """One that is connected, and has read everything."""
+    """Return a worker that is connected and has read everything."""
     made = ZookeeperWorker(lambda _connection_changed: Any, "zookeeper", lambda _worker, one: reported.append(one), None, lambda: 0)
     made._connected = made._whole = True
     made._reader = Reading()
@@ -63,8 +63,7 @@ def put_switch(worker: ZookeeperWorker, mode: str) -> None:
 
 
 def test_a_change_that_comes_while_it_is_read_is_reported_whole(worker: ZookeeperWorker, reported: list[StoreState]) -> None:
-    """Another store changes a quota and a switch at once. We read the switch, and the quota's notification was before: no reader is called
-    for the half, since a watch has fired by then."""
+    """A change that is read in two parts is reported once, complete, because a watch has fired in between."""
 
     def half() -> None:
         put_switch(worker, "off")
@@ -75,7 +74,7 @@ def test_a_change_that_comes_while_it_is_read_is_reported_whole(worker: Zookeepe
 
 
 def test_changes_that_never_end_are_reported_all_the_same(worker: ZookeeperWorker, reported: list[StoreState]) -> None:
-    """Where one comes during every look, every second look tells."""
+    """With a change during each read every second read is reported."""
 
     def another(rate: int) -> Callable[[], None]:
         def step() -> None:

@@ -1,4 +1,4 @@
-"""What the walks through whole connections share."""
+"""Fixtures of the tests of whole connections."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from tests.support.memory.verdicts import BOUND
 
 @pytest.fixture
 def proxy() -> Iterator[ProxyFixture]:
-    """A house in which client-id etl may produce and fetch 1,000 bytes per second, in `delay`."""
+    """Yield a proxy in mode `delay` where client-id etl may produce and fetch 1,000 bytes per second."""
     with ProxyFixture(produce=BOUND, fetch=BOUND) as proxy:
         yield proxy

@@ -1,4 +1,4 @@
-"""The byte account, with connections that are nothing but their reservations."""
+"""The account of buffered bytes evicts connections when the buffers of the process are full."""
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,8 @@ LIMIT = 1_000_000
 ROOM = 900_000
 
 
-class One:
-    """A connection that gives back what it keeps when it is ended."""
+class BufferedConnection:
+    """A connection that releases its buffers when it is evicted."""
 
     def __init__(self, account: BufferAccount, host: str) -> None:
         self.reservation = account.open(host)
@@ -20,13 +20,13 @@ class One:
         self.ended = False
 
     def keep(self, kept_bytes: int) -> None:
-        """Keep so much; end when that is too much."""
+        """Reserve this many bytes; end if the reservation is evicted."""
         self.reservation.keep(kept_bytes)
         if self.reservation.is_evicted and not self.ended:
             self.end()
 
     def end(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self.ended = True
         self.reservation.keep(0)
 
@@ -41,7 +41,7 @@ class One:
     ],
 )
 def test_what_is_kept_is_reserved_in_steps(kept: int, reserved: int) -> None:
-    """From one step on what is reserved is a multiple of it, and it is given back in full."""
+    """From one step on, bytes are reserved in multiples of a step, and the whole reservation is released."""
     account = BufferAccount(LIMIT)
     one = account.open("10.0.0.1")
     one.keep(kept)
@@ -51,14 +51,14 @@ def test_what_is_kept_is_reserved_in_steps(kept: int, reserved: int) -> None:
 
 
 def test_the_largest_of_the_address_that_holds_most_ends_and_not_the_newcomer() -> None:
-    """One large frame of an address that holds little stays; so does a small one that comes when there is no room."""
+    """When the buffers are full, the largest connection of the address with the most bytes is evicted."""
     account = BufferAccount(LIMIT)
-    honest = One(account, "10.0.0.1")
+    honest = BufferedConnection(account, "10.0.0.1")
     honest.keep(300_000)
-    crowd = [One(account, "10.0.0.66") for _ in range(4)]
+    crowd = [BufferedConnection(account, "10.0.0.66") for _ in range(4)]
     for size, one in zip((50_000, 120_000, 190_000, 60_000), crowd, strict=True):
         one.keep(size)
-    newcomer = One(account, "10.0.0.2")
+    newcomer = BufferedConnection(account, "10.0.0.2")
     newcomer.keep(200_000)
     assert [one.ended for one in crowd] == [False, False, True, False]
     assert not honest.ended
@@ -68,12 +68,12 @@ def test_the_largest_of_the_address_that_holds_most_ends_and_not_the_newcomer() 
 
 
 def test_addresses_of_one_ipv6_network_count_as_one() -> None:
-    """A /64 is what one machine has; IPv4 addresses met by an IPv6 socket are IPv4 addresses."""
+    """Addresses of one IPv6 /64 network are counted together, and an IPv4-mapped address is counted as the IPv4 address."""
     account = BufferAccount(LIMIT)
-    crowd = [One(account, f"2001:db8::{number:x}") for number in range(1, 9)]
+    crowd = [BufferedConnection(account, f"2001:db8::{number:x}") for number in range(1, 9)]
     for one in crowd:
         one.keep(60_000)
-    other = One(account, "2001:db8:0:1::1")
+    other = BufferedConnection(account, "2001:db8:0:1::1")
     other.keep(7 * STEP_BYTES)
     assert reserved_by(account, "2001:db8::99") < 8 * 60_000
     assert not other.ended
@@ -83,9 +83,9 @@ def test_addresses_of_one_ipv6_network_count_as_one() -> None:
 
 
 def test_who_holds_most_itself_is_notified_when_it_looks() -> None:
-    """It is at work when it reserves, so nothing ends it from below; no other one has to go for it."""
+    """A connection that is itself the largest is marked as evicted instead of being ended from within its own call."""
     account = BufferAccount(LIMIT)
-    small, large = One(account, "10.0.0.1"), account.open("10.0.0.66")
+    small, large = BufferedConnection(account, "10.0.0.1"), account.open("10.0.0.66")
     ended: list[Reservation] = []
     large.end = lambda: ended.append(large)
     small.keep(100)
@@ -96,23 +96,23 @@ def test_who_holds_most_itself_is_notified_when_it_looks() -> None:
 
 
 def test_who_keeps_something_beyond_its_end_still_counts() -> None:
-    """A request that is answered here goes on when its client is gone: its bytes are counted, and no other client goes twice for it."""
+    """Bytes that an evicted connection still keeps stay reserved, and a further connection is evicted when the limit is exceeded again."""
     account = BufferAccount(LIMIT)
     ended = account.open("10.0.0.66")
     ended.keep(500_000)
     ended.is_evicted = True
     ended.keep(400_000)
     assert account.reserved_bytes == -(-400_000 // STEP_BYTES) * STEP_BYTES
-    other = One(account, "10.0.0.66")
+    other = BufferedConnection(account, "10.0.0.66")
     other.keep(600_000)
     assert other.ended
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 400_000)), max_size=60))
 def test_the_sum_never_stays_above_the_limit(moves: list[tuple[int, int]]) -> None:
-    """Whatever six connections of three addresses keep: the sum is that of the single ones, and within the room when each call returns."""
+    """After each reservation the total is the sum of all reservations and within the limit."""
     account = BufferAccount(LIMIT)
-    ones = [One(account, f"10.0.0.{number // 2}") for number in range(6)]
+    ones = [BufferedConnection(account, f"10.0.0.{number // 2}") for number in range(6)]
     for number, kept in moves:
         if not ones[number].ended:
             ones[number].keep(kept)

@@ -1,4 +1,4 @@
-"""Declared groups on living connections: one budget for many clients, parents, live change, and files that prove it."""
+"""Declared groups share one quota between many clients, have parents, and change while connections live."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ TENANTS = (SAAS, DeclaredGroup("acme", ids("acme-*"), ACME.bounds, "saas"), Decl
 
 
 def announced(proxy: ProxyFixture, peer: Peer, size: int, number: int, client_id: str) -> int:
-    """Produce so many bytes in `mute`; return for how long nothing is read afterwards."""
+    """Produce this many bytes in `mute`; return for how long nothing is read afterwards."""
     proxy.enforcement.mode = Mode.MUTE
     assert peer.sends(produce_of(size, number, client_id=client_id)) == [number]
     assert peer.answers(produced(number, version=PRODUCE_VERSION)) == [number]
@@ -41,7 +41,7 @@ def announced(proxy: ProxyFixture, peer: Peer, size: int, number: int, client_id
 
 
 def test_members_share_a_budget() -> None:
-    """Two client-ids on two connections, one budget; a client of no group counts for none."""
+    """Two client-ids of one group share its quota, and a client outside the group does not use it."""
     with ProxyFixture() as proxy:
         proxy.declare(ACME)
         one, other, stranger = proxy.connect(), proxy.connect(), proxy.connect()
@@ -51,7 +51,7 @@ def test_members_share_a_budget() -> None:
 
 
 def test_a_client_counts_for_its_groups_parent() -> None:
-    """Each tenant is within its own budget, both together are not within the parent's: the second one waits for that."""
+    """Two tenants within their own quotas but together over the quota of the parent group are throttled by the parent."""
     with ProxyFixture() as proxy:
         proxy.declare(*TENANTS)
         assert announced(proxy, proxy.connect(), 9_000, 1, "acme-a") == 0
@@ -64,7 +64,7 @@ def test_a_client_counts_for_its_groups_parent() -> None:
 
 
 def test_the_longest_throttle_holds() -> None:
-    """A tenant over its own budget and the parent's waits for the longer of the two."""
+    """A tenant over its own quota and over that of the parent group is throttled for the longer of the two times."""
     with ProxyFixture() as proxy:
         proxy.declare(*TENANTS)
         assert announced(proxy, proxy.connect(), 16_000, 1, "acme-a") == 6_000
@@ -73,7 +73,7 @@ def test_the_longest_throttle_holds() -> None:
 
 
 def test_listener_and_network() -> None:
-    """Who comes in by this listener, or from this network, is in the group, whatever it calls itself."""
+    """A client is a member of a group by its listener or its network, whatever its client-id."""
     office = DeclaredGroup("office", Conditions(networks=networks_of(["10.1.0.0/16"])), {PRODUCE: 1_000.0})
     edge = DeclaredGroup("edge", Conditions(listeners=frozenset({"edge"})), {PRODUCE: 1_000.0})
     with ProxyFixture() as proxy:
@@ -85,7 +85,7 @@ def test_listener_and_network() -> None:
 
 
 def test_a_fetch_waits_for_the_parents_budget() -> None:
-    """Before it goes to the broker, for what a sibling fetched; nothing stays noted as under way."""
+    """A Fetch waits for the quota of the parent group that a sibling has used, and none of its bytes stay pending after its response."""
     with ProxyFixture() as proxy:
         proxy.declare(*TENANTS)
         first, second = proxy.connect(), proxy.connect()
@@ -100,7 +100,7 @@ def test_a_fetch_waits_for_the_parents_budget() -> None:
 
 
 def test_topics_are_refused_for_the_parents_sake() -> None:
-    """A tenant with tokens of its own is refused when its siblings have emptied the parent's bucket."""
+    """A tenant with mutation tokens of its own is refused when a sibling has emptied the parent's token bucket."""
     bounds = {MUTATION: 10.0}
     with ProxyFixture() as proxy:
         proxy.declare(
@@ -116,7 +116,7 @@ def test_topics_are_refused_for_the_parents_sake() -> None:
 
 
 def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | None, int]]:
-    """What becomes of topics that a client wants to make."""
+    """Send a CreateTopics request; return the topics and error codes of its response."""
     peer.proxy.enforcement.mode = Mode.MUTE
     peer.client.arrive(request)
     while asked := peer.broker.take():
@@ -126,7 +126,7 @@ def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | No
 
 
 def test_a_change_is_in_force_with_the_next_request() -> None:
-    """Another budget, another pattern, another parent, no group at all: on the same connections, with what was recorded."""
+    """A change of a group's quota or members applies to living connections from the next request on and keeps the recorded bytes."""
     with ProxyFixture() as proxy:
         proxy.declare(ACME)
         etl, web = proxy.connect(), proxy.connect()
@@ -144,7 +144,7 @@ def test_a_change_is_in_force_with_the_next_request() -> None:
 
 
 def test_a_switch_over_a_group() -> None:
-    """Switches are for clients, whatever group they are in."""
+    """A switch to `off` for one client-id ends its throttling although it is in a group, and another member stays throttled."""
     with ProxyFixture() as proxy:
         proxy.declare(ACME)
         proxy.switch({"entity:client-id=acme-etl": "off"})
@@ -153,7 +153,7 @@ def test_a_switch_over_a_group() -> None:
 
 
 def test_request_time_has_a_budget_too() -> None:
-    """A group's time is charged to it and to its parent."""
+    """Request time is charged to the group of a client and to the parent group."""
     with ProxyFixture() as proxy:
         proxy.declare(DeclaredGroup("saas", None, {REQUEST: 1.0}), DeclaredGroup("acme", ids("acme-*"), {REQUEST: 1.0}, "saas"))
         peer = proxy.connect()
@@ -165,7 +165,7 @@ def test_request_time_has_a_budget_too() -> None:
 
 
 def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
-    """Some requests, more than the quota allows, each as soon as it may go."""
+    """Send five requests, together more than the quota allows, each as soon as it may be forwarded."""
     for size in (3_000, 4_000, 200, 6_000, 100):
         number = next(numbers)
         peer.sends(produce_of(size, number, client_id=client_id))
@@ -177,7 +177,7 @@ def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
 
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_the_files_prove_every_group_of_a_chain(tmp_path: Path, level: str) -> None:
-    """Budgets and parents change while clients run: each sensor's decisions are proved from its own records."""
+    """The validator proves every decision from the metering files while quotas and parents of groups change."""
     numbers = iter(range(10_000))
     deep = (
         DeclaredGroup("world", None, {PRODUCE: 2_000.0}),
@@ -196,7 +196,7 @@ def test_the_files_prove_every_group_of_a_chain(tmp_path: Path, level: str) -> N
 
 
 def test_who_has_no_parent_pays_nothing(proxy: ProxyFixture) -> None:
-    """Groups without a parent, declared or not, are of the plain kind, which records once."""
+    """A group without a parent, declared or not, is of the class that records once."""
     proxy.declare(*TENANTS)
     proxy.scope.produce.update_quota(ClientQuotaEntity(None, "etl"), 1_000.0)
     announced(proxy, proxy.connect(), 100, 1, "etl")

@@ -1,4 +1,4 @@
-"""Quota, mode, callback, scope and the rule for empty client-ids change under living connections: from the next request on."""
+"""Changes of quota, mode, callback, scope and the rule for empty client-ids apply to living connections from the next request on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,13 +15,13 @@ from tests.support.memory.verdicts import PRODUCE_VERSION, produce_for, produce_
 
 
 def announced(proxy: ProxyFixture, peer: Any, request: bytes, correlation_id: int) -> int:
-    """Let a request through in `mute`; return the throttle time in its answer."""
+    """Send a request in `mute`; return the throttle time in its response."""
     proxy.enforcement.mode = Mode.MUTE
     return throttle_ms(peer.asks(request, produced(correlation_id, version=PRODUCE_VERSION)), 0, PRODUCE_VERSION)
 
 
 def test_a_new_quota(proxy: ProxyFixture) -> None:
-    """Half the bound: the next request is judged by it, its predecessors' bytes stay recorded."""
+    """The next request is judged by the new quota, and the bytes of earlier requests stay recorded."""
     peer = proxy.connect()
     assert announced(proxy, peer, produce_of(8_000, 1), 1) == 0
     proxy.set_quota(produce=500.0)
@@ -33,7 +33,7 @@ def test_a_new_quota(proxy: ProxyFixture) -> None:
 
 
 def test_a_removed_quota(proxy: ProxyFixture) -> None:
-    """Who has none is not held."""
+    """A client whose quota was removed is neither throttled nor has its Fetch changed."""
     peer = proxy.connect()
     proxy.scopes.apply_table({ClientQuotaType.PRODUCE: {}, ClientQuotaType.FETCH: {}})
     assert announced(proxy, peer, produce_for(60_000, 1), 1) == 0
@@ -43,7 +43,7 @@ def test_a_removed_quota(proxy: ProxyFixture) -> None:
 
 
 def test_quotas_switched_off_in_mid_throttle(proxy: ProxyFixture) -> None:
-    """The next answer ends the throttle: the pipeline is open again."""
+    """After byte quotas are switched off, the next response ends the throttle and the requests behind it are forwarded together."""
     peer = proxy.connect()
     assert announced(proxy, peer, produce_for(2_000, 1), 1) == 2_000
     proxy.scopes.switch(produce=False, fetch=False)
@@ -54,7 +54,7 @@ def test_quotas_switched_off_in_mid_throttle(proxy: ProxyFixture) -> None:
 
 
 def test_a_first_quota() -> None:
-    """A connection that began without any quota in the process is judged when there is one."""
+    """A connection that was opened before the process had any quota is throttled once there is one."""
     with ProxyFixture() as proxy:
         peer = proxy.connect()
         assert announced(proxy, peer, produce_of(50_000, 1), 1) == 0
@@ -63,7 +63,7 @@ def test_a_first_quota() -> None:
 
 
 def test_from_delay_to_mute(proxy: ProxyFixture) -> None:
-    """A held answer leaves at its deadline as planned; the next one is not held."""
+    """After a change from `delay` to `mute` a held response is sent at its deadline, and the next one is not held."""
     peer = proxy.connect()
     peer.sends(produce_for(3_000, 1))
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
@@ -76,7 +76,7 @@ def test_from_delay_to_mute(proxy: ProxyFixture) -> None:
 
 
 def test_from_mute_to_delay(proxy: ProxyFixture) -> None:
-    """The next answer over quota is held."""
+    """After a change from `mute` to `delay` the next response over quota is held."""
     peer = proxy.connect()
     assert announced(proxy, peer, produce_for(3_000, 1), 1) == 3_000
     proxy.enforcement.mode = Mode.DELAY
@@ -111,7 +111,7 @@ def test_a_change_to_observe_releases_all_clients(proxy: ProxyFixture, before: M
 
 
 class ByPrefix(ClientQuotaCallback):
-    """Clients share a group by the first letter of their id."""
+    """A callback that groups clients by the first letter of their client-id."""
 
     limit = 1_000.0
 
@@ -141,7 +141,7 @@ class ByPrefix(ClientQuotaCallback):
 
 
 def test_another_callback(proxy: ProxyFixture) -> None:
-    """The next request counts in the group that the new callback names, also on a connection that is throttled."""
+    """After a change of callback the next request is counted in the group that the new callback names, also on a throttled connection."""
     first, second = proxy.connect(), proxy.connect()
     assert announced(proxy, first, produce_for(2_000, 1), 1) == 2_000
     proxy.scopes.on_moved = lambda: [one.connection.session.count_in(proxy.scopes.of(("b", 1))) for one in (first, second)]
@@ -153,7 +153,7 @@ def test_another_callback(proxy: ProxyFixture) -> None:
 
 
 def test_more_client_ids_than_a_connection_remembers(proxy: ProxyFixture) -> None:
-    """All of them count in the new scope after a change, those that were pushed out too."""
+    """All client-ids of a connection are counted in the new scope, also those beyond the number that a connection caches."""
     peer = proxy.connect()
     names = [f"c{number}" for number in range(40)]
     for at, name in enumerate(names):
@@ -168,7 +168,7 @@ def test_more_client_ids_than_a_connection_remembers(proxy: ProxyFixture) -> Non
 
 @pytest.mark.parametrize("client_id", [None, ""])
 def test_an_empty_client_id_is_the_default_client(proxy: ProxyFixture, client_id: str | None) -> None:
-    """It has the default client-id's quota."""
+    """A client without a client-id has the quota of the default client-id."""
     proxy.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
     peer = proxy.connect()
     assert announced(proxy, peer, produce_for(2_000, 1, client_id=client_id), 1) == 2_000
@@ -176,7 +176,7 @@ def test_an_empty_client_id_is_the_default_client(proxy: ProxyFixture, client_id
 
 @pytest.mark.parametrize("client_id", [None, ""])
 def test_an_empty_client_id_as_in_kafka(proxy: ProxyFixture, client_id: str | None) -> None:
-    """It escapes the default client-id's quota if the operator wants Kafka's rule; a change counts from the next request on."""
+    """A client without a client-id escapes the default client-id's quota until Kafka's rule for empty client-ids is switched off."""
     proxy.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
     proxy.settings.empty_client_id_is_default = False
     peer = proxy.connect()
@@ -187,14 +187,14 @@ def test_an_empty_client_id_as_in_kafka(proxy: ProxyFixture, client_id: str | No
 
 
 def test_a_client_that_is_called_default(proxy: ProxyFixture) -> None:
-    """The name `<default>` from a client is a name, no wildcard: without a quota of its own it has the default one, for itself."""
+    """A client whose client-id is literally `<default>` is throttled by no more than the default client-id's quota."""
     proxy.scope.produce.update_quota(ClientQuotaEntity(None, DEFAULT), 1_000.0)
     peer = proxy.connect()
     assert announced(proxy, peer, produce_of(9_000, 1, client_id=DEFAULT), 1) == 0
 
 
 def test_coordinator_traffic_is_never_muted(proxy: ProxyFixture) -> None:
-    """Heartbeats, commits and joins carry no bytes that count: their connection runs on while its group is far over the bound."""
+    """Heartbeats, commits and joins on their own connection pass while the byte quota of their group is far exceeded."""
     busy, coordinator = proxy.connect(), proxy.connect()
     busy.sends(produce_for(500_000, 1))
     busy.answers(produced(1, version=PRODUCE_VERSION))

@@ -1,4 +1,4 @@
-"""What the data path notes: every decision once, with what was done about it, and every answer as usage."""
+"""The data path meters every decision once, with what was applied, and every response as usage."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ ADDRESS: IpKey = (1, "10.0.0.7")
 
 
 def fetches(proxy: MeteredFixture, peer: Peer) -> None:
-    """Fetch more than the quota allows, each as soon as it may go."""
+    """Fetch more than the quota allows, each request as soon as it is forwarded."""
     for number, size in enumerate(FETCH_SIZES, 100):
         peer.sends(fetch(number, version=FETCH_VERSION, max_bytes=10_000))
         while not peer.connection.session.in_flight:
@@ -30,7 +30,7 @@ def fetches(proxy: MeteredFixture, peer: Peer) -> None:
 
 
 def burst(proxy: MeteredFixture, peer: Peer, first: int) -> None:
-    """Produce more than the quota allows at once, one after the other as far as the connection lets them through."""
+    """Produce more than the quota allows, each request as soon as it is forwarded."""
     for number, size in enumerate(PRODUCE_SIZES, first):
         peer.sends(produce_of(size, number))
         while not peer.connection.session.in_flight:
@@ -42,7 +42,7 @@ def burst(proxy: MeteredFixture, peer: Peer, first: int) -> None:
 @pytest.mark.parametrize("level", ["packed", "trace"])
 @pytest.mark.parametrize("mode", list(Mode))
 def test_what_the_data_path_decides_is_judged_exact(tmp_path: Path, mode: Mode, level: str) -> None:
-    """In every mode, with produce, fetch and request-time quotas at once, the files hold every decision and prove each of them."""
+    """In every mode the metering files hold every decision on produce, fetch and request time, and the validator proves each."""
     with MeteredFixture(tmp_path, produce=BOUND, fetch=BOUND, request=0.0005, mode=mode, level=level) as proxy:
         burst(proxy, proxy.connect(), 1_000)
         fetches(proxy, proxy.connect())
@@ -66,7 +66,7 @@ def total(proxy: MeteredFixture, table: str, column: str) -> int:
 
 
 def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
-    """Waits are worked out and stand in the files beside zeros, of decisions and of usage."""
+    """In observe mode the metering files show the throttle times of decisions and usage, and that none was applied."""
     with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
         burst(proxy, proxy.connect(), 1)
         proxy.written()
@@ -77,7 +77,7 @@ def test_in_observe_nothing_was_applied(tmp_path: Path) -> None:
 
 
 def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
-    """Before it nothing is applied, behind it everything, in one sample of one sensor."""
+    """A decision before a change of mode is metered as not applied, and one after it as applied."""
     with MeteredFixture(tmp_path, produce=BOUND, mode=Mode.OBSERVE) as proxy:
         peer = proxy.connect()
         peer.asks(produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION))
@@ -90,7 +90,7 @@ def test_a_change_of_mode_holds_from_its_decision_on(tmp_path: Path) -> None:
 
 
 def test_a_request_that_keeps_a_membership_is_excused(tmp_path: Path) -> None:
-    """Its request time is measured and its wait is shorter than the verdict; the files say so, and it is no violation."""
+    """A group request that waits less than its throttle time is marked as excused in the files, and is no violation."""
     with MeteredFixture(tmp_path, request=1e-6, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
         peer = proxy.connect()
         peer.sends(plain(1))
@@ -103,7 +103,7 @@ def test_a_request_that_keeps_a_membership_is_excused(tmp_path: Path) -> None:
 
 
 def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
-    """Requests, bytes both ways and waits by client and class, also of who has no quota; connections with their first request."""
+    """Usage counts requests, bytes, waits and connections by client and API class, also for a client without a quota."""
     with MeteredFixture(tmp_path, produce=BOUND) as proxy:
         peer, free = proxy.connect(), proxy.connect()
         request, answer = produce_of(20_000, 1), produced(1, version=PRODUCE_VERSION)
@@ -125,7 +125,7 @@ def test_usage_counts_every_answer_whatever_its_quota(tmp_path: Path) -> None:
 
 
 def test_a_fetch_that_waits_stands_in_the_trace(tmp_path: Path) -> None:
-    """It recorded nothing: a note beside the decisions tells its wait, and does not disturb their proof."""
+    """At level trace a Fetch that waited is noted as an event, and the decisions are still proved."""
     with MeteredFixture(tmp_path, fetch=BOUND, level="trace") as proxy:
         peer = proxy.connect()
         peer.sends(fetch(1, version=FETCH_VERSION, max_bytes=10_000))
@@ -141,7 +141,7 @@ def test_a_fetch_that_waits_stands_in_the_trace(tmp_path: Path) -> None:
 
 
 def test_connections_are_decisions_too(tmp_path: Path) -> None:
-    """Process, listener and address each decide; who comes too fast is counted, delayed and taken back, and all of it is proved."""
+    """The connection rates of process, listener and address are metered as decisions, and the validator proves all of them."""
     with MeteredFixture(tmp_path, mode=Mode.DELAY) as proxy:
         quotas = proxy.quotas
         quotas.update_process(1_000, 3)
@@ -165,7 +165,7 @@ def test_connections_are_decisions_too(tmp_path: Path) -> None:
 
 
 def test_a_broker_gets_its_name_when_that_is_learnt(tmp_path: Path) -> None:
-    """A sensor that decided before the broker's node id was known is one sensor, and stands in the files under the id."""
+    """Decisions made before a broker's node id was known are metered under its node id."""
     with MeteredFixture(tmp_path, produce=BOUND) as proxy:
         peer = proxy.connect()
         peer.asks(produce_of(500, 1), produced(1, version=PRODUCE_VERSION))

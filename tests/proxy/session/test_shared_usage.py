@@ -1,4 +1,4 @@
-"""A connection of one worker, while another worker uses the same quota."""
+"""A connection of one worker is judged with what another worker records under the same quota."""
 
 from collections.abc import Iterator
 
@@ -26,13 +26,13 @@ class Workers:
 
 @pytest.fixture
 def workers() -> Workers:
-    """Two workers of one segment."""
+    """Return two workers that share one segment."""
     return Workers()
 
 
 @pytest.fixture
 def proxy(workers: Workers) -> Iterator[ProxyFixture]:
-    """The proxy of worker 0, in which client-id etl may produce and fetch 1,000 bytes per second; its timer runs."""
+    """Yield the proxy of worker 0, in which client-id etl may produce and fetch 1,000 bytes per second; its timer runs."""
     with ProxyFixture(produce=BOUND, fetch=BOUND, factories=workers.usage) as proxy:
 
         def start_timer(within_ms: int) -> None:
@@ -43,7 +43,7 @@ def proxy(workers: Workers) -> Iterator[ProxyFixture]:
 
 
 def test_what_another_worker_recorded_holds_an_answer(workers: Workers, proxy: ProxyFixture) -> None:
-    """The other worker has filled the window: the answer to the first small request here waits for its verdict."""
+    """The response to the first small request is held when the other worker has filled the window."""
     workers.produce.record(10_000, proxy.now_ms)
     peer = proxy.connect()
     peer.sends(produce_of(1_000, 1))
@@ -53,7 +53,7 @@ def test_what_another_worker_recorded_holds_an_answer(workers: Workers, proxy: P
 
 
 def test_what_is_used_here_is_known_there(workers: Workers, proxy: ProxyFixture) -> None:
-    """The timer publishes what a connection of this worker produced, with no further request."""
+    """The timer publishes to the other worker what a connection of this worker produced."""
     peer = proxy.connect()
     for number in (1, 2, 3):
         peer.sends(produce_of(1_000, number))
@@ -64,7 +64,7 @@ def test_what_is_used_here_is_known_there(workers: Workers, proxy: ProxyFixture)
 
 
 def test_a_fetch_under_way_in_another_worker_keeps_one_here(workers: Workers, proxy: ProxyFixture) -> None:
-    """The other worker's fetch may bring all of the window: one that is read here waits, and goes on when that one brought little."""
+    """A Fetch waits while a Fetch in flight in the other worker may fill the window, and is forwarded after it brought little."""
     workers.fetch.pending += 10_000
     workers.other.publish_all(proxy.now_ms)
     peer = proxy.connect()

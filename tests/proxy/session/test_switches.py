@@ -1,4 +1,4 @@
-"""Switches of enforcement in force on living connections: from the next request on, no client is disconnected."""
+"""Enforcement switches apply to living connections from the next request on and disconnect no client."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +23,14 @@ OBSERVED = ["all", "listener:edge", "entity:user=ANONYMOUS", "entity:client-id=e
 
 
 def is_held(peer: Peer, number: int, **options: Any) -> bool:
-    """Ask for far more than the quota allows: whether the answer is held, or nothing is read afterwards."""
+    """Exceed the quota by far; return whether the response is held or nothing is read afterwards."""
     peer.sends(produce_for(60_000, number, **options))
     return peer.answers(produced(number, version=PRODUCE_VERSION)) == [] or not peer.client.reading
 
 
 @pytest.mark.parametrize("target", OBSERVED)
 def test_observed_by_any_target(proxy: ProxyFixture, target: str) -> None:
-    """A switch to `observe`, whatever it is for: the verdict is worked out, and no client waits."""
+    """With a switch to `observe` for any target that covers the client, the verdict is computed and the client is not throttled."""
     proxy.switch({target: "observe"})
     assert not is_held(proxy.connect(rules=EDGE), 1)
     (group,) = proxy.scope.produce.groups()
@@ -39,7 +39,7 @@ def test_observed_by_any_target(proxy: ProxyFixture, target: str) -> None:
 
 @pytest.mark.parametrize("target", OBSERVED)
 def test_off_by_any_target(proxy: ProxyFixture, target: str) -> None:
-    """A switch to `off`: nothing is recorded, no verdict falls; the client's usage is counted as ever."""
+    """With a switch to `off` for any target that covers the client, nothing is recorded, and the usage is still counted."""
     proxy.switch({target: "off"})
     assert not is_held(proxy.connect(rules=EDGE), 1)
     assert list(proxy.scope.produce.groups()) == []
@@ -48,7 +48,7 @@ def test_off_by_any_target(proxy: ProxyFixture, target: str) -> None:
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
 def test_others_are_enforced(proxy: ProxyFixture, mode: str) -> None:
-    """A switch is for no other client: other listeners, client-ids and users wait for their verdicts."""
+    """A switch does not affect a client of another listener, client-id and user."""
     proxy.switch({"listener:edge": mode, "entity:client-id=web": mode, "entity:user=alice": mode})
     assert not is_held(proxy.connect(rules=EDGE), 1)
     assert is_held(proxy.connect(rules=INSIDE), 1)
@@ -64,7 +64,7 @@ def test_two_clients_of_one_connection(proxy: ProxyFixture) -> None:
 
 
 def test_a_specific_enforce_over_a_broad_observe(proxy: ProxyFixture) -> None:
-    """A roll-out, client by client: all are observed, one is enforced."""
+    """A switch to `enforce` for one client-id overrides a switch to `observe` for all."""
     proxy.switch({"all": "observe", "entity:client-id=etl": "enforce"})
     proxy.set_quota(produce=BOUND, client_id="web")
     assert is_held(proxy.connect(), 1)
@@ -72,7 +72,7 @@ def test_a_specific_enforce_over_a_broad_observe(proxy: ProxyFixture) -> None:
 
 
 def test_enforce_where_the_configuration_observes() -> None:
-    """Then answers are delayed, as is the default."""
+    """A switch to `enforce` delays responses when the configured mode is `observe`."""
     with ProxyFixture(produce=BOUND, mode=Mode.OBSERVE) as proxy:
         proxy.switch({"entity:client-id=etl": "enforce"})
         peer = proxy.connect()
@@ -83,7 +83,7 @@ def test_enforce_where_the_configuration_observes() -> None:
 
 
 def test_enforce_keeps_the_configured_way() -> None:
-    """Where the configuration mutes, a switch to `enforce` mutes."""
+    """A switch to `enforce` mutes when the configured mode is `mute`."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         proxy.switch({"all": "enforce"})
         peer = proxy.connect()
@@ -95,7 +95,7 @@ def test_enforce_keeps_the_configured_way() -> None:
 @pytest.mark.parametrize("mode", ["observe", "off"])
 @pytest.mark.parametrize("before", [Mode.DELAY, Mode.MUTE])
 def test_who_waits_goes_on_at_once(proxy: ProxyFixture, before: Mode, mode: str) -> None:
-    """What is held leaves, who is not read is read, the pipeline goes on; a client without a switch waits on."""
+    """After a switch to `observe` or `off` a throttled client is released at once, and a client without a switch stays throttled."""
     proxy.enforcement.mode = before
     proxy.set_quota(produce=BOUND, client_id="web")
     peer, other = proxy.connect(), proxy.connect()
@@ -114,7 +114,7 @@ def test_who_waits_goes_on_at_once(proxy: ProxyFixture, before: Mode, mode: str)
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
 def test_a_fetch_that_waits_goes_on_at_once(proxy: ProxyFixture, mode: str) -> None:
-    """A fetch that was kept back before the broker goes there as it came."""
+    """A Fetch that waits for the quota is forwarded unchanged at once after a switch to `observe` or `off`."""
     peer = proxy.connect()
     peer.asks(fetch(1, version=FETCH_VERSION), fetched_for(0, 1))
     waiting = proxy.connect()
@@ -127,7 +127,7 @@ def test_a_fetch_that_waits_goes_on_at_once(proxy: ProxyFixture, mode: str) -> N
 
 
 def test_there_and_back(proxy: ProxyFixture) -> None:
-    """Off forgets nothing and adds nothing: enforced again, the client finds the samples that it left."""
+    """A switch to `off` and back keeps the samples recorded before and adds none."""
     peer = proxy.connect()
     peer.asks(produce_of(8_000, 1), produced(1, version=PRODUCE_VERSION))
     proxy.switch({"all": "off"})
@@ -140,7 +140,7 @@ def test_there_and_back(proxy: ProxyFixture) -> None:
 
 
 def test_an_ordinary_request_asks_no_switch(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is enforced is asked once per client and change, not per request."""
+    """The switches are consulted once per client and change, not per request."""
     asked: list[str] = []
     of_client = Policy.of_client
     monkeypatch.setattr(Policy, "of_client", lambda *arguments: asked.append(arguments[3]) or of_client(*arguments))
@@ -155,7 +155,7 @@ def test_an_ordinary_request_asks_no_switch(proxy: ProxyFixture, monkeypatch: py
 
 
 def test_an_exempt_principal_is_never_throttled(proxy: ProxyFixture) -> None:
-    """Whatever quotas and switches say; its bytes are counted as exempt, also once it is exempt no more."""
+    """An exempt principal is never throttled, and its bytes are counted as exempt while it is exempt."""
     proxy.settings.policy.configured([str(ANONYMOUS)])
     proxy.switch({"all": "enforce"})
     peer = proxy.connect()
@@ -170,7 +170,7 @@ def test_an_exempt_principal_is_never_throttled(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize(("mode", "expected"), [("enforce", [("b", QUOTA_EXCEEDED)]), ("observe", [("b", 0)]), ("off", [("b", 0)])])
 def test_topics(mode: str, expected: list[tuple[str, int]]) -> None:
-    """Over its budget of mutations a client is refused topics where that is enforced; where it is off it is not even parsed."""
+    """Over the mutation quota a CreateTopics is refused under `enforce` and passes under `observe` and `off`."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1.0)
         model, peer = TopicModel(), proxy.connect()
@@ -184,7 +184,7 @@ def test_topics(mode: str, expected: list[tuple[str, int]]) -> None:
 
 
 def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | None, int]]:
-    """What becomes of topics that a client wants to make; it waits as long as it has to."""
+    """Send a CreateTopics request; return the topics and error codes of its response, after any wait."""
     peer.client.arrive(request)
     while not (asked := peer.broker.take()):
         peer.proxy.wait(1_000)
@@ -198,7 +198,7 @@ def errors(peer: Peer, model: TopicModel, request: bytes) -> list[tuple[str | No
 
 
 def test_the_time_of_the_exempt_is_exempt_time() -> None:
-    """Kafka's sensor of exempt request time counts it."""
+    """The request time of an exempt principal is recorded as exempt request time."""
     with ProxyFixture(request=0.001) as proxy:
         proxy.settings.policy.configured([str(ANONYMOUS)])
         peer = proxy.connect()
@@ -210,7 +210,7 @@ def test_the_time_of_the_exempt_is_exempt_time() -> None:
 
 
 def busy(peer: Peer, numbers: Iterator[int], client_id: str) -> None:
-    """Ten requests, far more than the quota allows, each as soon as it may go."""
+    """Send ten requests, far more than the quota allows, each as soon as it is forwarded."""
     for _ in range(10):
         number = next(numbers)
         peer.sends(produce_of(3_000, number, client_id=client_id))
@@ -232,7 +232,7 @@ TABLES = [
 
 @pytest.mark.parametrize("base", [Mode.DELAY, Mode.OBSERVE])
 def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
-    """Switches change while clients run, on two listeners: every decision is proved, with what was applied."""
+    """The validator proves every decision from the metering files while switches change on two listeners."""
     numbers = iter(range(1_000))
     with MeteredFixture(tmp_path, produce=BOUND, mode=base) as proxy:
         proxy.set_quota(produce=2 * BOUND, client_id="web")
@@ -256,7 +256,7 @@ def test_the_files_prove_what_switches_did(tmp_path: Path, base: Mode) -> None:
 )
 @pytest.mark.parametrize("target", ["all", "entity:client-id=etl"])
 def test_the_validator_finds_what_was_done_otherwise(tmp_path: Path, target: str, reported: str, done: str, kinds: set[str]) -> None:
-    """Files that say one thing of a switch while the data path does another are found out."""
+    """The validator reports NOT_APPLIED when the files say one switch and the data path applied another."""
     numbers = iter(range(1_000))
     with MeteredFixture(tmp_path, produce=BOUND) as proxy:
         proxy.switch({target: reported})

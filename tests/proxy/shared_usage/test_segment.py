@@ -1,4 +1,4 @@
-"""The memory that workers share: whose row is whose, in one process and across processes."""
+"""Workers share a memory segment with one row per group."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ OLD_MS = 60_000
 
 
 def digest(number: int) -> bytes:
-    """Return the digest of a group that looks for its row at `number`."""
+    """Return the digest of a group whose search for a row begins at `number`."""
     return number.to_bytes(8, "little") + number.to_bytes(8, "little")
 
 
@@ -44,7 +44,7 @@ def test_a_segment_is_found_by_its_descriptor() -> None:
 
 
 def test_another_version_is_refused_by_its_number() -> None:
-    """A segment that another program made is not read, and the message names both versions; so is a file that is none."""
+    """A segment of another version, or a file that is no segment, is refused with an error that says so."""
     segment = Segment.create(2, 10, 11, 1_000)
     segment.words[1] = VERSION + 1
     with pytest.raises(SegmentError, match=f"version {VERSION + 1}, .* version {VERSION}$"):
@@ -55,7 +55,7 @@ def test_another_version_is_refused_by_its_number() -> None:
 
 
 def test_no_other_user_reads_it_and_no_process_shortens_it() -> None:
-    """Only its owner can open the memory file, and no process can shrink it while another one uses it."""
+    """Only the owner can open the memory file, and no process can shrink it."""
     segment = new_segment(2)
     assert os.fstat(segment.descriptor).st_mode & 0o777 == 0o600
     with pytest.raises(PermissionError):
@@ -63,7 +63,7 @@ def test_no_other_user_reads_it_and_no_process_shortens_it() -> None:
 
 
 def test_a_digest_has_one_row() -> None:
-    """All workers find the same row for a digest; digests that look for their rows at the same place get different ones."""
+    """All workers find the same row for a digest, and digests that collide get different rows."""
     segment = new_segment(2, rows_max=4)
     same_place = [digest(1), digest(5), digest(9)]
     rows = [segment.claim(one, 0, OLD_MS) for one in same_place]
@@ -73,7 +73,7 @@ def test_a_digest_has_one_row() -> None:
 
 
 def test_a_full_segment_has_no_row_until_one_is_left_and_old() -> None:
-    """A row goes to another group when no worker uses it and all that was used there is outside the window, not before."""
+    """In a full segment a row is given to another group only when no worker uses it and its usage is outside the window."""
     segment = new_segment(2, rows_max=2)
     first = SegmentRow(segment, segment.claim(digest(0), 0, OLD_MS), 0, "1")
     other = SegmentRow(segment, segment.claim(digest(0), 1, OLD_MS), 1, "1")
@@ -92,7 +92,7 @@ def test_a_full_segment_has_no_row_until_one_is_left_and_old() -> None:
 
 
 def test_a_row_that_was_released_keeps_its_totals() -> None:
-    """A group that comes back finds what was used in its row."""
+    """A group that claims its row again finds the totals in it."""
     segment = new_segment(2, rows_max=2)
     row = SegmentRow(segment, segment.claim(digest(0), 0, OLD_MS), 0, "1")
     row.publish(500, 500, OLD_MS)
@@ -101,7 +101,7 @@ def test_a_row_that_was_released_keeps_its_totals() -> None:
 
 
 def test_sums_are_kept_by_slots() -> None:
-    """Newest first, one for each slot of time, and those of a slot that came round again are the new one's."""
+    """A row keeps one sum per slot of time, newest first, and a reused slot holds only new values."""
     segment = new_segment(2)
     row = SegmentRow(segment, segment.claim(digest(0), 0, OLD_MS), 0, "1")
     for total, time_ms in enumerate((60_000, 60_999, 61_000, 71_500, 72_000), 1):
@@ -111,7 +111,7 @@ def test_sums_are_kept_by_slots() -> None:
 
 
 def test_a_dead_workers_rows_are_free_when_its_successor_begins() -> None:
-    """Marks of a worker that ended without a word do not hold rows for ever."""
+    """The rows of a worker that died are released when its successor starts."""
     segment = new_segment(2, rows_max=1)
     segment.enter(0)
     segment.claim(digest(0), 0, OLD_MS)
@@ -121,7 +121,7 @@ def test_a_dead_workers_rows_are_free_when_its_successor_begins() -> None:
 
 
 def test_a_row_whose_writer_died_in_the_middle_is_made_anew() -> None:
-    """A row with an even generation is free, whatever stands in the row, and rows behind it are found all the same."""
+    """A row whose writer died while claiming it is claimed again, and rows behind it are still found."""
     segment = new_segment(2, rows_max=4)
     first = segment.claim(digest(0), 0, OLD_MS)
     behind = segment.claim(digest(4), 0, OLD_MS)
@@ -132,7 +132,7 @@ def test_a_row_whose_writer_died_in_the_middle_is_made_anew() -> None:
 
 
 def test_while_another_process_changes_rows_a_group_counts_alone_and_catches_up() -> None:
-    """Nobody waits for the lock, which the kernel frees when its holder dies; what was recorded meanwhile is published with the row."""
+    """While another process holds the lock a group records without a row, and publishes that once it has one."""
     segment = new_segment(2)
     process, pipe = child(hold_lock, segment)
     assert pipe.recv() == "locked"
@@ -149,7 +149,7 @@ def test_while_another_process_changes_rows_a_group_counts_alone_and_catches_up(
 
 
 def test_without_a_row_a_group_counts_alone_and_asks_again() -> None:
-    """It asks once a second, is counted, and when there is a row it publishes what counts still and no more, where it belongs in time."""
+    """A group without a row asks for one each second and publishes, once it has one, what is still in its window."""
     segment = new_segment(2, rows_max=1)
     segment.claim(digest(0), 1, 0)
     alone = SharedWorker(segment, 0, BOUND, 0)
@@ -165,7 +165,7 @@ def test_without_a_row_a_group_counts_alone_and_asks_again() -> None:
 
 
 def test_two_processes_count_each_unit_once() -> None:
-    """Each of two processes records 100,000 times while it takes in what the other one records; both know the same total at the end."""
+    """Two processes that record 100,000 times each and read each other's rows know the same total at the end."""
     segment = new_segment(2)
     children = [child(record_many, segment, worker, RECORDS) for worker in range(2)]
     for _, pipe in children:

@@ -1,4 +1,4 @@
-"""The fetches of a group that wait in several workers are in one queue, and together pass what those of one process do."""
+"""Waiting fetches of a group share one queue across workers and pass as much as in a single process."""
 
 import pytest
 
@@ -14,13 +14,13 @@ from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
 from tests.support.memory.worker_proxies import WorkerProxies
 
 BOUND = 100_000
-"""Of the loads: large enough that the heads of answers hardly matter."""
+"""Large enough that the headers of the responses hardly matter."""
 WINDOW_S = 10
 LOAD_S = 130
 
 
 def passed_each_second(workers: int, connections: int, mode: Mode) -> list[int]:
-    """Let so many connections fetch a second's quota each without end; return what had passed after each second, none older than 25 s."""
+    """Let this many connections fetch a second's quota each without end; return the bytes passed after each second."""
     with WorkerProxies(workers, fetch=float(BOUND), mode=mode) as proxies:
         load = FetchLoad(proxies, connections, BOUND)
         passed = [0]
@@ -32,13 +32,13 @@ def passed_each_second(workers: int, connections: int, mode: Mode) -> list[int]:
 
 
 def worst_bytes(passed: list[int]) -> int:
-    """What passed in the ten seconds, after the first fifteen, in which it was the most."""
+    """Return the largest number of bytes that passed in ten seconds, after the first fifteen."""
     return max(passed[at] - passed[at - WINDOW_S] for at in range(15 + WINDOW_S, len(passed)))
 
 
 @pytest.mark.parametrize(("connections", "mode"), [(1, Mode.MUTE), (16, Mode.DELAY), (40, Mode.MUTE)])
 def test_workers_pass_what_one_process_does(connections: int, mode: Mode) -> None:
-    """In the long run within 2 %, in the worst ten seconds at most a tenth more; and every fetch goes before it is 25 s old."""
+    """Several workers pass as many bytes as one process within 2 %, and at most a tenth more in the worst ten seconds."""
     alone = passed_each_second(1, connections, mode)
     for workers in (2, 4):
         shared = passed_each_second(workers, connections, mode)
@@ -47,12 +47,12 @@ def test_workers_pass_what_one_process_does(connections: int, mode: Mode) -> Non
 
 
 def ask(number: int) -> bytes:
-    """Return a Fetch request that may bring all."""
+    """Return a Fetch request with the largest max_bytes."""
     return fetch(number, version=FETCH_VERSION)
 
 
 def full_proxies(proxies: WorkerProxies, waiting: int) -> list[Peer]:
-    """Fill the window of 10,000 bytes with three answers, and let so many connections, of the workers in turn, wait, one a millisecond."""
+    """Fill the window of 10,000 bytes with three responses; return connections of the workers in turn that wait with one Fetch each."""
     first = proxies.connect()
     for number in (1, 2, 3):
         first.asks(ask(number), fetched_of(3_333, number))
@@ -66,7 +66,7 @@ def full_proxies(proxies: WorkerProxies, waiting: int) -> list[Peer]:
 
 
 def test_fetches_go_in_the_order_in_which_they_were_read() -> None:
-    """Whichever worker read them: each that goes makes the next one the first, in its worker or in another one, within 10 ms."""
+    """Waiting fetches are forwarded in the order in which they were read, across workers."""
     with WorkerProxies(3, fetch=1_000.0) as proxies:
         peers = full_proxies(proxies, 9)
         turns = []
@@ -81,7 +81,7 @@ def test_fetches_go_in_the_order_in_which_they_were_read() -> None:
 
 
 def test_room_that_is_made_in_one_worker_is_taken_in_another() -> None:
-    """An answer brings less than was expected: the fetch that waits in the other worker goes within two intervals of 10 ms."""
+    """A small response in one worker lets the Fetch that waits in another worker go within 20 ms."""
     with WorkerProxies(2, fetch=1_000.0) as proxies:
         early, late = proxies.connect(), proxies.connect()
         assert early.sends(ask(1)) == [1]
@@ -95,7 +95,7 @@ def test_room_that_is_made_in_one_worker_is_taken_in_another() -> None:
 
 
 def test_a_fetch_waits_behind_those_of_other_workers() -> None:
-    """One that would fit does not overtake a larger one that another worker has kept."""
+    """A small Fetch does not overtake a larger one that waits in another worker."""
     with WorkerProxies(2, fetch=1_000.0) as proxies:
         (large,) = full_proxies(proxies, 1)
         proxies.wait(SHARE_MS)
@@ -107,7 +107,7 @@ def test_a_fetch_waits_behind_those_of_other_workers() -> None:
 
 @pytest.mark.parametrize("end", ["dead", "asleep"])
 def test_no_fetch_waits_behind_a_worker_that_does_nothing(end: str) -> None:
-    """When a worker died its fetches have left the queue; those of one that is asleep keep their places, and no fetch waits for them."""
+    """A Fetch does not wait behind those of a worker that has died or has not reacted for a while."""
     segment = new_segment(2)
     gone, here = (SharedWorker(segment, number, 1_000.0, 0) for number in (0, 1))
     gone.record(10_000, 0)

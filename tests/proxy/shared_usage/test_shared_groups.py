@@ -1,4 +1,4 @@
-"""One budget for the same group in several workers: each unit counts once everywhere, and verdicts stay Kafka's."""
+"""Several workers share one quota: each unit is counted once in every worker, and verdicts are those of Kafka."""
 
 import pytest
 from hypothesis import given
@@ -23,15 +23,15 @@ STARTS_MS = st.integers(1_000_000, 2**40)
 
 
 class Fleet:
-    """Workers of one segment; a new life of a worker takes its predecessor's place.
+    """Workers that share one segment and may be restarted.
 
     Attributes:
-        recorded: by worker, what its lives recorded and had a chance to publish.
-        under_way: by worker, what each fetch of its present life that was forwarded and not answered may bring.
-        waiting: by worker, the places of the fetches that wait in its present life.
-        throttles: what departed connections left, as one process has it.
-        taken: what new connections took, and what one process gave them.
-        lives: all of them, ended ones included.
+        recorded: by worker, all that it recorded, without what was lost in a kill.
+        under_way: by worker, the expected bytes of each Fetch in flight since its last start.
+        waiting: by worker, the queue places of the fetches that wait since its last start.
+        throttles: the throttles that closed connections left, as in a single process.
+        taken: each throttle that a new connection took over, and the one it would take over in a single process.
+        lives: all workers, also those before a restart.
     """
 
     def __init__(self, workers: int, bound: float, now_ms: int, quota_type: ClientQuotaType = ClientQuotaType.PRODUCE) -> None:
@@ -47,7 +47,7 @@ class Fleet:
         self.taken: list[tuple[int, int]] = []
 
     def play(self, events: list[tuple[int, str, int, int]], now_ms: int) -> int:
-        """Play events; return the time after them."""
+        """Apply the events; return the time after them."""
         for step_ms, kind, number, amount in events:
             now_ms += step_ms
             worker = self.workers[number % len(self.workers)]
@@ -96,7 +96,7 @@ class Fleet:
             case "end":
                 worker.publish(now_ms)
                 self._restart(worker, now_ms)
-            case "kill":  # what it had not published is lost
+            case "kill":  # usage that was not published is lost
                 own = worker.group.recorded_total - sum(worker.remote)
                 self.recorded[worker.worker] -= own - worker.published
                 self._restart(worker, now_ms)
@@ -108,7 +108,7 @@ class Fleet:
         self.waiting[worker.worker].clear()
 
     def settle(self, now_ms: int) -> None:
-        """Let everybody publish, then take in what the others have."""
+        """Let every worker publish and then read what the others published."""
         for worker in (*self.workers, *self.workers):
             worker.publish(now_ms)
         for worker in self.workers:
@@ -117,7 +117,7 @@ class Fleet:
 
 @given(st.integers(2, 4), BOUNDS, EVENTS, STARTS_MS)
 def test_all_know_the_same_total(workers: int, bound: float, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
-    """After all publish and pull, each group's total is the sum of what all recorded, each unit once, through deaths and gaps."""
+    """After all workers have published, each knows the sum of what all recorded, also after restarts and pauses."""
     fleet = Fleet(workers, bound, start_ms)
     now_ms = fleet.play(events, start_ms)
     fleet.settle(now_ms)
@@ -130,7 +130,7 @@ def test_all_know_the_same_total(workers: int, bound: float, events: list[tuple[
 
 @given(st.integers(2, 4), EVENTS, STARTS_MS)
 def test_all_know_what_is_under_way_and_what_waits(workers: int, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
-    """Through deaths and gaps it is what the living have; and of the fetches that wait one is the first, whichever worker has it."""
+    """All workers know the same bytes in flight and the same first Fetch in the queue, also after restarts and pauses."""
     fleet = Fleet(workers, BOUND, start_ms)
     now_ms = fleet.play(events, start_ms)
     fleet.settle(now_ms)
@@ -149,7 +149,7 @@ def test_all_know_what_is_under_way_and_what_waits(workers: int, events: list[tu
 
 @given(st.integers(2, 4), EVENTS, STARTS_MS)
 def test_all_know_the_throttles_of_departed_connections(workers: int, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
-    """Each new connection takes what it would in one process, whoever left it, whoever died since, and whichever worker it comes to."""
+    """A new connection takes over the same throttle as in a single process, in whichever worker."""
     fleet = Fleet(workers, BOUND, start_ms)
     now_ms = fleet.play(events, start_ms)
     left = fleet.throttles.longest_until_ms(now_ms)
@@ -160,7 +160,7 @@ def test_all_know_the_throttles_of_departed_connections(workers: int, events: li
 
 @given(st.integers(2, 4), BOUNDS, EVENTS, STARTS_MS)
 def test_a_plain_group_gives_the_same_verdicts(workers: int, bound: float, events: list[tuple[int, str, int, int]], start_ms: int) -> None:
-    """Given the records of one worker, its own and those from elsewhere with their times, `QuotaGroup` answers the same to the last bit."""
+    """A plain `QuotaGroup` that replays a worker's records gives the same verdicts to the last bit."""
     fleet = Fleet(workers, bound, start_ms)
     fleet.play(events, start_ms)
     for life in fleet.lives:
@@ -169,7 +169,7 @@ def test_a_plain_group_gives_the_same_verdicts(workers: int, bound: float, event
 
 @given(st.lists(st.tuples(STEPS_MS, st.integers(0, 1), st.integers(0, 10**10)), max_size=40))
 def test_request_time_is_shared_to_the_nanosecond(events: list[tuple[int, int, int]]) -> None:
-    """Percent-seconds become whole nanoseconds in the segment and percent-seconds again, and none is lost on the way."""
+    """No nanosecond of request time is lost on its way through the segment."""
     segment = new_segment(2)
     workers = [SharedWorker(segment, worker, 1e9, 0, quota_type=ClientQuotaType.REQUEST) for worker in range(2)]
     now_ms = 0
@@ -237,7 +237,7 @@ def test_near_the_bound_every_worker_shares_each_ten_milliseconds() -> None:
 
 
 def test_the_room_is_divided() -> None:
-    """Within 10 ms a worker of four uses a quarter of what is left before it looks at what the others used."""
+    """One of four workers records without a look at the others only as long as it uses a quarter of the remaining window."""
     segment = new_segment(4)
     workers = [SharedWorker(segment, worker, BOUND, 0) for worker in range(4)]
     assert workers[0].group.certain_room(0) < 0, "before the first record nothing is certain"
@@ -249,7 +249,7 @@ def test_the_room_is_divided() -> None:
 
 
 def test_together_they_have_one_window() -> None:
-    """Ten seconds of the bound pass, whichever workers record them; the next byte waits, in every worker."""
+    """Four workers together record one window without a throttle, and the next record of each is throttled."""
     segment = new_segment(4)
     workers = [SharedWorker(segment, worker, BOUND, 0) for worker in range(4)]
     answers = [worker.record(2_500, 0) for worker in workers]
@@ -259,7 +259,7 @@ def test_together_they_have_one_window() -> None:
 
 @pytest.mark.parametrize("gap_ms", [0, 15, 900, 5_000, 9_000])
 def test_a_client_that_moves_gets_no_second_window(gap_ms: int) -> None:
-    """What it used with one worker counts with the next one, also if that one never saw it, was idle, or is new."""
+    """What a client used in one worker counts in the next one, also when that worker was idle or is new."""
     segment = new_segment(3)
     first, idle = SharedWorker(segment, 0, BOUND, 0), SharedWorker(segment, 1, BOUND, 0)
     idle.record(1, 0)
@@ -273,7 +273,7 @@ def test_a_client_that_moves_gets_no_second_window(gap_ms: int) -> None:
 @pytest.mark.parametrize("gap_ms", [5_000, 12_000, 60_000])
 @pytest.mark.parametrize("is_new", [False, True])
 def test_no_throttle_after_a_gap_that_the_use_does_not_justify(gap_ms: int, is_new: bool) -> None:
-    """A worker that comes back to a group which another one used at 95 % of the bound all the time throttles no client, then or later."""
+    """An idle or new worker does not throttle a client whose use in another worker is below the quota."""
     segment = new_segment(2)
     steady, idle = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     if not is_new:
@@ -288,7 +288,7 @@ def test_no_throttle_after_a_gap_that_the_use_does_not_justify(gap_ms: int, is_n
 
 
 def test_a_dead_predecessor_is_remembered() -> None:
-    """A worker that is started again finds what the one before it had used, and throttles on it; it is no worker's second window."""
+    """A restarted worker counts what its predecessor recorded, and so do the other workers, once."""
     segment = new_segment(2)
     dying = SharedWorker(segment, 0, BOUND, 0)
     dying.record(10_000, 5_000)
@@ -301,7 +301,7 @@ def test_a_dead_predecessor_is_remembered() -> None:
 
 
 def test_usage_older_than_all_samples_is_skipped_and_counted_as_seen() -> None:
-    """It is outside the window: it throttles no client, metering hears of it, and no later pull brings it."""
+    """Usage outside the window throttles no client, and is counted as skipped once."""
     segment = new_segment(2)
     first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     first.record(10_000, 0)
@@ -312,7 +312,7 @@ def test_usage_older_than_all_samples_is_skipped_and_counted_as_seen() -> None:
 
 
 def test_what_is_taken_back_is_taken_back_everywhere() -> None:
-    """An un-record lowers the total of its worker, and the others record the difference."""
+    """Usage that one worker takes back is also taken back in the others."""
     segment = new_segment(2)
     first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     first.record(9_000, 0)
@@ -324,7 +324,7 @@ def test_what_is_taken_back_is_taken_back_everywhere() -> None:
 
 
 def test_a_new_bound_divides_anew() -> None:
-    """The next record after a change of the bound is judged by the new one, and the short path ends at the share of its room."""
+    """The next record after a change of the quota is judged by the new one."""
     segment = new_segment(2)
     worker = SharedWorker(segment, 0, 1e9, 0)
     worker.record(5_000, 0)
@@ -335,7 +335,7 @@ def test_a_new_bound_divides_anew() -> None:
 
 
 def new_family(segment: Segment, worker: int) -> tuple[SharedWorker, SharedWorker]:
-    """Return a parent and its child in one worker."""
+    """Return a parent group and its child in one worker."""
     parent = SharedWorker(segment, worker, BOUND, 0)
     child = SharedWorker(segment, worker, 10 * BOUND, 0, scope_key="child")
     child.put_under(parent.group)
@@ -343,7 +343,7 @@ def new_family(segment: Segment, worker: int) -> tuple[SharedWorker, SharedWorke
 
 
 def test_parents_publish_their_own() -> None:
-    """What a child takes in is not recorded in its parent, which takes it in itself: once everywhere."""
+    """Usage of a child that another worker published is counted once in the parent."""
     segment = new_segment(2)
     (parent, child), (far_parent, far_child) = new_family(segment, 0), new_family(segment, 1)
     assert child.record(6_000, 0) == 0
@@ -358,7 +358,7 @@ def test_parents_publish_their_own() -> None:
 
 
 def test_a_group_under_another_parent_goes_on_in_its_row() -> None:
-    """Nothing is published twice and nothing lost when a declared group gets a parent, or loses it."""
+    """A group publishes each unit once when it gets a parent and loses it again."""
     segment = new_segment(2)
     worker, other = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
     parent = SharedWorker(segment, 0, BOUND, 0, scope_key="parent")

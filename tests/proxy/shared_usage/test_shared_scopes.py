@@ -1,4 +1,4 @@
-"""The scopes of two workers: groups of one broker, or of the cluster, share a row, also when a broker's node id becomes known."""
+"""Groups of one broker, or of the cluster, share a row across workers, also when the broker's node id becomes known."""
 
 import pytest
 
@@ -19,7 +19,7 @@ TABLE = {quota_type: {ANY_CLIENT: 1_000.0} for quota_type in ClientQuotaType}
 
 
 class Worker:
-    """One of them."""
+    """One worker with its scopes."""
 
     def __init__(self, segment: Segment, number: int, *, per_cluster: bool = False) -> None:
         self.usage = SharedUsage(segment, number)
@@ -27,7 +27,7 @@ class Worker:
         self.scopes.apply_table(TABLE)
 
     def group(self, address: tuple[str, int] = X, client_id: str = "etl", quota_type: str = "produce") -> QuotaGroup:
-        """Return the group of a client without a name at the broker of an address."""
+        """Return the group of an anonymous client at the broker of this address."""
         group = getattr(self.scopes.of(address), quota_type).group(ANONYMOUS, client_id, 0)
         assert isinstance(group, QuotaGroup)
         return group
@@ -41,7 +41,7 @@ def two_workers(*, per_cluster: bool = False) -> tuple[Worker, Worker]:
 
 @pytest.mark.parametrize("quota_type", ["produce", "fetch", "request"])
 def test_each_type_is_shared(quota_type: str) -> None:
-    """Bytes of both directions and request time each have one budget; another client, another broker and another type have their own."""
+    """Produce, fetch and request quotas are each shared between workers, and separate by client-id and broker."""
     first, second = two_workers()
     first.group(quota_type=quota_type).record(9_000, 0)
     for other in ("produce", "fetch", "request"):
@@ -51,21 +51,21 @@ def test_each_type_is_shared(quota_type: str) -> None:
 
 
 def test_controller_mutations_are_counted_here_alone() -> None:
-    """Their buckets are not rows of the segment."""
+    """Mutation quotas are not shared through the segment."""
     first, second = two_workers()
     first.scopes.mutation.group(ANONYMOUS, "etl", 0).record(20_000, 0)
     assert second.scopes.mutation.group(ANONYMOUS, "etl", 0).record(1, 20) == 0
 
 
 def test_one_budget_over_all_brokers() -> None:
-    """With the scope of the cluster a client has one budget whichever broker and worker it talks to."""
+    """With quotas per cluster a client has one quota over all brokers and workers."""
     first, second = two_workers(per_cluster=True)
     first.group(X).record(9_000, 0)
     assert second.group(Y).record(2_000, 20) > 0
 
 
 def test_a_broker_whose_node_id_becomes_known_takes_its_groups_along() -> None:
-    """What was used before counts in each worker that knew of it, once; what is used afterwards is shared under the node id."""
+    """After a broker's node id becomes known, earlier usage still counts once, and new usage is shared under the node id."""
     first, second = two_workers()
     first.group().record(3_000, 0)
     second.group().record(1_000, 20)
@@ -82,7 +82,7 @@ def test_a_broker_whose_node_id_becomes_known_takes_its_groups_along() -> None:
 
 
 def test_a_worker_that_learns_late_takes_in_what_was_used_under_the_node_id() -> None:
-    """Also what was used there before it learned the node id, and nothing twice."""
+    """A worker that learns a node id late counts once what others used under it before."""
     first, second = two_workers()
     first.scopes.learn(1, X)
     first.group().record(3_000, 0)
@@ -96,7 +96,7 @@ def test_a_worker_that_learns_late_takes_in_what_was_used_under_the_node_id() ->
 
 @pytest.mark.parametrize("route", [0, 1])
 def test_an_address_that_turns_out_to_be_a_known_brokers(route: int) -> None:
-    """The scope that is given up releases its rows, and who is late to leave it counts alone."""
+    """When an address turns out to be a known broker, its own scope releases its rows and the known scope is used."""
     first, _ = two_workers()
     first.scopes.learn(1, X)
     known = first.group(X)
@@ -111,7 +111,7 @@ def test_an_address_that_turns_out_to_be_a_known_brokers(route: int) -> None:
 
 
 def test_a_change_of_the_scope_gives_the_rows_up() -> None:
-    """Sensors of another scope are other sensors."""
+    """After a change of the scope the old rows are released, and their usage no longer counts."""
     first, second = two_workers()
     before = first.group()
     before.record(9_000, 0)
@@ -123,7 +123,7 @@ def test_a_change_of_the_scope_gives_the_rows_up() -> None:
 
 
 def test_a_forgotten_group_gives_its_row_up() -> None:
-    """After an hour without a record other groups can have it."""
+    """A group without a record for an hour releases its row to another group."""
     segment = new_segment(2, rows_max=1)
     worker = Worker(segment, 0)
     worker.group().record(1, 0)
@@ -137,7 +137,7 @@ def test_a_forgotten_group_gives_its_row_up() -> None:
 
 
 def test_declared_groups_and_their_parents_are_shared() -> None:
-    """Each group of a chain has a row; the parent's budget holds for members in all workers."""
+    """The quota of a declared parent group applies to its members in all workers."""
     team = DeclaredGroup("team", None, {ClientQuotaType.PRODUCE: 1_000.0})
     etl = DeclaredGroup("etl", Conditions(client_ids=(Pattern("etl*"),)), {ClientQuotaType.PRODUCE: 5_000.0}, "team")
     app = DeclaredGroup("app", Conditions(client_ids=(Pattern("app*"),)), {ClientQuotaType.PRODUCE: 5_000.0}, "team")
@@ -154,7 +154,7 @@ def test_declared_groups_and_their_parents_are_shared() -> None:
 
 
 def test_a_worker_without_traffic_has_nothing_to_publish() -> None:
-    """The callback is called once for the first group that may have usage to publish, and once more after that was published."""
+    """The callback for unpublished usage is called once per publication, and never without traffic."""
     worker, _ = two_workers()
     called: list[int] = []
     worker.usage.on_unpublished = called.append

@@ -1,4 +1,4 @@
-"""Throttles that departed connections left are served by the next connections of their group, whichever worker these come to."""
+"""A throttle that a closed connection has not served is taken over by the next connection of its group in any worker."""
 
 import multiprocessing
 
@@ -22,7 +22,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 2), st.sampled_fr
 
 @given(STEPS, st.integers(1, 2**40))
 def test_they_are_those_of_one_process(steps: list[tuple[int, int, str, int]], now_ms: int) -> None:
-    """Whatever workers leave and take in whatever order, each finds what a single process would."""
+    """Workers that leave and take over throttles in any order find the same ones as a single process."""
     segment = new_segment(3)
     workers = [SharedWorker(segment, number, BOUND, now_ms) for number in range(3)]
     alone = DepartedThrottles(throttles_max=DEPARTED_MAX)
@@ -42,7 +42,7 @@ def test_they_are_those_of_one_process(steps: list[tuple[int, int, str, int]], n
 
 
 def test_beyond_the_limit_the_longest_holds_for_all() -> None:
-    """As in one process, with fewer of them."""
+    """Beyond the limit of a row the longest throttle applies to every new connection until it is over."""
     segment = new_segment(2)
     first, second = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
     for at in range(DEPARTED_MAX + 1):
@@ -52,7 +52,7 @@ def test_beyond_the_limit_the_longest_holds_for_all() -> None:
 
 
 def test_a_dead_workers_throttles_stay() -> None:
-    """They are served although the process that they were left in has died, and are not left again by its successor."""
+    """The throttles of a worker that died are taken over once, in whichever worker."""
     segment = new_segment(2)
     dead, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
     dead.leave_throttle(9_000, 1)
@@ -62,7 +62,7 @@ def test_a_dead_workers_throttles_stay() -> None:
 
 
 def test_a_row_with_throttles_is_not_given_away() -> None:
-    """Although nothing that was used there counts any more, and no worker uses it: who comes back finds the throttle."""
+    """A row with a throttle that no connection has taken over is not given to another group."""
     segment = new_segment(1, rows_max=1)
     worker = SharedWorker(segment, 0, BOUND, 0)
     worker.record(1, 0)
@@ -78,7 +78,7 @@ def test_a_row_with_throttles_is_not_given_away() -> None:
 
 
 def test_under_the_key_of_a_scope_that_became_known_they_are_left_once() -> None:
-    """A broker's node id becomes known: the first worker that uses it takes the throttles along."""
+    """When a broker's node id becomes known, the throttles of its groups move along and are taken over once."""
     segment = new_segment(2)
     workers = [SharedWorker(segment, number, BOUND, 0, scope_key="address") for number in (0, 1)]
     workers[0].group.leave_throttle(9_000, 1)
@@ -91,7 +91,7 @@ def test_under_the_key_of_a_scope_that_became_known_they_are_left_once() -> None
 
 
 def test_while_another_process_changes_them_none_is_lost() -> None:
-    """Nobody waits for a process that was interrupted then: what is left is kept for later, and a new connection waits all the same."""
+    """A throttle left while another process holds the row's lock is published later, and new connections wait meanwhile."""
     segment = new_segment(2)
     first, second = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
     first.group.leave_throttle(8_000, 1)
@@ -108,7 +108,7 @@ def test_while_another_process_changes_them_none_is_lost() -> None:
     assert [first.group.take_throttle(16) for _ in range(3)] == [9_000, 8_000, 0]
 
 
-# --- the hostile client
+# --- a client that closes its connections in order not to wait
 
 ATTACK_MS = 4_000
 ATTACK_BOUND = 10_000.0
@@ -116,7 +116,7 @@ REQUEST_BYTES = 20_000
 
 
 def passed_by_leaving(workers: int, mode: Mode, pause_ms: int) -> int:
-    """Produce, leave when the answer is there, come back to the next worker; return what reached the broker in 4 s."""
+    """Produce, close after each response and reconnect to the next worker; return the bytes forwarded in 4 s."""
     passed = 0
     with WorkerProxies(workers, produce=ATTACK_BOUND, mode=mode) as proxies:
         end_ms = proxies.now_ms + ATTACK_MS
@@ -133,5 +133,5 @@ def passed_by_leaving(workers: int, mode: Mode, pause_ms: int) -> int:
 @pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 @pytest.mark.parametrize("pause_ms", [10, 200])
 def test_who_comes_back_to_another_worker_gets_no_more(mode: Mode, pause_ms: int) -> None:
-    """A client that leaves behind each response and comes back to the next of four workers passes what it does with one process."""
+    """A client that reconnects to the next worker after each response passes no more than with a single process."""
     assert passed_by_leaving(4, mode, pause_ms) <= passed_by_leaving(1, mode, pause_ms)

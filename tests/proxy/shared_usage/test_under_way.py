@@ -1,4 +1,4 @@
-"""What is under way for a group, and its throttle rounds, are known in all workers."""
+"""The expected bytes of requests in flight and the throttle rounds of a group are shared between workers."""
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def two_workers() -> tuple[SharedWorker, SharedWorker]:
 
 @given(st.integers(2, 4), TYPES, NOTES)
 def test_all_know_the_same_amount_under_way(workers: int, quota_type: ClientQuotaType, notes: list[tuple[int, int, bool]]) -> None:
-    """It is the sum of what all have noted, to the last bit, and 0.0 again when all was taken back."""
+    """Every worker knows the exact sum of what all have in flight, and 0.0 once all of it is answered."""
     segment = new_segment(workers)
     fleet = [SharedWorker(segment, worker, BOUND, 0, quota_type=quota_type) for worker in range(workers)]
     part = 2.0**-24 if quota_type is ClientQuotaType.REQUEST else 1.0
@@ -45,7 +45,7 @@ def test_all_know_the_same_amount_under_way(workers: int, quota_type: ClientQuot
 
 
 def test_a_change_without_a_record_is_published() -> None:
-    """A connection that ends takes back what it had under way, and the timer tells the other workers of it."""
+    """A change of what is in flight is published by the timer without a record."""
     first, second = two_workers()
     first.publish(5)
     first.group.pending += 700
@@ -59,7 +59,7 @@ def test_a_change_without_a_record_is_published() -> None:
 
 
 def test_what_a_group_without_a_row_has_under_way_is_published_with_its_row() -> None:
-    """The first timer claims the row and publishes both."""
+    """What a group without a row has in flight is published as soon as the timer has claimed a row."""
     segment = new_segment(2)
     first, second = (SharedWorker(segment, worker, BOUND, 0) for worker in (0, 1))
     first.group.pending += 700
@@ -69,7 +69,7 @@ def test_what_a_group_without_a_row_has_under_way_is_published_with_its_row() ->
 
 
 def test_a_dead_worker_has_nothing_under_way() -> None:
-    """Its connections ended with it; its successor, or the process that finds it dead, says so."""
+    """What a worker had in flight no longer counts after it has died."""
     first, second = two_workers()
     first.group.pending += 700
     first.publish(10)
@@ -80,7 +80,7 @@ def test_a_dead_worker_has_nothing_under_way() -> None:
 
 
 def test_a_forgotten_group_has_nothing_under_way() -> None:
-    """What an old connection takes back from it is not taken back twice."""
+    """What a released group had in flight is subtracted once in the other workers."""
     first, second = two_workers()
     second.group.pending += 50
     second.publish(5)
@@ -96,7 +96,7 @@ def test_a_forgotten_group_has_nothing_under_way() -> None:
 
 
 def test_under_way_for_a_child_is_under_way_for_its_parent() -> None:
-    """In each worker the parent's amount is that of all its children in all workers, once."""
+    """The amount in flight of a parent group is that of all its children in all workers."""
     segment = new_segment(2)
     parents = [SharedWorker(segment, worker, BOUND, 0) for worker in range(2)]
     children: list[EnforcedGroup] = []
@@ -115,7 +115,7 @@ def test_under_way_for_a_child_is_under_way_for_its_parent() -> None:
 
 
 def test_a_throttle_round_is_given_out_once_by_all_workers() -> None:
-    """Who asks after another worker gave one out sees when that was; who gives it back leaves the one before."""
+    """The time of the last throttle round of a group is the same in all workers, also when a round is given back."""
     first, second = two_workers()
     before_ms = first.group.last_throttle_round_ms
     first.group.last_throttle_round_ms = 30_000
@@ -128,7 +128,7 @@ def test_a_throttle_round_is_given_out_once_by_all_workers() -> None:
 
 
 def test_a_throttle_round_of_a_chain_is_the_limiting_groups() -> None:
-    """A child that is limited by itself gives out its own throttle rounds; one whose parent limits it gives out the parent's."""
+    """A throttle round counts for the child group alone, or also for the parent when the parent limits it."""
     segment = new_segment(2)
     parent = SharedWorker(segment, 0, BOUND, 0)
     child = parent.usage.of_scope("child").maker(ClientQuotaType.PRODUCE)({"client-id": "child"}, 10 * BOUND, parent=parent.group)
@@ -142,7 +142,7 @@ def test_a_throttle_round_of_a_chain_is_the_limiting_groups() -> None:
 
 @pytest.mark.parametrize("quiet_ms", [0, 5_000])
 def test_a_fetch_waits_for_what_other_workers_have_under_way(quiet_ms: int) -> None:
-    """Fetches that one worker forwarded fill the window for another, also one that was quiet, before any answer is here."""
+    """A Fetch waits while the fetches in flight of another worker may fill the window, also in a worker that was idle."""
     first, second = two_workers()
     second.record(1, 10)
     admissions = [FetchAdmission() for _ in range(3)]

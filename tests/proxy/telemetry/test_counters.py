@@ -1,10 +1,10 @@
-"""Tables of what clients did, whose ids they choose."""
+"""The usage table is bounded although clients choose the ids in it."""
 
 from proxy.telemetry.counters import UsageTable
 
 
 def test_one_maker_fills_no_more_than_half_of_the_table() -> None:
-    """Up to there it may have as many as it likes; behind it who has many is counted with others, and a newcomer is not."""
+    """Beyond half of the table an address with many entries is counted in the entry for others, and a newcomer is not."""
     usages = UsageTable(usages_max=20, usages_per_maker_max=3)
     flood = [usages.get("ANONYMOUS", f"x{number}", "192.0.2.1") for number in range(30)]
     assert [usage is usages.other for usage in flood] == [False] * 10 + [True] * 20
@@ -17,7 +17,7 @@ def test_one_maker_fills_no_more_than_half_of_the_table() -> None:
 
 
 def test_a_full_table_is_full_for_all_threads() -> None:
-    """The table has at most its bound of names, and names that are in it stay."""
+    """A full table adds no entry, and the entries in it stay."""
     usages = UsageTable(usages_max=2)
     known = [usages.get("alice", "a"), usages.get("bob", "b")]
     assert usages.get("carol", "c") is usages.other

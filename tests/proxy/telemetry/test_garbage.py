@@ -1,4 +1,4 @@
-"""The garbage collector is set up once and timed; long looks are reported."""
+"""Garbage collections are timed, and long ones are reported."""
 
 import gc
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ MS = 1_000_000
 
 
 class Watched:
-    """A watch with a clock that is set by hand, and what it reported."""
+    """A garbage watch with a clock that the test sets, and its reports."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -23,7 +23,7 @@ class Watched:
         )
 
     def look(self, took_ns: int, generation: int = 2) -> None:
-        """The collector takes a look."""
+        """Simulate a garbage collection that takes this long."""
         self.watch.note("start", {"generation": generation})
         self.now_ns += took_ns
         self.watch.note("stop", {"generation": generation})
@@ -31,7 +31,7 @@ class Watched:
 
 @pytest.fixture
 def watched() -> Iterator[Watched]:
-    """Afterwards the collector is as it was."""
+    """Yield a watch, and restore the settings of the garbage collector afterwards."""
     before = gc.get_threshold()
     yield Watched()
     gc.set_threshold(*before)
@@ -39,7 +39,7 @@ def watched() -> Iterator[Watched]:
 
 
 def test_long_looks_are_reported_once_and_later(watched: Watched) -> None:
-    """All are added up; those of 20 ms and more are counted, and reported on the loop, not inside the collector."""
+    """Collections of 20 ms and more are counted and reported once, outside the collector."""
     watched.look(19 * MS)
     watched.look(20 * MS, generation=1)
     assert (watched.counters.gc_ns, watched.counters.gc_long) == (39 * MS, 1)
@@ -50,7 +50,7 @@ def test_long_looks_are_reported_once_and_later(watched: Watched) -> None:
 
 
 def test_the_collector_is_frozen_timed_and_left_alone_again(watched: Watched) -> None:
-    """From the start on what lives is not looked at, looks are rare, and each is noted; after the end none is."""
+    """Living objects are frozen, collections are rarer and timed from the start on, and not timed after the stop."""
     watched.watch.start()
     try:
         assert gc.get_freeze_count() > 0

@@ -1,4 +1,4 @@
-"""Events: one line of JSON each, whatever a client puts into them."""
+"""Each log event is one line of JSON, whatever a client puts into it."""
 
 import io
 import json
@@ -46,7 +46,7 @@ def lines_of(say: Callable[[], None], level: str = "info") -> list[dict[str, Any
 
 
 def test_an_event_is_one_line() -> None:
-    """Time, level, event, then the fields in their order."""
+    """A line holds time, level and event, and then the fields in their order."""
     (line,) = lines_of(lambda: log.info("connection_closed", reason="idle", requests=3, seconds=0.5, peer=None, ports=(1, 2)))
     assert list(line) == ["time", "level", "event", "reason", "requests", "seconds", "peer", "ports"]
     assert line["time"].endswith("+00:00")
@@ -58,7 +58,7 @@ def test_an_event_is_one_line() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_g5_hostile_text_stays_in_its_value(text: str) -> None:
-    """A client-id cannot end a line, forge a field, move a cursor or fill the log."""
+    """A hostile client-id cannot end the line, forge a field, or contain control characters, and its value is shortened."""
     encoded = log.to_json({"event": "x", "client_id": text})
     assert encoded.endswith("\n")
     assert encoded.isascii()
@@ -71,7 +71,7 @@ def test_g5_hostile_text_stays_in_its_value(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(), max_size=300), st.one_of(st.floats(), st.binary(max_size=9), st.lists(st.floats(), max_size=50)))
 def test_any_value_gives_a_line_that_parses(text: str, value: object) -> None:
-    """Whatever the values are, a line is ASCII and JSON, without NaN."""
+    """A line with any values is ASCII and JSON without NaN."""
     record = logging.LogRecord("sluice", logging.INFO, "", 0, "event", (), None)
     record.fields = {"text": text, "value": value}
     encoded = log.to_json(log._line_of(record))
@@ -81,7 +81,7 @@ def test_any_value_gives_a_line_that_parses(text: str, value: object) -> None:
 
 
 def test_levels() -> None:
-    """What is below the level is not said."""
+    """Events below the configured level are not logged."""
     assert [line["event"] for line in lines_of(lambda: (log.debug("a"), log.info("b"), log.warning("c"), log.error("d")), "warning")] == [
         "c",
         "d",
@@ -89,7 +89,7 @@ def test_levels() -> None:
 
 
 def test_an_exception_brings_its_traceback_in_one_line() -> None:
-    """A traceback is a value like any other."""
+    """The traceback of an exception is a field of its line."""
 
     def fail() -> None:
         try:
@@ -103,7 +103,7 @@ def test_an_exception_brings_its_traceback_in_one_line() -> None:
 
 
 def test_libraries_speak_json_too() -> None:
-    """A warning of a library becomes an event; its chatter does not."""
+    """A warning of a library is logged as an event, and its info messages are not."""
 
     def chat() -> None:
         logging.getLogger("some.library").warning("odd %s", "thing")
@@ -114,7 +114,7 @@ def test_libraries_speak_json_too() -> None:
 
 
 def test_a_key_is_limited_and_says_what_was_left_out() -> None:
-    """Ten lines of a key in a second; the next one that is shown counts the others."""
+    """Ten lines per key and second are logged, and the next line tells how many were left out."""
     limit = log.RateLimit()
     assert [limit.left_out("a", 7) for _ in range(12)] == [0] * 10 + [None] * 2
     assert limit.left_out("b", 7) == 0
@@ -124,20 +124,20 @@ def test_a_key_is_limited_and_says_what_was_left_out() -> None:
 
 
 def test_a_clock_that_goes_back_does_not_silence_the_log() -> None:
-    """A second that is not the window's is a new window, earlier or later."""
+    """A clock that goes back begins a new window of the rate limit."""
     limit = log.RateLimit()
     assert [limit.left_out("a", 3_600) for _ in range(11)][-1] is None
     assert limit.left_out("a", 5) == 1
 
 
 def test_keys_are_bounded() -> None:
-    """More keys than the table holds share one limit."""
+    """Keys beyond the size of the table share one limit."""
     limit = log.RateLimit()
     assert sum(limit.left_out(f"key-{n}", 1) is not None for n in range(log.KEYS_MAX + 500)) == log.KEYS_MAX + log.LINES_PER_SECOND_MAX
 
 
 def test_what_the_limit_swallowed_last_is_reported_at_the_end() -> None:
-    """A burst at the very end is not lost without a trace."""
+    """The lines left out of a burst at the end are reported when logging stops."""
 
     def burst() -> None:
         for _ in range(400):
@@ -151,7 +151,7 @@ def test_what_the_limit_swallowed_last_is_reported_at_the_end() -> None:
 
 
 def test_an_unread_stream_delays_no_thread() -> None:
-    """While stderr is blocked, lines are dropped and counted; the next line that is written says how many."""
+    """While stderr is blocked, lines are dropped and counted, and the next line written tells how many."""
     stuck, release, drained = threading.Event(), threading.Event(), threading.Event()
 
     class Stuck(io.StringIO):
@@ -192,7 +192,7 @@ def test_a_stream_that_is_gone_ends_nothing() -> None:
 
 
 def test_fields_of_a_frequent_event_are_made_only_for_lines_that_are_shown() -> None:
-    """Beyond the limit of a key nothing is built; what was left out is counted all the same."""
+    """The fields of an event are built only for lines within the limit, and all other lines are counted."""
     made: list[int] = []
 
     def fields() -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A stalled loop is seen and shown."""
+"""The watchdog detects a blocked event loop and shows its stack."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ HANG_GUARD_SECONDS = 60
 
 
 class ToldLag(LoopLag):
-    """Says when the loop has answered at all."""
+    """A lag measurement that tells when the event loop has answered."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class ToldLag(LoopLag):
 
 
 async def test_a_stall_is_reported_once_with_the_stack_of_the_loop() -> None:
-    """While a call blocks the loop, the watchdog shows where; once it ends, the loop answers again."""
+    """Each stall of the event loop is reported once, with the stack of the call that blocks it."""
     lag = ToldLag()
     stacks: list[str] = []
     seen = threading.Event()
@@ -49,7 +49,7 @@ async def test_a_stall_is_reported_once_with_the_stack_of_the_loop() -> None:
 
 
 async def test_the_watchdog_ends_with_its_loop() -> None:
-    """A loop that is closed is no error, and stopping ends the thread."""
+    """The watchdog thread ends without an error when its event loop is closed."""
     loop = asyncio.new_event_loop()
     watchdog = Watchdog(LoopLag(), clock_ns=time.monotonic_ns, on_stall=lambda _: None, period_seconds=0.001, stall_seconds=0.01)
     watchdog.start(loop)

@@ -1,4 +1,4 @@
-"""Certificates and keys as files."""
+"""Certificates and keys are read from files and checked."""
 
 import ssl
 import time
@@ -18,7 +18,7 @@ DAY_S = 86_400
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    """An authority that signs."""
+    """Return a certificate authority."""
     return Authority(tmp_path)
 
 
@@ -29,7 +29,7 @@ def files_of(authority: Authority, name: str = "server", **options: float) -> Tl
 
 
 def test_a_server_context_is_hard(authority: Authority) -> None:
-    """TLS 1.2 at least, forward secrecy, no tickets, no renegotiation, no compression."""
+    """A server context requires TLS 1.2 and forward secrecy, and allows no tickets, renegotiation or compression."""
     context = server_context(files_of(authority), "none", NOW_S)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.num_tickets == 0
@@ -40,7 +40,7 @@ def test_a_server_context_is_hard(authority: Authority) -> None:
 
 
 def test_brokers_are_verified_unless_it_is_said_otherwise(authority: Authority) -> None:
-    """Name and authority are checked; only `verify=False` does neither."""
+    """A client context verifies the name and the authority of brokers unless `verify=False` is set."""
     context = client_context(TlsFiles(ca=authority.file), verify=True, now_s=NOW_S)
     assert context.check_hostname
     assert context.verify_mode == ssl.CERT_REQUIRED
@@ -101,7 +101,7 @@ def _locked_key(files: TlsFiles) -> TlsFiles:
     ],
 )
 def test_what_cannot_be_used_is_named(authority: Authority, spoil: Callable[[TlsFiles], TlsFiles], key: str, words: str) -> None:
-    """One error says which setting, which file, what is wrong with it and what to do."""
+    """An unusable file is refused with an error that names the setting, the file and the problem."""
     with pytest.raises(CredentialsError) as caught:
         server_context(spoil(files_of(authority)), "none", NOW_S)
     assert caught.value.key == key
@@ -109,7 +109,7 @@ def test_what_cannot_be_used_is_named(authority: Authority, spoil: Callable[[Tls
 
 
 def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
-    """The two must belong together."""
+    """A key that does not belong to the certificate is refused."""
     mixed = files_of(authority)._replace(key=files_of(authority, "other").key)
     with pytest.raises(CredentialsError, match=r"other\.key is not the key of .*server\.crt"):
         server_context(mixed, "none", NOW_S)
@@ -117,13 +117,13 @@ def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
 
 @pytest.mark.parametrize(("days", "words"), [(31, "ended on"), (-2, "is valid from")])
 def test_a_certificate_out_of_its_time_is_refused(authority: Authority, days: int, words: str) -> None:
-    """Neither an expired one nor one of the future is served."""
+    """A certificate that has expired or is not yet valid is refused."""
     with pytest.raises(CredentialsError, match=words):
         server_context(files_of(authority), "none", NOW_S + days * DAY_S)
 
 
 def test_a_password_comes_from_a_file(authority: Authority, tmp_path: Path) -> None:
-    """A key that is locked opens with it; the line end behind it does not count."""
+    """An encrypted key is opened with the password of a file, whose line end is ignored."""
     password = tmp_path / "password"
     password.touch(mode=0o600)
     password.write_text("pass\n")
@@ -131,7 +131,7 @@ def test_a_password_comes_from_a_file(authority: Authority, tmp_path: Path) -> N
 
 
 def test_new_files_make_a_new_context_and_bad_ones_keep_the_old(authority: Authority) -> None:
-    """A change is taken over; one that cannot be used is said once, and the old context stays."""
+    """New files are loaded, and a file that cannot be used is reported once while the old context stays."""
     files = files_of(authority)
     keeper = ContextKeeper("here", files, lambda these: server_context(these, "none", NOW_S))
     first = keeper.context

@@ -1,4 +1,4 @@
-"""However the records of a peer are cut and joined on their way, who is above gets its bytes in order, and its end once."""
+"""TLS delivers a peer's bytes in order, and its end once, however the records are cut and joined."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from tests.support.tls.certificates import Authority
 
 
 class PlainSocket:
-    """What a loop's transport is to TLS: it takes bytes."""
+    """A transport below TLS that collects the bytes written to it."""
 
     def __init__(self) -> None:
         self.sent = bytearray()
@@ -37,8 +37,8 @@ class PlainSocket:
     abort = close
 
 
-class Above(asyncio.Protocol):
-    """Keeps what it gets; after each piece it may pause."""
+class UpperProtocol(asyncio.Protocol):
+    """A protocol above TLS that keeps what it gets and may pause after each piece."""
 
     def __init__(self, dice: random.Random | None = None) -> None:
         self.got: list[bytes] = []
@@ -64,7 +64,7 @@ class Above(asyncio.Protocol):
 
 
 class Peer:
-    """A client's TLS, by hand, and our transport on the other side of it."""
+    """A TLS client driven by hand, and the proxy's transport on the other side of it."""
 
     def __init__(self, folder: Path, version: ssl.TLSVersion) -> None:
         authority = Authority(folder)
@@ -79,8 +79,8 @@ class Peer:
         self.socket = PlainSocket()
         self.transport = TlsTransport(asyncio.get_running_loop(), lambda one, other: context.wrap_bio(one, other, server_side=True))
 
-    async def shake_hands(self, above: Above) -> None:
-        """Until `above` is on top."""
+    async def shake_hands(self, above: UpperProtocol) -> None:
+        """Complete the handshake, until `above` is connected."""
         raw: Any = self.socket
         self.transport.connection_made(raw)
         shaken = asyncio.ensure_future(self.transport.handshake(10_000))
@@ -103,12 +103,12 @@ class Peer:
         self.socket.sent.clear()
 
     def record(self, plain: bytes) -> bytes:
-        """Encrypt; more than 16 KiB make more than one."""
+        """Encrypt the data; more than 16 KiB become several records."""
         self.tls.write(plain)
         return self.outgoing.read()
 
     def end(self) -> bytes:
-        """The record that says that nothing more comes."""
+        """Return the close_notify record."""
         with pytest.raises(ssl.SSLWantReadError):
             self.tls.unwrap()
         return self.outgoing.read()
@@ -119,8 +119,8 @@ VERSIONS = pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVe
 
 @VERSIONS
 async def test_a_record_that_comes_alone_goes_on_at_once(version: ssl.TLSVersion, tmp_path: Path) -> None:
-    """One record, one piece; so does the end, once."""
-    peer, above = Peer(tmp_path, version), Above()
+    """A record that arrives alone is delivered at once in one piece, and the end once."""
+    peer, above = Peer(tmp_path, version), UpperProtocol()
     await peer.shake_hands(above)
     for plain in (b"a", b"b" * 300, b"c" * 16_384):
         peer.transport.data_received(peer.record(plain))
@@ -133,9 +133,9 @@ async def test_a_record_that_comes_alone_goes_on_at_once(version: ssl.TLSVersion
 @VERSIONS
 @pytest.mark.parametrize("seed", range(15))
 async def test_cut_and_joined_at_will(seed: int, version: ssl.TLSVersion, tmp_path: Path) -> None:
-    """Pieces end within records, at their ends and behind several; who is above pauses at will. Nothing is lost, then comes the end."""
+    """Nothing is lost when pieces end within or behind records and the reader pauses."""
     dice = random.Random(seed)
-    peer, above = Peer(tmp_path, version), Above(dice)
+    peer, above = Peer(tmp_path, version), UpperProtocol(dice)
     await peer.shake_hands(above)
     plain = [dice.randbytes(dice.choice([1, 5, 200, 5_000, 16_384, 40_000])) for _ in range(40)]
     records = [peer.record(one) for one in plain] + [peer.end()]
@@ -157,8 +157,8 @@ async def test_cut_and_joined_at_will(seed: int, version: ssl.TLSVersion, tmp_pa
 
 @VERSIONS
 async def test_a_record_alone_that_does_not_decrypt_is_the_end(version: ssl.TLSVersion, tmp_path: Path) -> None:
-    """Its length is right, its content is not."""
-    peer, above = Peer(tmp_path, version), Above()
+    """A record that cannot be decrypted ends the connection."""
+    peer, above = Peer(tmp_path, version), UpperProtocol()
     await peer.shake_hands(above)
     spoilt = bytearray(peer.record(b"a" * 100))
     spoilt[-1] ^= 1
@@ -167,8 +167,8 @@ async def test_a_record_alone_that_does_not_decrypt_is_the_end(version: ssl.TLSV
     assert [type(error) for error in above.lost] == [ConnectionResetError]
 
 
-class Patience:
-    """A queue in which no handshake ever has its turn."""
+class WaitingQueue:
+    """A queue in which no handshake ever starts."""
 
     def ask(self, _transport: TlsTransport) -> None:
         pass
@@ -178,11 +178,11 @@ class Patience:
 
 
 async def test_what_comes_before_a_handshake_has_its_turn_is_little_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that pours bytes into a handshake that waits is read no further; what was read is in `unread_bytes`."""
+    """A peer whose handshake waits is read only up to a limit, and `unread_bytes` counts what was read."""
     raw = PlainSocket()
     reads = [True]
     monkeypatch.setattr(raw, "pause_reading", lambda: reads.append(False))
-    transport = TlsTransport(asyncio.get_running_loop(), lambda *_: pytest.fail("it has no turn"), Patience())  # type: ignore[arg-type]
+    transport = TlsTransport(asyncio.get_running_loop(), lambda *_: pytest.fail("it has no turn"), WaitingQueue())  # type: ignore[arg-type]
     transport.connection_made(raw)  # type: ignore[arg-type]
     transport.data_received(bytes(EARLY_BYTES_MAX))
     assert (reads[-1], transport.unread_bytes) == (True, EARLY_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""How many workers "auto" means."""
+"""The number of workers `auto` is the number of usable cores."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from proxy.workers.count import _quota_cores, usable_cores
     ],
 )
 def test_the_quota_of_a_cgroup_in_cores(tmp_path: Path, v2: str | None, v1: tuple[str, str] | None, expected: float | None) -> None:
-    """Quota divided by period, where there is a quota."""
+    """The quota of a cgroup in cores is quota divided by period, if there is a quota."""
     files = tmp_path / "cpu.max", tmp_path / "quota", tmp_path / "period"
     if v2 is not None:
         files[0].write_text(v2)
@@ -30,5 +30,5 @@ def test_the_quota_of_a_cgroup_in_cores(tmp_path: Path, v2: str | None, v1: tupl
 
 
 def test_auto_is_at_least_one() -> None:
-    """A process may always use one core."""
+    """At least one core is usable."""
     assert usable_cores() >= 1

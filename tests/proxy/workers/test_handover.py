@@ -1,4 +1,4 @@
-"""What supervisors say to each other at their socket."""
+"""A new supervisor takes over ports, brokers and buckets from the old one over a Unix socket."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ BUCKET = BucketState((("user", "a"),), 11, 1_000, 2.0, -3.5, 12_345)
 
 
 class Replaced:
-    """Who is replaced, with what happened to it."""
+    """The supervisor to be replaced, with a record of what happened to it."""
 
     def __init__(self, ports: Sequence[Port], segment: int) -> None:
         self.ports = ports
@@ -46,7 +46,7 @@ class Replaced:
 
 
 class Scene:
-    """A place where a supervisor is met whose lock is free, as after its death."""
+    """A folder with the socket of a supervisor whose lock is free, as after its death."""
 
     def __init__(self, folder: Path, ports: int = 3) -> None:
         self.place = Place(folder / "run")
@@ -69,15 +69,15 @@ class Scene:
         os.close(self._other)
 
 
-def come(scene: Scene) -> Channel:
-    """Come to the socket."""
+def connect_to(scene: Scene) -> Channel:
+    """Connect to the socket of the supervisor."""
     channel = connected(scene.place.socket_path)
     assert channel is not None
     return channel
 
 
 async def test_everything_changes_hands(tmp_path: Path) -> None:
-    """More ports and brokers than one message takes arrive, each port as what listens; then nobody is met at the old socket."""
+    """Ports, brokers and buckets beyond one message are handed over, and the old socket accepts no more connections."""
     scene = Scene(tmp_path, ports=150)
     predecessor = await claim_place(scene.place, takes_over=False)
     assert predecessor is not None
@@ -99,9 +99,9 @@ async def test_everything_changes_hands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("says_why", [True, False])
 async def test_who_does_not_begin_takes_nothing(tmp_path: Path, says_why: bool) -> None:
-    """With its reason, or without one where it died, the one that was to be replaced goes on, and can be met again."""
+    """A supervisor keeps running, and can be replaced later, when the new one fails or dies."""
     scene = Scene(tmp_path)
-    channel = come(scene)
+    channel = connect_to(scene)
     await channel.send(TakeOver(PROTOCOL, os.getpid()))
     await channel.receive(5)
     if says_why:
@@ -116,9 +116,9 @@ async def test_who_does_not_begin_takes_nothing(tmp_path: Path, says_why: bool) 
 
 
 async def test_one_takes_over_at_a_time(tmp_path: Path) -> None:
-    """A second one is refused meanwhile; so is one of another protocol, and one that the supervisor does not expect."""
+    """A second takeover at the same time, one of another protocol, and one the supervisor does not expect are refused."""
     scene = Scene(tmp_path)
-    first, second, third, fourth = (come(scene) for _ in range(4))
+    first, second, third, fourth = (connect_to(scene) for _ in range(4))
     await first.send(TakeOver(PROTOCOL, 1))
     assert isinstance((await first.receive(5))[0], Offer)
     await second.send(TakeOver(PROTOCOL, 2))
@@ -138,7 +138,7 @@ async def test_one_takes_over_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_a_supervisor_that_runs_is_replaced_by_its_leave_only(tmp_path: Path) -> None:
-    """While another process holds the lock, who comes unasked ends; where the lock is free and nobody is met, it begins alone."""
+    """A new supervisor does not start while another process holds the lock, and starts alone when the lock is free."""
     running, coming = Place(tmp_path / "run"), Place(tmp_path / "run")
     assert running.try_lock()
     with pytest.raises(StartError, match="sluice upgrade"):
@@ -151,7 +151,7 @@ async def test_a_supervisor_that_runs_is_replaced_by_its_leave_only(tmp_path: Pa
 
 
 def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
-    """Another user could put a socket there."""
+    """A run folder that other users can open is refused."""
     folder = tmp_path / "run"
     folder.mkdir(mode=0o700)
     folder.chmod(0o755)
@@ -160,7 +160,7 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
 
 
 async def test_workers_hold_ports_until_one_of_them_has_given_them_away(tmp_path: Path) -> None:
-    """Two workers share the meeting of their dead supervisor: the new one is answered by one of them, and both let go."""
+    """One of two workers of a dead supervisor hands the ports over to the new one, and both release them."""
     place = Place(tmp_path / "run")
     handover_listener, port, (segment, other) = place.listen(), socket.create_server(("127.0.0.1", 0)), os.pipe()
     orphans = [Orphan(number, segment, lambda: [(0, 1, "kafka", 9_092)]) for number in range(2)]
@@ -183,7 +183,7 @@ async def test_workers_hold_ports_until_one_of_them_has_given_them_away(tmp_path
 
 
 async def test_ports_are_not_held_for_ever(tmp_path: Path) -> None:
-    """Without a new supervisor the ports close: clients are refused instead of waiting."""
+    """Workers close the ports after a time without a new supervisor, so that clients are refused."""
     place, port = Place(tmp_path / "run"), socket.create_server(("127.0.0.1", 0))
     address = port.getsockname()
     orphan = Orphan(0, -1, list)
@@ -195,7 +195,7 @@ async def test_ports_are_not_held_for_ever(tmp_path: Path) -> None:
 
 
 async def test_a_message_of_nobody_ends_the_channel() -> None:
-    """What is no message, and the end of the other side, are told; a descriptor that came with the first is closed."""
+    """An invalid message, and the end of the other process, each raise ChannelClosed."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = Channel(one)
     socket.send_fds(other, [b"nonsense"], [other.fileno()])

@@ -1,4 +1,4 @@
-"""Messages between the supervisor and a worker."""
+"""The supervisor and a worker exchange messages over a link."""
 
 import asyncio
 import socket
@@ -51,7 +51,7 @@ async def test_what_is_sent_arrives(message: AnyMessage) -> None:
 
 
 async def test_messages_may_be_cut_anywhere() -> None:
-    """A message that comes byte by byte is one message, and two in one piece are two."""
+    """Messages that arrive byte by byte or several in one piece are received as they were sent."""
     ends = Ends()
     first, second = socket.socketpair()
     link = await Link.over(second, ends.there.append, ends.answer, lambda: None)
@@ -67,7 +67,7 @@ async def test_messages_may_be_cut_anywhere() -> None:
 
 
 async def test_a_request_gets_its_answer() -> None:
-    """Answers are matched with requests by number, whichever comes first."""
+    """Each of many concurrent requests gets its own response."""
     ends = Ends()
     here, there = await ends.connect()
     answers = await asyncio.gather(*(here.ask(PageRequest(str(number).encode() + b"x"), 5) for number in range(20)))
@@ -77,7 +77,7 @@ async def test_a_request_gets_its_answer() -> None:
 
 
 async def test_a_request_that_fails_there_names_the_reason() -> None:
-    """The error of the other process is in the exception."""
+    """The exception of a request that failed in the other process names the error."""
     ends = Ends()
     here, there = await ends.connect()
     with pytest.raises(LinkLost, match="no such page"):
@@ -87,7 +87,7 @@ async def test_a_request_that_fails_there_names_the_reason() -> None:
 
 
 async def test_an_answer_that_does_not_come_in_time_is_given_up() -> None:
-    """A stopped process does not block the other one."""
+    """A request without a response in time raises an error, and the next request is answered."""
     ends = Ends()
     here, there = await ends.connect()
     with pytest.raises(LinkLost, match="within"):
@@ -98,7 +98,7 @@ async def test_an_answer_that_does_not_come_in_time_is_given_up() -> None:
 
 
 async def test_the_end_of_the_other_process_ends_requests() -> None:
-    """Who waits for an answer of a process that is gone hears of it at once, and so does the owner of the link."""
+    """The end of the other process ends waiting requests with an error and calls the callback of the link."""
     ends = Ends()
     here, there = await ends.connect()
     asked = asyncio.ensure_future(here.ask(PageRequest(b"slow"), 60))
@@ -108,11 +108,11 @@ async def test_the_end_of_the_other_process_ends_requests() -> None:
         await asked
     assert "here" in ends.lost
     assert not here.is_open
-    here.send(Ready())  # nothing happens
+    here.send(Ready())  # has no effect
 
 
 async def test_what_has_come_can_be_read_before_the_event_loop_does() -> None:
-    """Messages are taken in at once, in order and once; where there are none, or the link is closed, nothing is."""
+    """Messages that have arrived can be read before the event loop reads them, in order and once."""
     ends = Ends()
     first, second = socket.socketpair()
     link = await Link.over(second, ends.there.append, ends.answer, lambda: None)
@@ -124,7 +124,7 @@ async def test_what_has_come_can_be_read_before_the_event_loop_does() -> None:
     first.send(data[-3:])
     assert link.read_ahead(0)
     first.send(LENGTH.pack(len(encoded(Drain()))) + encoded(Drain()))
-    await until(lambda: len(ends.there) == len(MESSAGES) + 1)  # by the loop
+    await until(lambda: len(ends.there) == len(MESSAGES) + 1)  # read by the event loop
     assert ends.there == [*MESSAGES, Drain()]
     link.close()
     assert not link.read_ahead(0)
@@ -132,7 +132,7 @@ async def test_what_has_come_can_be_read_before_the_event_loop_does() -> None:
 
 
 async def test_a_message_that_is_taken_in_is_not_overtaken() -> None:
-    """Who reads ahead while a message is being taken in gets nothing; what follows comes in order."""
+    """Reading ahead inside the handler of a message reads nothing, and the next message arrives in order."""
     first, second = socket.socketpair()
     seen: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Connections that the supervisor gives away."""
+"""The supervisor passes accepted connections to workers."""
 
 import asyncio
 import resource
@@ -23,18 +23,18 @@ PASSED = PassedConnection("edge", 3, ("192.0.2.1", 4_711), 12_345, (-1, "192.0.2
 
 
 def kept_none(_what: PassedPort | PassedHandoverSocket, _sock: socket.socket) -> None:
-    """No duplicate of what listens is expected."""
+    """Fail, since no listening socket is expected."""
     raise AssertionError
 
 
 def pass_on_often(channel: socket.socket, sock: socket.socket) -> None:
-    """Give one connection away more often than a channel holds."""
+    """Pass one connection more often than the channel has room for."""
     for _ in range(100_000):
         pass_on(channel, PASSED, sock)
 
 
 async def test_a_connection_arrives_with_what_is_known_of_it() -> None:
-    """Its bytes come from the very client, and its head is equal."""
+    """A passed connection arrives with its client's bytes and the data known about it."""
     supervisor, worker = socket_pair()
     taken: list[tuple[PassedConnection, socket.socket]] = []
     lost: list[PassedConnection] = []
@@ -53,7 +53,7 @@ async def test_a_connection_arrives_with_what_is_known_of_it() -> None:
 
 
 async def test_many_connections_arrive_in_order() -> None:
-    """More than one turn of the loop takes are all taken, in order."""
+    """Connections beyond what one turn of the event loop takes arrive in order."""
     supervisor, worker = socket_pair()
     supervisor.setblocking(False)
     taken: list[int | None] = []
@@ -83,7 +83,7 @@ async def test_many_connections_arrive_in_order() -> None:
 
 
 async def test_a_hello_that_is_as_long_as_hellos_may_be_is_passed_on() -> None:
-    """With the heads of its records, and with what was read behind it, a hello takes more than 64 KiB."""
+    """A connection is passed with the longest ClientHello and the bytes read behind it, more than 64 KiB."""
     supervisor, worker = socket_pair()
     taken: list[PassedConnection] = []
     lost: list[PassedConnection] = []
@@ -107,7 +107,7 @@ async def test_a_hello_that_is_as_long_as_hellos_may_be_is_passed_on() -> None:
 
 
 async def test_a_connection_for_which_there_is_no_descriptor_is_told() -> None:
-    """A worker that may open no file more loses the connection, and says which; it takes the next one when it may."""
+    """A worker without a free descriptor reports the connection as lost, and takes the next one when it can."""
     supervisor, worker = socket_pair()
     taken: list[PassedConnection] = []
     lost: list[PassedConnection] = []
@@ -134,7 +134,7 @@ async def test_a_connection_for_which_there_is_no_descriptor_is_told() -> None:
 
 
 async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> None:
-    """When the channel is full the supervisor hears of it, and still has the connection."""
+    """A full channel raises BlockingIOError in the supervisor, which keeps the connection."""
     supervisor, worker = socket_pair()
     supervisor.setblocking(False)
     client, accepted = socket.socketpair()
@@ -146,7 +146,7 @@ async def test_a_worker_that_takes_nothing_does_not_block_the_supervisor() -> No
 
 
 async def test_duplicates_of_what_listens_arrive() -> None:
-    """A client that connects to the port is accepted by the duplicate, and one that comes to the meeting by that one."""
+    """Duplicates of a listening port and of the meeting socket arrive, and the duplicate of the port accepts clients."""
     supervisor, worker = socket_pair()
     kept: list[tuple[PassedPort | PassedHandoverSocket, socket.socket]] = []
     passed = PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None, lambda *one: kept.append(one))
@@ -168,7 +168,7 @@ async def test_duplicates_of_what_listens_arrive() -> None:
 
 
 async def test_the_end_of_the_supervisor_ends_the_channel() -> None:
-    """No connection comes after that, and the loop is not woken again."""
+    """The worker closes the channel when the supervisor ends."""
     supervisor, worker = socket_pair()
     PassedConnections(worker, lambda _connection, sock: sock.close(), lambda _connection: None, kept_none)
     supervisor.close()

@@ -1,4 +1,4 @@
-"""Questions of workers that wait for their answers."""
+"""Workers ask the supervisor questions and wait for the answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,11 +22,11 @@ ALICE = KafkaPrincipal("User", "alice")
 
 
 async def asked(answer: Callable[[AnyQuestion], Any], ask: Callable[[Questions], Any], times: int = 1) -> Any:
-    """Ask in a thread, as a worker does in a process; answer on the loop."""
+    """Ask from a thread, as a worker does from its process, and answer on the event loop."""
     supervisor, worker = socket_pair()
     answered = QuestionResponder(supervisor, answer)
     questions = Questions(worker)
-    worker.settimeout(60.0)  # a machine that is busy is no silent supervisor
+    worker.settimeout(60.0)  # the supervisor may be slow on a busy machine
     try:
         return await asyncio.to_thread(lambda: [ask(questions) for _ in range(times)][-1])
     finally:
@@ -35,7 +35,7 @@ async def asked(answer: Callable[[AnyQuestion], Any], ask: Callable[[Questions],
 
 
 async def test_a_question_gets_its_answer() -> None:
-    """The question arrives as it was asked, and the answer as it was given."""
+    """A question reaches the supervisor unchanged, and the answer reaches the worker."""
     met: list[AnyQuestion] = []
 
     def answer(question: AnyQuestion) -> dict[str, int]:
@@ -48,7 +48,7 @@ async def test_a_question_gets_its_answer() -> None:
 
 
 def test_a_supervisor_that_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker goes on without it, and does not wait again for a while; a late answer is dropped."""
+    """A worker whose question got no answer in time does not send the next one for a while."""
     supervisor, worker = socket_pair()
     monkeypatch.setattr("proxy.workers.messaging.questions.ANSWER_S", 0.01)
     questions = Questions(worker)
@@ -65,11 +65,11 @@ def test_a_supervisor_that_is_silent_is_asked_once(monkeypatch: pytest.MonkeyPat
 
 WINDOWS: dict[str, int] = {"num_samples": 11, "window_ms": 1_000}
 STEPS = [(0, 5.0, True), (1, 9.0, True), (0, 30.0, True), (1, 2.0, True), (0, -2.0, False), (1, 1.0, False), (0, 4.0, True)]
-"""Worker, permits, and whether they are taken only while no balance is below zero."""
+"""The worker, the permits, and whether they are taken only while no balance is below zero."""
 
 
 def take(group: EnforcedMutationGroup, permits: float, now_ms: int, *, strict: bool) -> list[tuple[float, int] | int]:
-    """Take one step as a session does; return what it found, what it waits, and what it left, of a group and its parents."""
+    """Take permits as a session does; return the balances before, the wait, and the balances after, of a group and its parent."""
     group.begin(permits, now_ms, strict=strict)
     chain = [group] if group.parent is None else [group, group.parent]
     found = [one.balance for one in chain]
@@ -79,7 +79,7 @@ def take(group: EnforcedMutationGroup, permits: float, now_ms: int, *, strict: b
 
 @pytest.mark.parametrize("has_parent", [False, True])
 async def test_two_workers_take_from_one_bucket(has_parent: bool) -> None:
-    """Whoever takes permits, each step finds, waits and leaves what it would in one process, parents and all."""
+    """Two workers that ask for one bucket find the same balances and waits as a single process."""
     buckets = Buckets()
 
     def answer(question: AnyQuestion) -> Any:
@@ -101,12 +101,12 @@ async def test_two_workers_take_from_one_bucket(has_parent: bool) -> None:
 
 
 def used(key: str, permits: float, now_ms: int, *, strict: bool = True) -> UseBuckets:
-    """A step of a bucket of 1 a second."""
+    """Return a step of a bucket that is refilled by 1 per second."""
     return UseBuckets([BucketOf((("user", key),), 1.0, 11, 1_000)], permits, now_ms, strict)
 
 
 def test_a_worker_whose_clock_is_behind_finds_the_balance_of_its_own_time() -> None:
-    """Its question comes after that of another worker with a later time: nothing flows back, and no balance is of a time to come."""
+    """A question with an earlier time than the last one refills nothing and does not set the bucket's time back."""
     buckets = Buckets()
     buckets.use(used("a", 20.0, 5_000))
     assert buckets.use(used("a", 1.0, 4_990, strict=False)) == [(-9.0, 4_990)]
@@ -114,7 +114,7 @@ def test_a_worker_whose_clock_is_behind_finds_the_balance_of_its_own_time() -> N
 
 
 async def test_a_supervisor_that_is_silent_leaves_the_last_balance() -> None:
-    """The worker takes the step from the balance that it had last."""
+    """Without an answer the worker takes the permits from the last balance it knows."""
     buckets = Buckets()
     silent: list[bool] = []
 
@@ -132,7 +132,7 @@ async def test_a_supervisor_that_is_silent_leaves_the_last_balance() -> None:
 
 
 def test_a_full_bucket_is_forgotten_and_one_in_use_is_not() -> None:
-    """A new bucket is full, so forgetting a full one changes no balance."""
+    """Full buckets are removed and others are kept."""
     buckets = Buckets()
     buckets.use(used("a", 5.0, 1_000))
     buckets.use(used("b", 0.0, 1_000))
@@ -143,7 +143,7 @@ def test_a_full_bucket_is_forgotten_and_one_in_use_is_not() -> None:
 
 
 def test_a_new_supervisor_goes_on_with_the_buckets() -> None:
-    """What was taken at the old one is missing at the new one, also where it was more than there was."""
+    """A new supervisor continues with the balances of the old one, also negative ones."""
     old, new = Buckets(), Buckets()
     for permits in (3.0, 40.0):
         old.use(used("a", permits, 1_000))
@@ -153,7 +153,7 @@ def test_a_new_supervisor_goes_on_with_the_buckets() -> None:
 
 
 async def test_connections_of_a_principal_are_counted_by_the_supervisor() -> None:
-    """With a limit the supervisor says who may stay; without one no question is sent."""
+    """With a limit the supervisor decides whether a connection may stay, and without one it is not asked."""
     sent: list[AnyMessage] = []
     asked_for: list[AnyQuestion] = []
 

@@ -1,4 +1,4 @@
-"""The process of a worker, started as its supervisor starts it."""
+"""A worker process is started as its supervisor starts it."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ START = Start(None, None, Flags(listen="127.0.0.1:1", upstream="127.0.0.1:2"), 0
 
 @pytest.fixture
 def started() -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
-    """A worker that waits for its first message, and the supervisor's end of its link."""
+    """Yield a worker that waits for its first message, and the supervisor's end of its link."""
     segment = Segment.create(2, 16, 11, 1_000)
     pairs = [socket.socketpair(), socket_pair(), socket_pair()]
     descriptors = [*(there.fileno() for _, there in pairs), segment.descriptor]
@@ -40,14 +40,14 @@ def started() -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
 
 
 def test_a_supervisor_that_dies_before_it_said_anything_leaves_no_worker(started: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
-    """The worker ends."""
+    """A worker whose supervisor dies before the first message ends with exit code 1."""
     process, link = started
     link.close()
     assert process.wait(END_S_MAX) == 1
 
 
 def test_a_supervisor_that_dies_while_a_worker_begins_leaves_no_worker(started: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
-    """The worker has nothing to serve, and ends."""
+    """A worker whose supervisor dies while it starts ends with exit code 0."""
     process, link = started
     message = encoded(START)
     link.sendall(LENGTH.pack(len(message)) + message)
@@ -56,11 +56,11 @@ def test_a_supervisor_that_dies_while_a_worker_begins_leaves_no_worker(started: 
 
 
 def test_a_terminal_that_goes_away_ends_no_worker(started: tuple[subprocess.Popen[bytes], socket.socket]) -> None:
-    """SIGHUP and SIGINT go to all processes of a terminal; the supervisor says what they mean."""
+    """SIGHUP and SIGINT do not end a worker, and the end of its supervisor does."""
     process, link = started
     message = encoded(START)
     link.sendall(LENGTH.pack(len(message)) + message)
-    link.recv(1)  # it is ready
+    link.recv(1)  # wait until it is ready
     for sig in (signal.SIGHUP, signal.SIGINT):
         os.kill(process.pid, sig)
     link.close()

@@ -25,7 +25,7 @@ TEAMS = {
 
 
 def manager_with(make: type[ClientQuotaCallback], settings: dict[str, Any]) -> tuple[ClientQuotaManager, GuardedCallback]:
-    """Return a produce manager with the guarded example, configured."""
+    """Return a produce manager with the configured example, and the guard around it."""
     callback = GuardedCallback(make, now_ns=lambda: 0)
     callback.configure(settings)
     assert callback.last_error is None

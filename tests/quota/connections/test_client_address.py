@@ -1,4 +1,4 @@
-"""Addresses in settings and quotas."""
+"""Client addresses in settings and quotas are recognized and normalized."""
 
 import pytest
 

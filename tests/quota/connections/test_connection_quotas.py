@@ -39,14 +39,14 @@ def test_an_address_over_its_rate_is_held_and_not_counted() -> None:
     """The 21st connection at a rate of 20 is closed after 50 ms, at 30 after 33 ms, and the average of both waits is 41.5 ms."""
     quotas = proxy("external", "admin")
     update_rate(quotas.ips, ALICE[1], 20)
-    assert [come(quotas) for _ in range(20)] == [ACCEPTED] * 20
-    assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=50)
+    assert [connect_one(quotas) for _ in range(20)] == [ACCEPTED] * 20
+    assert connect_one(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=50)
     listener = listener_of(quotas)
     (of_ip,) = quotas.ips.rates()
     assert [rate.rate(NOW_MS) for rate in (quotas.broker_rate, listener.rate, of_ip.rate)] == [20.0, 20.0, 20.0]
     update_rate(quotas.ips, ALICE[1], 30)
-    assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
-    assert come(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=33)
+    assert [connect_one(quotas) for _ in range(10)] == [ACCEPTED] * 10
+    assert connect_one(quotas) == Decision(Outcome.IP_THROTTLED, delay_ms=33)
     assert listener.ip_throttle_time.peek(NOW_MS) == 41.5
     assert (quotas.total, listener.connections, quotas.ips.counts) == (30, 30, {ALICE: 30})
 
@@ -56,7 +56,7 @@ def test_a_rate_of_zero_admits_no_connection(name: str) -> None:
     """At a rate of 0 a connection is closed after one window and not counted, also on a protected listener."""
     quotas = proxy("external", "internal", protected="internal")
     update_rate(quotas.ips, None, 0)
-    assert come(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
+    assert connect_one(quotas, name=name) == Decision(Outcome.IP_THROTTLED, delay_ms=1_000)
     assert quotas.broker_rate.rate(NOW_MS) == listener_of(quotas, name).rate.rate(NOW_MS) == 0.0
     assert (quotas.total, quotas.ips.counts) == (0, {})
 
@@ -65,7 +65,7 @@ def test_the_rate_of_the_process_makes_listeners_wait() -> None:
     """At a process rate of 10 the 11th connection waits 100 ms, and a protected listener does not wait for the others."""
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(UNLIMITED_CONNECTIONS, 10)
-    assert [come(quotas) for _ in range(10)] == [ACCEPTED] * 10
+    assert [connect_one(quotas) for _ in range(10)] == [ACCEPTED] * 10
     decision = quotas.arrive(listener_of(quotas), NOW_MS)
     assert decision == Decision(Outcome.WAIT, NOW_MS + 100, for_slot=False, delay_ms=100)
     assert listener_of(quotas).throttle_time.peek(NOW_MS) == 100.0
@@ -78,10 +78,10 @@ def test_an_address_may_have_so_many() -> None:
     """
     quotas = proxy()
     quotas.ips.max_connections, quotas.ips.max_overrides = 3, {BOB[1]: 5}
-    assert [come(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
-    assert [come(quotas, BOB) for _ in range(6)] == [ACCEPTED] * 5 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=5)]
+    assert [connect_one(quotas) for _ in range(4)] == [ACCEPTED] * 3 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=3)]
+    assert [connect_one(quotas, BOB) for _ in range(6)] == [ACCEPTED] * 5 + [Decision(Outcome.TOO_MANY_FROM_IP, limit=5)]
     assert quotas.leave(listener_of(quotas), ALICE) == 2
-    assert come(quotas) is ACCEPTED
+    assert connect_one(quotas) is ACCEPTED
     assert quotas.total == 8
 
 
@@ -89,7 +89,7 @@ def test_a_sole_listener_is_not_protected() -> None:
     """With at most 3 connections and 2 per second the 3rd waits 500 ms, and the 4th waits 1,000 ms and then for a slot."""
     quotas = proxy("external", protected="external")
     quotas.update_process(3, 2)
-    assert [come(quotas) for _ in range(3)] == [ACCEPTED] * 3
+    assert [connect_one(quotas) for _ in range(3)] == [ACCEPTED] * 3
     assert quotas.arrive(listener_of(quotas), NOW_MS + 500) == Decision(Outcome.WAIT, NOW_MS + 1_000, for_slot=True, delay_ms=500)
     assert not quotas.has_slot(listener_of(quotas))
     quotas.leave(listener_of(quotas), ALICE)
@@ -101,9 +101,9 @@ def test_a_protected_listener_goes_beyond_and_others_make_room() -> None:
     quotas = proxy("external", "internal", protected="internal")
     quotas.update_process(2, UNLIMITED_CONNECTIONS)
     quotas.update_listener("internal", 2, UNLIMITED_CONNECTIONS)
-    assert [come(quotas), come(quotas)] == [ACCEPTED] * 2
-    assert come(quotas) == Decision(Outcome.WAIT, NOW_MS, for_slot=True)
-    assert [come(quotas, name="internal").outcome for _ in range(3)] == [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.WAIT]
+    assert [connect_one(quotas), connect_one(quotas)] == [ACCEPTED] * 2
+    assert connect_one(quotas) == Decision(Outcome.WAIT, NOW_MS, for_slot=True)
+    assert [connect_one(quotas, name="internal").outcome for _ in range(3)] == [Outcome.ACCEPTED, Outcome.ACCEPTED, Outcome.WAIT]
     assert quotas.must_close(listener_of(quotas))
     assert not quotas.must_close(listener_of(quotas, "internal"))
 
@@ -213,7 +213,7 @@ def test_counts_equal_the_open_connections(steps: list[tuple[str, int, bool]], b
         if leaves and key in inside:
             inside.remove(key)
             quotas.leave(listener_of(quotas), key)
-        elif come(quotas, key, now_ms) is ACCEPTED:
+        elif connect_one(quotas, key, now_ms) is ACCEPTED:
             inside.append(key)
         assert quotas.total == listener_of(quotas).connections == len(inside) <= slots
         assert quotas.ips.counts == {one: inside.count(one) for one in set(inside)}

@@ -74,7 +74,7 @@ def test_a_new_bound_acts_on_the_next_evaluation() -> None:
 
 
 def test_totals_count_what_is_taken_back() -> None:
-    """The running total is what was recorded less what was un-recorded, over any number of samples."""
+    """The recorded total is all that was recorded minus what was taken back."""
     group = QuotaGroup({})
     for second in range(100):
         group.record(10, second * 1_000)

@@ -1,4 +1,4 @@
-"""Row A6: answers that match no request, or not the one whose turn it is."""
+"""Row A6: responses that match no request in flight, or that come out of order."""
 
 import itertools
 import random
@@ -16,7 +16,7 @@ ORDERS = 10_000
 
 
 def test_a06_ten_thousand_orders() -> None:
-    """Whatever the order, what left are the answers in the order of the requests up to the first that is wrong; then both sides end."""
+    """For any order of responses, the client receives the prefix that is in request order, and the first wrong one closes both sides."""
     order = random.Random(6)
     with ProxyFixture() as proxy:
         for number in range(ORDERS):
@@ -55,7 +55,7 @@ def test_a06_ten_thousand_orders() -> None:
     ],
 )
 async def test_a06_over_sockets(given: list[int], delivered: list[int], reason: str) -> None:
-    """Both sides are closed with the reason, and nothing of the wrong answer reached the client."""
+    """A response out of order closes both connections with its reason, and the client receives no byte of that response."""
 
     async def answer_as_reported(connection: BrokerConnection, request: Request) -> None:
         if request.correlation_id == 3:
@@ -70,7 +70,7 @@ async def test_a06_over_sockets(given: list[int], delivered: list[int], reason: 
 
 
 async def test_a06_an_answer_without_a_request() -> None:
-    """The connection ends, also before any request."""
+    """A response that the broker sends before any request closes the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await (await broker.connection()).send(produce_answer(7, 1))

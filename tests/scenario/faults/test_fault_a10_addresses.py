@@ -1,4 +1,4 @@
-"""Row A10: a scan of every byte that leaves for clients, for the brokers' real hosts, over all APIs and versions that carry any."""
+"""Row A10: no byte that is sent to a client contains a broker's real host, for every API and version whose responses carry addresses."""
 
 import json
 from functools import cache
@@ -20,7 +20,7 @@ from tests.support.scripted.scripted_sockets import HOST
 FRAMES = ROOT / "tests" / "vectors" / "frames"
 CUTS = (1, 7, 64, 1 << 30)
 SHORTEST_HOST = 4
-"""Shorter ones could be found by chance."""
+"""Shorter hosts could occur by chance."""
 
 
 @cache
@@ -37,25 +37,25 @@ def requests() -> dict[tuple[int, int], bytes]:
 
 
 def hosts_in(api: ApiVersion, answer: bytes) -> set[bytes]:
-    """Return the hosts that an answer names."""
+    """Return the hosts that a response names and that are long enough to be searched for."""
     hosts: set[str] = set()
     splice_report(api, answer, lambda _node_id, host, _port: hosts.add(host))  # type: ignore[func-returns-value]
     return {host.encode() for host in hosts if len(host) >= SHORTEST_HOST}
 
 
 def ours(node_id: int, _host: str, _port: int) -> tuple[str, int] | None:
-    """Where clients find each broker."""
+    """Return the address that clients use for a broker."""
     return ("ours", 20_000 + node_id % 1_000) if node_id >= 0 else None
 
 
 def golden() -> list[dict[str, Any]]:
-    """Return every golden answer with addresses."""
+    """Return every golden response with addresses."""
     return cases("addresses") + cases("addresses-real")
 
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_a10_no_golden_answer_gives_a_host_away(cut: int) -> None:
-    """In one piece or in many, each leaves without a single real host, or not at all and the connection ends."""
+    """Each golden response reaches the client without any real host, or the connection closes with `unmapped` and nothing is sent."""
     scanned, closed, seen = 0, 0, set()
     with ProxyFixture() as proxy:
         for case in golden():
@@ -89,7 +89,7 @@ def test_a10_no_golden_answer_gives_a_host_away(cut: int) -> None:
 
 
 def test_a10_a_broker_without_a_port_is_not_shown() -> None:
-    """An answer that names one closes the connection instead."""
+    """A response that names a broker without a port at Sluice sends no real host to the client."""
     with ProxyFixture() as proxy:
         for case in golden():
             answer = bytes.fromhex(case["frame"])
@@ -113,7 +113,7 @@ REAL = "secret-broker-7.internal.example"
 @pytest.mark.parametrize("version", [16, 17, 18])
 @pytest.mark.parametrize("size", [10, 300_000])
 async def test_a10_a_fetch_that_passes_in_pieces(version: int, size: int) -> None:
-    """Its tail is kept until the endpoints in it are ours; its length has left already and stays."""
+    """A Fetch response that is forwarded in pieces has its node endpoints rewritten, although its length was forwarded before."""
     broker_answer = b""
 
     async def with_endpoints(connection: BrokerConnection, request: Request) -> None:
@@ -137,7 +137,7 @@ async def test_a10_a_fetch_that_passes_in_pieces(version: int, size: int) -> Non
 
 @pytest.mark.parametrize("version", range(14))
 async def test_a10_metadata(version: int) -> None:
-    """Every version, through real sockets, with a broker that advertises what clients must not see."""
+    """Every version of a Metadata response arrives with the addresses of Sluice in place of those that the broker advertises."""
 
     async def advertise(connection: BrokerConnection, request: Request) -> None:
         await connection.send(metadata_answer(request.correlation_id, {1: (REAL, 9_092), 3: ("10.20.30.40", 9_092)}, request.version))
@@ -156,7 +156,7 @@ async def test_a10_metadata(version: int) -> None:
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 async def test_a10_produce_with_new_leaders(version: int) -> None:
-    """KIP-951's endpoints in an error answer lead to us."""
+    """The node endpoints of a Produce error response (KIP-951) are rewritten to the addresses of Sluice."""
 
     async def moved(connection: BrokerConnection, request: Request) -> None:
         if request.key == 0:

@@ -1,4 +1,4 @@
-"""Rows A1, A2, A7 and A8: brokers that die, hang, or say what no broker says."""
+"""Rows A1, A2, A7 and A8: brokers that die, that stop reading or answering, or that send invalid lengths."""
 
 import asyncio
 import random
@@ -29,11 +29,11 @@ from tests.support.scripted.scripted_sockets import End, until
 KILLS = 25
 PIECE_BYTES = 64 * 1024
 READ_BYTES_MAX = 256 * 1024
-"""What one read of a socket may bring."""
+"""The most that one read of a socket returns."""
 
 
 async def silent(_connection: BrokerConnection, _request: Request) -> None:
-    """A script that answers nothing."""
+    """Answer no request."""
 
 
 # --- A1
@@ -42,7 +42,7 @@ async def silent(_connection: BrokerConnection, _request: Request) -> None:
 @pytest.mark.parametrize("how", ["reset", "close"])
 @pytest.mark.parametrize("point", ["before", "during", "after"])
 async def test_a01_killed_in_mid_produce(point: str, how: str) -> None:
-    """The client's side ends, nothing is made up or sent again, and who comes next is served."""
+    """When the broker dies during a Produce, the client's connection ends, and Sluice neither answers in its place nor sends it again."""
     frame = produce_of_size(20_000, 5)
     async with ScriptedBroker(silent) as broker, open_gateway(broker) as sluice:
         for kill in range(KILLS):
@@ -62,7 +62,7 @@ async def test_a01_killed_in_mid_produce(point: str, how: str) -> None:
 
 
 async def test_a01_what_the_broker_answered_is_delivered() -> None:
-    """Answers that came before the end leave before the client is closed."""
+    """Responses that the broker sent before it closed the connection reach the client."""
 
     async def two_then_dead(connection: BrokerConnection, request: Request) -> None:
         await connection.answer(request)
@@ -77,7 +77,7 @@ async def test_a01_what_the_broker_answered_is_delivered() -> None:
 
 
 async def test_a01_a_held_answer_is_delivered() -> None:
-    """One that waited for its throttle leaves when the broker dies: it was given."""
+    """A response that is held for a throttle reaches the client although the broker dies meanwhile."""
 
     async def answer_then_die(connection: BrokerConnection, request: Request) -> None:
         await connection.answer(request)
@@ -95,17 +95,17 @@ async def test_a01_a_held_answer_is_delivered() -> None:
 
 
 async def fill(sluice: RunningGateway, client: ScriptedClient) -> Connection:
-    """Send a large frame in pieces, until its broker, which does not read, keeps Sluice from reading on: a FIN can still arrive."""
+    """Send parts of a large frame to a broker that does not read, until Sluice stops reading the client; a FIN can still arrive."""
     assert correlation_id_of(await client.ask(api_versions_request(1))) == 1
     connection = sluice.connections[0]
     (await sluice.brokers[0].connection(0)).may_read.clear()
-    piece = produce_of_size(64 << 20, 2)[:PIECE_BYTES]  # its beginning, then what may be its body
+    piece = produce_of_size(64 << 20, 2)[:PIECE_BYTES]  # the head of the frame, then bytes that may be its body
     await until(lambda: "peer_full" in connection.client.paused_for or client.send_some(piece) < 0)
     return connection
 
 
 async def test_a02_a_broker_that_stops_reading_stops_only_its_client() -> None:
-    """Back-pressure reaches the client, at most 512 KiB are held, others are served, and a client that resets is gone without a sweep."""
+    """A broker that stops reading blocks only its own client: at most 512 KiB are buffered, and a reset by that client is seen at once."""
     async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
         client, other = await sluice.client(), await sluice.client()
         connection = await fill(sluice, client)
@@ -121,7 +121,7 @@ async def test_a02_a_broker_that_stops_reading_stops_only_its_client() -> None:
 
 
 async def test_a02_a_client_that_leaves_a_hung_broker_in_order() -> None:
-    """Its FIN is seen at once; its last bytes are given up when the broker has taken nothing for long, and not before."""
+    """After a client closes, its last bytes are dropped once the broker has read nothing for `HUNG_MS`, and not earlier."""
     async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         connection = await fill(sluice, client)
@@ -136,7 +136,7 @@ async def test_a02_a_client_that_leaves_a_hung_broker_in_order() -> None:
 
 
 async def test_a02_a_client_that_leaves_a_broker_hung_for_long() -> None:
-    """A broker that had taken nothing for long when the client left is not waited for at all."""
+    """When the broker had read nothing for `HUNG_MS` before the client closed, the connection ends at once."""
     async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         connection = await fill(sluice, client)
@@ -147,7 +147,7 @@ async def test_a02_a_client_that_leaves_a_broker_hung_for_long() -> None:
 
 
 async def test_a02_a_broker_that_only_paused_gets_what_a_client_left_behind() -> None:
-    """What was sent before a FIN reaches a broker in whole that took nothing for a while and then went on."""
+    """A broker that pauses for less than `HUNG_MS` receives everything that a client sent before its FIN."""
     async with ScriptedBroker(receive_bytes=4_096) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         assert correlation_id_of(await client.ask(api_versions_request(1))) == 1
@@ -171,7 +171,7 @@ async def test_a02_a_broker_that_only_paused_gets_what_a_client_left_behind() ->
 
 
 async def test_a02_a_silent_broker_delays_no_other_client() -> None:
-    """Only connections with requests at that broker wait, and no timeout ends them."""
+    """A broker that does not answer one client delays no other client, and no timeout ends the connection that waits."""
 
     async def mute(connection: BrokerConnection, request: Request) -> None:
         if request.client_id != b"unlucky":
@@ -190,7 +190,7 @@ async def test_a02_a_silent_broker_delays_no_other_client() -> None:
 
 
 async def test_a02_a_broker_whose_machine_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection ends when nothing was acknowledged for too long, with a reason; the limits are short here, and nothing is sent."""
+    """A connection to a broker closes with `broker_silent` when the kernel has heard nothing from the broker for `BROKER_SILENT_MS`."""
     monkeypatch.setattr(connection_deadlines, "ASK_KERNEL_AFTER_MS", 0)
     async with ScriptedBroker(silent) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -221,7 +221,7 @@ NONSENSE = {
 @pytest.mark.parametrize("name", NONSENSE)
 @pytest.mark.parametrize("cut", [1, 100])
 async def test_a07_a_length_that_cannot_be(name: str, cut: int) -> None:
-    """Both sides end, nothing of it reaches the client."""
+    """A response with an invalid length closes both sides, and no byte of it reaches the client."""
 
     async def nonsense(connection: BrokerConnection, request: Request) -> None:
         for at in range(0, len(NONSENSE[name]), cut):
@@ -237,7 +237,7 @@ async def test_a07_a_length_that_cannot_be(name: str, cut: int) -> None:
 
 @pytest.mark.parametrize("answered", ["produce", "fetch", "api-versions"])
 async def test_a07_a_huge_length_allocates_nothing(answered: str) -> None:
-    """What has to be whole before it is rewritten has a limit; what passes is passed as it comes and never padded."""
+    """A response of 2 GiB that has to be rewritten closes the connection; one that is forwarded unchanged passes as it arrives."""
     huge = 2**31 - 1
     request = {"produce": produce_request(1), "fetch": fetch_request(1), "api-versions": api_versions_request(1)}[answered]
 
@@ -259,7 +259,7 @@ async def test_a07_a_huge_length_allocates_nothing(answered: str) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_a07_truncated_then_closed(seed: int) -> None:
-    """The client gets what came of it, or nothing of it where it has to be whole, and then the end: never padded."""
+    """A response that is cut by the broker's close reaches the client as a prefix or not at all, and is never padded."""
     cuts = random.Random(seed)
     whole = produce_answer(9, 2)
 
@@ -285,7 +285,7 @@ async def test_a07_truncated_then_closed(seed: int) -> None:
 
 @pytest.mark.parametrize("how", ["reset", "close"])
 async def test_a08_closed_to_signal_an_error_with_acks_0(how: str) -> None:
-    """Kafka closes the connection to tell a producer without acks that something failed; it is passed on at once, also in a mute."""
+    """When the broker closes the connection because a Produce with acks=0 failed, the client's connection closes too, throttled or not."""
 
     async def fail(connection: BrokerConnection, request: Request) -> None:
         await (connection.reset() if how == "reset" else connection.close())

@@ -1,4 +1,4 @@
-"""Rows A3, A4, A5 and A9: brokers that cannot be reached, that move, that come later, that are newer than we are."""
+"""Rows A3, A4, A5 and A9: brokers that cannot be reached, that move, that start later, or that are newer than Sluice."""
 
 import socket
 
@@ -29,12 +29,12 @@ CLIENTS = 10
 
 
 def ready(sluice: RunningGateway) -> dict[str, bool]:
-    """What /readyz would say."""
+    """Return what /readyz reports for each check."""
     return {check.name: check.ok for check in sluice.app.state.readiness()}
 
 
 async def warmed_up(sluice: RunningGateway) -> int:
-    """Let one client fail, since uvloop opens a descriptor of its own at the first failure; return how many failed."""
+    """Let one client fail, because uvloop opens a descriptor of its own at the first failure, and return the number of failed clients."""
     client = await sluice.client()
     assert await client.read_to_end() == b""
     await sluice.until_closed("upstream_unreachable")
@@ -47,7 +47,7 @@ async def warmed_up(sluice: RunningGateway) -> int:
 
 
 async def test_a03_refused() -> None:
-    """Each client is closed; there was one attempt for each, and none after it."""
+    """When the broker refuses connections, each client is closed after one connection attempt."""
     async with ScriptedBroker() as broker:
         await broker.stop_listening()
         async with open_gateway(broker, probed=False, serves=False) as sluice:
@@ -59,7 +59,7 @@ async def test_a03_refused() -> None:
 
 
 async def test_a03_black_hole() -> None:
-    """A connect that is not answered ends after `upstream_connect_ms`; others are served meanwhile by other brokers."""
+    """A connection attempt that is not answered ends after `upstream_connect_ms`, and its client is closed."""
     hole = socket.socket()
     hole.bind((HOST, 0))
     hole.listen(0)
@@ -81,7 +81,7 @@ async def test_a03_black_hole() -> None:
 
 
 async def test_a03_a_name_that_leads_nowhere() -> None:
-    """It is looked up off the loop; its client is closed."""
+    """A broker's host name that does not resolve closes the client with `upstream_unreachable`."""
     upstream = Upstream(bootstrap=(HostPort("no-such-host.invalid", 9092),))
     async with open_gateway(upstream=upstream, probed=False, serves=False) as sluice:
         client = await sluice.client()
@@ -90,7 +90,7 @@ async def test_a03_a_name_that_leads_nowhere() -> None:
 
 
 async def test_a03_a_client_that_leaves_while_we_connect() -> None:
-    """Nothing of it is left."""
+    """A client that resets while Sluice connects to its broker leaves no connection behind."""
     hole = socket.socket()
     hole.bind((HOST, 0))
     hole.listen(0)
@@ -115,7 +115,7 @@ async def test_a03_a_client_that_leaves_while_we_connect() -> None:
 
 
 async def test_a04_a_broker_at_a_new_address() -> None:
-    """The next Metadata answer leads its port to where it is now; the port that clients know stays."""
+    """After a Metadata response with a broker's new address, the port that clients know leads to that address."""
     async with ScriptedBroker(node_id=2) as old, ScriptedBroker(node_id=2) as new, ScriptedBroker() as bootstrap:
         bootstrap.nodes = [bootstrap.node, old.node]
         async with open_gateway(bootstrap) as sluice:
@@ -136,7 +136,7 @@ async def test_a04_a_broker_at_a_new_address() -> None:
 
 
 async def test_a04_a_restart_at_the_same_address() -> None:
-    """While it is down clients are closed, afterwards served, without any action."""
+    """Clients are closed while a broker is down, and served as soon as it listens again."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         assert correlation_id_of(await client.ask(produce_request(1))) == 1
@@ -151,7 +151,7 @@ async def test_a04_a_restart_at_the_same_address() -> None:
 
 
 async def test_a04_a_broker_with_a_new_id() -> None:
-    """Its port is bound before the answer that names it leaves."""
+    """The port of a new broker accepts connections before the response that names the broker leaves."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         broker.nodes = [broker.node, Node(7, HOST, broker.port)]
         client = await sluice.client()
@@ -163,14 +163,14 @@ async def test_a04_a_broker_with_a_new_id() -> None:
             one.close()
         await sluice.until_connections(0)
         await broker.until_quiet()
-        sluice.remember_descriptors()  # its port stays open
+        sluice.remember_descriptors()  # the new broker's port stays open
 
 
 # --- A5
 
 
 async def test_a05_no_broker_at_the_start() -> None:
-    """Sluice stays up and is not ready; when a broker comes it is, and serves."""
+    """A Sluice that starts without a broker is not ready, and becomes ready when a broker listens."""
     async with ScriptedBroker() as broker:
         await broker.stop_listening()
         async with open_gateway(broker, probed=False) as sluice:
@@ -182,7 +182,7 @@ async def test_a05_no_broker_at_the_start() -> None:
 
 
 async def test_a05_the_first_that_can_be_reached_is_taken() -> None:
-    """Bootstrap addresses that are down cost no client more than an attempt."""
+    """Clients are served when the first bootstrap addresses refuse connections."""
     async with ScriptedBroker() as broker:
         dead = [HostPort(HOST, free_port()) for _ in range(2)]
         upstream = Upstream(bootstrap=(*dead, HostPort(HOST, broker.port)))
@@ -194,7 +194,7 @@ async def test_a05_the_first_that_can_be_reached_is_taken() -> None:
 
 
 async def test_a05_one_that_goes_down_later() -> None:
-    """Clients that meet it are closed, the next one is served by another."""
+    """When the first bootstrap broker goes down, at most one client is closed, and the next ones are served by the second broker."""
     async with ScriptedBroker() as first, ScriptedBroker() as second, open_gateway(first, second) as sluice:
         client = await sluice.client()
         assert correlation_id_of(await client.ask(produce_request(1))) == 1
@@ -216,7 +216,7 @@ async def test_a05_one_that_goes_down_later() -> None:
 @pytest.mark.parametrize("above", [1, 5])
 @pytest.mark.parametrize("version", range(5))
 async def test_a09_a_broker_that_is_newer(above: int, version: int) -> None:
-    """Clients hear of no version and no key that Sluice does not know, whichever version of ApiVersions they ask."""
+    """A response to any version of ApiVersions lists only the keys and versions that Sluice knows."""
     async with ScriptedBroker() as broker:
         broker.offered = {key: (0, highest + above) for key, highest in MAX_VERSIONS.items()}
         broker.offered |= dict.fromkeys((*HIDDEN_KEYS, 500, 999), (0, 3))
@@ -229,7 +229,7 @@ async def test_a09_a_broker_that_is_newer(above: int, version: int) -> None:
 
 @pytest.mark.parametrize("key", sorted(MAX_VERSIONS))
 async def test_a09_a_version_that_we_do_not_know(key: int) -> None:
-    """Nothing that could not be understood is forwarded; ApiVersions itself is answered (KIP-511)."""
+    """A request with an unknown version is not forwarded: ApiVersions gets error 35 (KIP-511), any other closes the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         if key == API_VERSIONS:
@@ -247,7 +247,7 @@ async def test_a09_a_version_that_we_do_not_know(key: int) -> None:
 
 @pytest.mark.parametrize(("key", "reason"), [(999, "api_unknown"), (-1, "api_unknown"), (4, "api_refused"), (58, "api_refused")])
 async def test_a09_keys_that_are_not_for_clients(key: int, reason: str) -> None:
-    """Unknown ones and the brokers' own close the connection, and nothing is made up for them."""
+    """A request with an unknown key, or a key of the inter-broker APIs, closes the connection without a response."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         frame = bytearray(plain(1))
@@ -259,7 +259,7 @@ async def test_a09_keys_that_are_not_for_clients(key: int, reason: str) -> None:
 
 
 async def test_a09_unknown_keys_may_pass() -> None:
-    """With `unknown_apis = "pass"` a vendor's API is advertised and goes through."""
+    """With `unknown_apis = "pass"` an unknown API key is advertised, and its requests are forwarded."""
 
     async def echo(connection: BrokerConnection, request: Request) -> None:
         if request.key == 999:

@@ -1,4 +1,4 @@
-"""Rows C1 to C5: a full disk, a sink that stands still, a kill at any moment, intervals that add up, a wall clock that steps."""
+"""Rows C1 to C5 of metering: a full disk, a blocked writer, a kill at any moment, complete counts, and a wall clock that jumps."""
 
 import asyncio
 import multiprocessing
@@ -26,17 +26,13 @@ from tests.support.places import ROOT
 
 NO_NAMESPACE = "unshare failed"
 KILLS = int(os.environ.get("SLUICE_KILLS", "10"))
-"""Of row C3; 200 where there is time."""
+"""Kills of row C3; 200 in a long run."""
 FLUSH_S = 0.25
 
 
 @pytest.mark.filterwarnings("default::tests.support.metering.disk_full.StandInWarning")
 def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: Path) -> None:
-    """C1: a disk of 1 MiB fills up. Deciding goes on; when there is room again, writing does too within 10 s, and no file is half there.
-    What was dropped is what the counter says, in gaps that disturb the proof of nothing else.
-
-    The disk is a tmpfs in a mount namespace; where none can be made, what stands in is all there is, and pytest's summary says so.
-    """
+    """Row C1: after a full disk writing resumes within 10 s, and drops are counted; without a mount namespace the test only warns."""
     done = filled(tmp_path, "tmpfs", "unshare", "--mount", "--map-root-user") if disk_full.has_unshare() else None
     if done is None or NO_NAMESPACE in done.stderr or done.returncode == disk_full.NO_TMPFS:
         reported = "row C1: no mount namespace here, so RLIMIT_FSIZE and /dev/full stand in for a full disk"
@@ -47,7 +43,7 @@ def test_c1_a_full_disk_is_waited_for_and_what_has_no_room_is_counted(tmp_path: 
 
 @pytest.mark.parametrize("kind", disk_full.STAND_INS)
 def test_c1_what_stands_in_for_a_full_disk_gives_the_same(tmp_path: Path, kind: str) -> None:
-    """C1 wherever no mount namespace can be made: a limit on the size of files, and a device that is full."""
+    """Where no mount namespace can be made, a limit on file sizes and a full device give the result of a full disk."""
     done = filled(tmp_path, kind)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -58,7 +54,7 @@ def filled(directory: Path, kind: str, *within: str) -> subprocess.CompletedProc
 
 
 def test_c2_a_sink_that_hangs_delays_no_client(tmp_path: Path) -> None:
-    """C2: while the writer hangs, decisions are recorded up to a bound and then counted as lost; later ones are validated again."""
+    """Row C2: while the writer blocks, decisions are recorded up to a limit and then counted as dropped; later ones are validated again."""
     stuck, entered = threading.Event(), threading.Event()
 
     def also(_batch: object) -> None:
@@ -83,17 +79,13 @@ def test_c2_a_sink_that_hangs_delays_no_client(tmp_path: Path) -> None:
     assert proxy.writer.stop(60)
     verdict = validate(tmp_path)
     assert verdict.kinds() == {}
-    assert verdict.dropped == proxy.writer.counts.dropped_decisions >= dropped  # more where this machine is slow to write the rest
+    assert verdict.dropped == proxy.writer.counts.dropped_decisions >= dropped  # a slow machine drops more while it writes the rest
     assert verdict.decisions + verdict.unjudged + verdict.dropped == 181_000
     assert 0 < verdict.unjudged < 10_000
 
 
 def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(tmp_path: Path) -> None:
-    """C3: killed at random moments, also while files are made: every file can be read, and what was lost is one flush or less, and counted:
-    decisions to the last one, rows of usage by the number that there may have been.
-
-    C4: what the files hold and what they say was lost is what was decided, for each run and together.
-    """
+    """Rows C3 and C4: after kills at random moments every file is valid, and all lost decisions, one flush at most per run, are counted."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.metering.killed_writer"])
     dice, truths, used = random.Random(3), dict[str, int](), dict[str, list[int]]()
@@ -118,7 +110,7 @@ def test_c3_a_kill_at_any_moment_leaves_whole_files_and_a_count_of_what_is_lost(
     found = {run_id: [one for one in manifests if one.run_id == run_id] for run_id in truths}
     for run_id, taken in truths.items():
         accounted = max((one.last_seq + 1 for one in found[run_id]), default=0)
-        assert taken <= accounted <= taken + 1, run_id  # killed between the decision and the count of this test
+        assert taken <= accounted <= taken + 1, run_id  # the kill may come between the decision and its count here
         assert sum(one.dropped_decisions for one in found[run_id]) <= killed_writer.FLUSH_DECISIONS_MAX
     assert verdict.decisions + verdict.unjudged + verdict.dropped == pytest.approx(sum(truths.values()), abs=KILLS)
 
@@ -139,7 +131,7 @@ def usage_rows(directory: Path, manifests: list[Manifest]) -> Iterator[dict[str,
 
 
 def test_c5_a_wall_clock_that_steps_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C5: the wall clock is read once. When it steps back an hour, or on a day, times in the files go on by the monotonic one."""
+    """Row C5: when the wall clock jumps back an hour or ahead a day, the times in the files follow the monotonic clock."""
     steps: Iterator[float] = iter([1_790_000_000.0, 1_790_000_000.0, *[1_789_996_400.0] * 3, *[1_790_086_400.0] * 1_000])
     monkeypatch.setattr(metering_module, "wall_time_s", lambda: next(steps))
     times = asyncio.run(_times(tmp_path))

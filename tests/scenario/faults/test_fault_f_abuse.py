@@ -1,4 +1,4 @@
-"""Rows F5, F6, F7 and F10: clients that reconnect, that change their name, that have none, and very many that do nothing."""
+"""Rows F5, F6, F7 and F10: clients that reconnect, that change their client-id, that have none, and thousands that are idle."""
 
 from tests.support.scripted.gateway_fixture import RunningGateway, open_gateway, quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
@@ -8,7 +8,7 @@ from tests.support.scripted.scripted_sockets import for_a_while, until
 
 BOUND = 10_000.0
 BURST = 200_000
-"""Ten seconds' worth above what the first window holds."""
+"""Ten seconds of the bound more than the first window allows."""
 HALF = 60_000
 FRAME_BYTES = 1_500
 IDLE = 2_000
@@ -17,17 +17,17 @@ KIB = 1024
 
 
 async def ask_produce(client: ScriptedClient, size: int, client_id: bytes | None) -> int:
-    """Produce so many bytes; return the throttle that the answer announces."""
+    """Produce `size` bytes and return the throttle time in the response."""
     return throttle_ms_of(PRODUCE, 7, await client.ask(produce_of_size(size, 1, client_id=client_id)))
 
 
 def muted(sluice: RunningGateway) -> int:
-    """How many connections are not read because of a throttle."""
+    """Return the number of connections that are not read because of a throttle."""
     return sum("throttle" in connection.client.paused_for for connection in sluice.connections)
 
 
 async def test_f05_a_new_connection_finds_the_old_throttle() -> None:
-    """Its first request waits until what the old connection was throttled for is over: nothing is forgiven by leaving."""
+    """The first request of a new connection waits until the throttle of the client's previous connection is over."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=BOUND)) as sluice:
         for at in range(4):
             client = await sluice.client()
@@ -45,7 +45,7 @@ async def test_f05_a_new_connection_finds_the_old_throttle() -> None:
 
 
 async def test_f06_changing_names_ends_in_one_group() -> None:
-    """When there are as many groups as there may be, all further names share one: together they pass no more than one of them may."""
+    """When the table of groups is full, all further client-ids share one group with the bound of a single client."""
     groups_max = 40
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=BOUND)) as sluice:
         first = await sluice.client()
@@ -68,7 +68,7 @@ async def test_f06_changing_names_ends_in_one_group() -> None:
 
 
 async def test_f07_no_name_is_no_way_out() -> None:
-    """Without a client-id, or with an empty one, one default quota holds, and a change between the two changes nothing."""
+    """A null and an empty client-id share the default quota, so a change between the two avoids no throttle."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=BOUND)) as sluice:
         reported = []
         for client_id in (None, b"", None, b""):
@@ -80,7 +80,7 @@ async def test_f07_no_name_is_no_way_out() -> None:
 
 
 async def test_f10_idle_connections_cost_little_and_nothing_else() -> None:
-    """Two thousand that asked once and fell silent: a bounded part of memory each, no buffer, and others are served as before."""
+    """Two thousand idle connections take at most 150 KiB each and no buffered bytes, and another client is served meanwhile."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9)) as sluice:
         before = _resident_bytes()
         for _ in range(0, IDLE, AT_ONCE):
@@ -90,7 +90,7 @@ async def test_f10_idle_connections_cost_little_and_nothing_else() -> None:
             for client in some:
                 assert correlation_id_of(await client.read_frame()) == 1
         assert len(await sluice.until_connections(IDLE)) == IDLE
-        # both peers live in this process too: what is bounded here is the sum of the three
+        # clients and broker are in this process too: the limit holds for the memory of all three
         assert (_resident_bytes() - before) / IDLE <= 150 * KIB
         assert sum(connection.session.requests.pending.kept_bytes for connection in sluice.connections) == 0
         assert len(sluice.gateway.timers) == 0

@@ -1,4 +1,4 @@
-"""Clients that change their name without end: whom that leaves without a budget of its own."""
+"""Clients that change their client-id without end, and which clients share a budget because of it."""
 
 import pytest
 
@@ -17,13 +17,13 @@ BALANCER = "127.9.9.9"
 BOUND = 10_000.0
 FRAME_BYTES = 2_000
 BURST = 60_000
-"""With what the names of the flood sent together it is over the bound, alone it is not."""
+"""Over the bound together with the bytes of the flood's client-ids, and within it alone."""
 NAMES = 60
 NAMES_MAX = 20
 
 
 async def ask_produce(client: ScriptedClient, size: int, client_id: bytes) -> int:
-    """Produce; return the throttle that the answer announces."""
+    """Produce and return the throttle time in the response."""
     return throttle_ms_of(PRODUCE, 7, await client.ask(produce_of_size(size, 1, client_id=client_id)))
 
 
@@ -38,11 +38,11 @@ async def ask_produce(client: ScriptedClient, size: int, client_id: bytes) -> in
 )
 @pytest.mark.parametrize("full", ["its-share", "the-table"])
 async def test_names_without_end_are_the_affair_of_who_makes_them(flood_from: list[str], full: str, *, is_one: bool) -> None:
-    """Behind its share, and in a full table, all names of an address share one limit; who comes then from elsewhere has its own."""
-    door = Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", proxy_protocol_from=networks_of(["127.9.0.0/16"]))
+    """Client-ids beyond the share of an address, or beyond a full table, share one limit per address; other addresses keep their own."""
+    listener = Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", proxy_protocol_from=networks_of(["127.9.0.0/16"]))
     async with (
         ScriptedBroker() as broker,
-        open_gateway(broker, mode="mute", table=quotas(produce=BOUND), listeners=(door,)) as sluice,
+        open_gateway(broker, mode="mute", table=quotas(produce=BOUND), listeners=(listener,)) as sluice,
     ):
 
         async def come(host: str, client_id: bytes, size: int = FRAME_BYTES) -> int:

@@ -1,4 +1,4 @@
-"""Rows F1 and F2: storms of connections from one address, and from very many."""
+"""Rows F1 and F2: storms of connections from one address, and from thousands of addresses."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ STORM_HOST, CALM_HOST = "127.0.0.2", "127.0.0.3"
 
 
 async def _attempt(port: int, source: str) -> socket.socket | None:
-    """Connect from an address; None when there was no way."""
+    """Connect from an address; return None when the connection fails."""
     sock = socket.socket()
     sock.setblocking(False)
     try:
@@ -43,7 +43,7 @@ async def _storm(sluice: RunningGateway, sources: list[str]) -> list[socket.sock
 
 @pytest.mark.timeout(120)
 async def test_f01_a_storm_from_one_address() -> None:
-    """No more come in than its rate allows, brokers hear of no other, held sockets are bounded, and others connect as ever."""
+    """A storm from one address gets no more connections than its rate allows, and a client of another address is served meanwhile."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(window_num=2), clean=False) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: RATE})
         admission = sluice.app.admission
@@ -80,7 +80,7 @@ async def test_f01_a_storm_from_one_address() -> None:
 
 @pytest.mark.timeout(120)
 async def test_f02_a_storm_from_two_thousand_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rate of the process paces all of them, the table of addresses stays as large as it may be, and afterwards all is well."""
+    """A storm from 2,000 addresses is limited by the rate of the process, and the table of addresses keeps its limit of entries."""
     limits = Connections(max_connection_creation_rate=1_000)
     sources = [f"127.1.{number // 250}.{number % 250 + 1}" for number in range(ATTEMPTS)]
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(window_num=2), connections=limits) as sluice:

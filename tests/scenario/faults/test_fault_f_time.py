@@ -1,4 +1,4 @@
-"""Clients that try to have a broker's time for nothing: what a broker refuses, and what is asked while logging in, is charged too."""
+"""Clients that try to use a broker's time without a charge, by requests that the broker refuses or by requests before the login."""
 
 import struct
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support.scripted.scripted_sockets import until
 pytestmark = pytest.mark.long
 
 TINY = 1e-6
-"""Percent: any request is too much, and waits for a window."""
+"""Percent: any request exceeds this quota and is throttled for one window."""
 WINDOW_MS = 1_000
 VERSION = 12
 ILLEGAL_SASL_STATE, INVALID_SESSION_TIMEOUT = 34, 26
@@ -26,7 +26,7 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 
 
 async def without_sasl(connection: BrokerConnection, asked: Request) -> None:
-    """A broker on a PLAINTEXT listener: a login is refused as a request, a JoinGroup for its session timeout."""
+    """Act as a broker without SASL, which refuses a login and any JoinGroup with an error response."""
     if asked.key == HANDSHAKE:
         await connection.send(sasl_frames.handshake_answer(asked.correlation_id, error_code=ILLEGAL_SASL_STATE))
     elif asked.key == AUTHENTICATE:
@@ -39,7 +39,7 @@ async def without_sasl(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def with_sasl(connection: BrokerConnection, asked: Request) -> None:
-    """A broker that lets every client in."""
+    """Act as a broker that accepts every login."""
     if asked.key == HANDSHAKE:
         await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
     elif asked.key == AUTHENTICATE:
@@ -49,28 +49,28 @@ async def with_sasl(connection: BrokerConnection, asked: Request) -> None:
 
 
 def join(correlation_id: int, session_timeout_ms: int) -> bytes:
-    """Return the part of a JoinGroup v1 that is read here."""
+    """Return the first fields of a JoinGroup v1, which are all that Sluice reads."""
     return request_of(api_of(ApiKey.JOIN_GROUP, 1), b"\x00\x01g" + struct.pack(">i", session_timeout_ms), correlation_id)
 
 
 async def reported(client: ScriptedClient, correlation_id: int) -> int:
-    """Ask for Metadata; return the throttle time that its answer announces."""
+    """Send a Metadata request and return the throttle time in its response."""
     return throttle_ms(await client.ask(metadata_request(correlation_id, version=VERSION)), METADATA, VERSION)
 
 
 async def versions_reported(client: ScriptedClient, correlation_id: int) -> int:
-    """The same with ApiVersions."""
+    """Send an ApiVersions request and return the throttle time in its response."""
     return throttle_ms(await client.ask(api_versions_request(correlation_id)), API_VERSIONS, 3)
 
 
 def waiting(sluice: RunningGateway) -> int:
-    """How many connections are not read because of a throttle."""
+    """Return the number of connections that are not read because of a throttle."""
     return sum("throttle" in connection.client.paused_for for connection in sluice.connections)
 
 
 @pytest.mark.parametrize("session_timeout_ms", [0, -1, 2])
 async def test_a_join_group_frees_nothing_behind_it(session_timeout_ms: int) -> None:
-    """Whatever session timeout it names, its client waits for it, and gets a window for what it asks next."""
+    """A JoinGroup is charged and throttled whatever its session timeout is, and so is the request after it."""
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         client = await sluice.client()
         await client.ask(join(1, session_timeout_ms))
@@ -89,7 +89,7 @@ async def test_a_join_group_frees_nothing_behind_it(session_timeout_ms: int) -> 
     ],
 )
 async def test_a_refused_login_is_a_request_like_any_other(asked: bytes) -> None:
-    """A broker without SASL is asked no more often than the quota lets: each such message is charged, and waited for."""
+    """A login message that a broker without SASL refuses is charged and throttled like any other request."""
     settings: dict[str, Any] = {"mode": "mute", "table": quotas(request=TINY), "serves": False}
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, **settings) as sluice:
         client = await sluice.client()
@@ -103,7 +103,7 @@ async def test_a_refused_login_is_a_request_like_any_other(asked: bytes) -> None
 
 
 async def test_a_refused_login_releases_no_other_client() -> None:
-    """ApiVersions of other clients are charged as before when one client requests a login at a broker without SASL."""
+    """A login that a broker without SASL refuses does not exempt the ApiVersions requests of other clients from the quota."""
     async with ScriptedBroker(without_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         attacker, other = await sluice.client(), await sluice.client()
         await attacker.ask(sasl_frames.handshake("PLAIN"))
@@ -111,7 +111,7 @@ async def test_a_refused_login_releases_no_other_client() -> None:
 
 
 async def test_the_way_in_is_free_and_no_further() -> None:
-    """Where the broker has let a client in, ApiVersions are free before a login, twice on a connection; the login is; nothing else."""
+    """Where the broker accepts logins, the login and two ApiVersions before it are not charged; every other request is."""
     async with ScriptedBroker(with_sasl) as broker, open_gateway(broker, mode="mute", table=quotas(request=TINY)) as sluice:
         first, honest, flood = [await sluice.client() for _ in range(3)]
         for frame in (sasl_frames.handshake("GSSAPI"), sasl_frames.authenticate(b"x")):

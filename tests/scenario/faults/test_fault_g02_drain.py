@@ -1,4 +1,4 @@
-"""Row G2: SIGTERM while clients are throttled, a second SIGTERM, SIGKILL."""
+"""Row G2: SIGTERM while clients are throttled, a second SIGTERM, and SIGKILL."""
 
 import asyncio
 import signal
@@ -19,13 +19,13 @@ VERSION = 7
 
 
 def over_by(verdict_ms: int, correlation_id: int = 1, *, acks: int = 1) -> bytes:
-    """Return a Produce that, first in its group, leads to about this verdict."""
+    """Return a Produce that exceeds the quota by about `verdict_ms` when it is the first request of its group."""
     return produce_of_size(10_004 + verdict_ms, correlation_id, version=VERSION, acks=acks)
 
 
 @pytest.mark.parametrize("verdict_ms", [4_000, 60_000])
 async def test_g02_held_answers_leave_with_their_true_throttle_time(verdict_ms: int) -> None:
-    """The broker gave them; what is left of their wait is announced, so that the client waits at the next proxy."""
+    """A drain sends held responses at once, and their throttle time is what is left of the wait."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=BOUND), serves=False) as sluice:
         client = await sluice.client()
         await client.send(over_by(verdict_ms) + produce_request(2, version=VERSION))
@@ -41,7 +41,7 @@ async def test_g02_held_answers_leave_with_their_true_throttle_time(verdict_ms: 
 
 
 async def test_g02_in_flight_requests_are_answered() -> None:
-    """What the broker still answers is delivered before the connection ends; no client is accepted any more."""
+    """A drain waits for the responses to requests in flight, and refuses new connections meanwhile."""
     hold = Hold()
     async with ScriptedBroker(hold) as broker, open_gateway(broker, serves=False) as sluice:
         client = await sluice.client()
@@ -61,7 +61,7 @@ async def test_g02_in_flight_requests_are_answered() -> None:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 async def test_g02_requests_that_were_kept_back_go_on(mode: str) -> None:
-    """Complete frames that were received reach the broker, muted or not, and their answers reach the client."""
+    """A drain forwards the complete frames that were held back by a throttle, and their responses reach the client."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=BOUND), serves=False) as sluice:
         client = await sluice.client()
         burst = over_by(60_000, 1, acks=0) + b"".join(produce_request(number) for number in (2, 3, 4))
@@ -74,7 +74,7 @@ async def test_g02_requests_that_were_kept_back_go_on(mode: str) -> None:
 
 
 async def test_g02_a_frame_that_has_begun_may_end() -> None:
-    """The rest of it is read and forwarded, then answered, then the connection ends."""
+    """A drain reads and forwards the rest of a frame that is partly received, and its response reaches the client."""
     async with ScriptedBroker() as broker, open_gateway(broker, serves=False) as sluice:
         client = await sluice.client()
         frame = produce_of_size(5_000, 1)
@@ -90,7 +90,7 @@ async def test_g02_a_frame_that_has_begun_may_end() -> None:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 async def test_g02_a_frame_that_had_begun_before_its_client_was_throttled_may_end(mode: str) -> None:
-    """The drain reads on where a throttle had stopped in the middle of a request: its broker has the beginning by then."""
+    """A drain reads the rest of a frame that a throttle had stopped in the middle, and its response reaches the client."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=BOUND), serves=False) as sluice:
         client = await sluice.client()
         frame = produce_of_size(5_000, 2)
@@ -107,7 +107,7 @@ async def test_g02_a_frame_that_had_begun_before_its_client_was_throttled_may_en
 
 
 async def test_g02_who_takes_too_long_is_closed() -> None:
-    """After `drain_ms` the rest ends, and says so."""
+    """After `drain_ms` a connection that still waits is closed with `drain_deadline`."""
     hold = Hold()
     async with ScriptedBroker(hold) as broker, open_gateway(broker, limits={"drain_ms": 200}, serves=False) as sluice:
         client = await sluice.client()
@@ -120,7 +120,7 @@ async def test_g02_who_takes_too_long_is_closed() -> None:
 
 
 async def test_g02_what_cannot_be_understood_does_not_stop_the_drain() -> None:
-    """A kept request that turns out to be nonsense ends its own connection; the others drain."""
+    """A held request that cannot be parsed closes its own connection during a drain, and other connections drain as usual."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=BOUND), serves=False) as sluice:
         bad, good = await sluice.client(), await sluice.client()
         await bad.send(over_by(60_000, 1, acks=0) + b"\0\0\0\x0a\x03\xe7\0\0\0\0\0\x02\xff\xff" + bytes(20))
@@ -134,7 +134,7 @@ async def test_g02_what_cannot_be_understood_does_not_stop_the_drain() -> None:
 
 
 async def test_g02_the_process() -> None:
-    """SIGTERM: held answers leave, exit code 0. SIGTERM twice: at once, code 0. SIGKILL: nothing is made up."""
+    """Held responses leave on SIGTERM; a second SIGTERM ends the process at once with code 0; after SIGKILL the client receives nothing."""
     hold = Hold()
 
     async def answer_first(connection: BrokerConnection, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Row G3: a reload with a broken configuration changes nothing, says so in a line, and is counted."""
+"""Row G3: a reload of a broken configuration changes nothing and is counted as rejected."""
 
 import asyncio
 from pathlib import Path
@@ -72,7 +72,7 @@ BROKEN_TABLES = [
 
 
 def working(port: int, upstream: int, quotas: Path) -> str:
-    """Return a configuration that is right."""
+    """Return a valid configuration."""
     return (
         f'upstream = {{ bootstrap = ["127.0.0.1:{upstream}"] }}\n[[listener]]\naddress = "127.0.0.1:{port}"\n'
         f'[enforcement]\nmode = "mute"\n[quotas]\npath = "{quotas}"\n'
@@ -81,7 +81,7 @@ def working(port: int, upstream: int, quotas: Path) -> str:
 
 @pytest.mark.timeout(120)
 async def test_g03_fifty_broken_files(tmp_path: Path) -> None:
-    """Each is refused as a whole: quotas, mode and connections stay, the counter counts; then a right one is taken."""
+    """Each broken configuration is rejected as a whole and counted, quotas and connections stay, and a valid one is loaded afterwards."""
     quotas = tmp_path / "quotas.toml"
     quotas.write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 1000\n')
     path = tmp_path / "sluice.toml"
@@ -129,7 +129,7 @@ BROKEN_QUOTAS = [
 
 @pytest.mark.parametrize("text", BROKEN_QUOTAS)
 async def test_g03_a_broken_quota_file(tmp_path: Path, text: str) -> None:
-    """The last good quotas stay, for who is connected and who comes."""
+    """When the quota file is broken or missing, the last valid quotas hold for old and new connections."""
     quotas = tmp_path / "quotas.toml"
     quotas.write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 1000\n')
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", quotas_file=quotas) as sluice:

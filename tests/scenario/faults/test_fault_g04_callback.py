@@ -1,4 +1,4 @@
-"""Row G4: an operator's callback that fails in every way costs no connection and lifts no limit."""
+"""Row G4: a quota callback that fails in any way closes no connection and lifts no limit."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ FAULTY = Callback(class_name="tests.support.faulty_callback:FaultyCallback")
 
 
 async def coroutine() -> None:
-    """What an async method returns."""
+    """Return a coroutine where a value is expected, as an async method does."""
 
 
 FAULTS: dict[str, Any] = {
@@ -39,22 +39,22 @@ FAULTS: dict[str, Any] = {
 
 
 def inner(sluice: RunningGateway) -> FaultyCallback:
-    """The operator's object behind the guard."""
-    _, guard = sluice.app.scopes.callbacks  # the first one is that of controller mutations
+    """Return the operator's callback behind the guard."""
+    _, guard = sluice.app.scopes.callbacks  # the first callback is that of controller mutations
     callback = guard._callback
     assert isinstance(callback, FaultyCallback)
     return callback
 
 
 async def announced(client: ScriptedClient, number: int, size: int = 3_004) -> int:
-    """Produce; return the throttle time of the answer."""
+    """Produce and return the throttle time in the response."""
     return throttle_ms(await client.ask(produce_of_size(size, number, version=VERSION)), 0, VERSION)
 
 
 @pytest.mark.parametrize("method", ["quota_metric_tags", "quota_limit", "quota_reset_required"])
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_g04_the_last_good_answer_holds(method: str, fault: str) -> None:
-    """A client over the limit that the callback gave stays held; the connection lives; each fault is counted."""
+    """When a callback's method fails, its last valid answer holds, the connection stays open, and the fault is counted."""
     async with ScriptedBroker() as broker, open_gateway(broker, callback=FAULTY, mode="mute") as sluice:
         client = await sluice.client()
         assert await announced(client, 1, 900) == 0
@@ -65,7 +65,7 @@ async def test_g04_the_last_good_answer_holds(method: str, fault: str) -> None:
         for number in range(2, 5):
             other = await sluice.client()
             assert await announced(other, number) > 0, "no limit because of an error"
-        _, guard = sluice.app.scopes.callbacks  # the first one is that of controller mutations
+        _, guard = sluice.app.scopes.callbacks  # the first callback is that of controller mutations
         if (method, fault) != ("quota_reset_required", "true") and (method, fault) != ("quota_metric_tags", "true"):
             assert guard.errors > 0
         assert len(sluice.connections) == 4
@@ -75,7 +75,7 @@ async def test_g04_the_last_good_answer_holds(method: str, fault: str) -> None:
 @pytest.mark.parametrize("method", ["quota_metric_tags", "quota_limit", "update_quota", "configure"])
 @pytest.mark.parametrize("fault", ["raises", "exits", "nan", "text"])
 async def test_g04_failing_from_the_start(method: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no good answer yet Kafka's own rule decides, by the quotas in the table."""
+    """When a callback fails from its first call on, clients are throttled by Kafka's own rule and the quota table."""
     made = FaultyCallback.__init__
 
     def born_faulty(self: FaultyCallback) -> None:
@@ -91,7 +91,7 @@ async def test_g04_failing_from_the_start(method: str, fault: str, monkeypatch: 
 
 
 async def test_g04_a_class_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its quotas are Kafka's own, its clients are served."""
+    """When a callback's class cannot be instantiated, clients are throttled by Kafka's own rule."""
     monkeypatch.setattr(FaultyCallback, "__init__", lambda _self: FAULTS["raises"]())
     async with ScriptedBroker() as broker, open_gateway(broker, callback=FAULTY, mode="mute", table=quotas(produce=100)) as sluice:
         client = await sluice.client()
@@ -100,7 +100,7 @@ async def test_g04_a_class_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_g04_it_recovers() -> None:
-    """A callback that answers again is asked again."""
+    """A callback that failed is called again for the next clients."""
     async with ScriptedBroker() as broker, open_gateway(broker, callback=FAULTY, mode="mute") as sluice:
         client = await sluice.client()
         assert await announced(client, 1, 900) == 0

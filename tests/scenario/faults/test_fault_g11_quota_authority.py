@@ -1,4 +1,4 @@
-"""Row G11: where the broker is the authority, no quota changes without its clear yes."""
+"""Row G11: where the broker decides who may change quotas, no quota changes without an unambiguous yes of the broker."""
 
 import random
 import struct
@@ -41,7 +41,7 @@ Fault = Callable[[BrokerConnection, Request, list[Entity]], Awaitable[None]]
 
 
 def entities_of(asked: Request) -> list[Entity]:
-    """Whom a probe names; it has to be one that changes nothing."""
+    """Return the entities of a probe, after checking that the probe is validate-only."""
     head = read_request_head(asked.frame, 0, len(asked.frame) - 4)
     assert head is not None
     read = read_alter_request(asked.version, asked.frame, head.body_at)
@@ -51,7 +51,7 @@ def entities_of(asked: Request) -> list[Entity]:
 
 
 def results(asked: Request, entities: list[Entity], code: int = 0) -> bytes:
-    """An answer with one result each."""
+    """Return an AlterClientQuotas response with one result for each entity."""
     return alter_answer(asked.version, asked.correlation_id, [AlterResult(entity, code, None) for entity in entities])
 
 
@@ -80,7 +80,7 @@ async def resets(connection: BrokerConnection, _asked: Request, _entities: list[
     await connection.reset()
 
 
-async def babbles(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
+async def answers_random_bytes(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
     body = bytes(random.Random(len(entities)).randbytes(40))
     await connection.send(framed(struct.pack(">i", asked.correlation_id) + body))
 
@@ -93,7 +93,7 @@ async def says_too_much(connection: BrokerConnection, asked: Request, entities: 
     await connection.send(results(asked, [*entities, (("user", "other"),)]))
 
 
-async def speaks_of_others(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
+async def answers_for_others(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
     await connection.send(results(asked, [(("user", "other"),), *entities[1:]]))
 
 
@@ -115,10 +115,10 @@ NO = (
     is_silent,
     leaves,
     resets,
-    babbles,
+    answers_random_bytes,
     says_too_little,
     says_too_much,
-    speaks_of_others,
+    answers_for_others,
     repeats,
     answers_another,
     refuses_the_change,
@@ -126,7 +126,7 @@ NO = (
 
 
 class Broker(ScriptedBroker):
-    """Lets every principal in and answers as configured when it is asked about quotas."""
+    """A broker that accepts every login and answers quota requests as `fault` says."""
 
     def __init__(self) -> None:
         super().__init__(self.act)
@@ -146,7 +146,7 @@ class Broker(ScriptedBroker):
 
 
 async def logged_in(sluice: RunningGateway) -> ScriptedClient:
-    """A client whom the broker let in."""
+    """Return a client that the broker has authenticated."""
     client = await sluice.client()
     await client.ask(sasl_frames.handshake("PLAIN"))
     await client.ask(sasl_frames.authenticate(sasl_tokens.plain("mallory", "secret")))
@@ -154,13 +154,13 @@ async def logged_in(sluice: RunningGateway) -> ScriptedClient:
 
 
 def change(correlation_id: int, users: list[str], version: int = 1) -> bytes:
-    """Set a rate for each."""
+    """Return a request that sets a rate for each user."""
     entries = [((("user", user),), [QuotaOp(RATE, 1_000_000.0)]) for user in users]
     return alter_request(version, correlation_id, "app", entries, validate_only=False)
 
 
 async def test_g11_no_change_without_a_clear_yes() -> None:
-    """Of a thousand tries against a broker that says no, nothing, too little, too much or nonsense, none changes a quota."""
+    """Whether the broker denies, stays silent, closes, or answers with missing, extra, wrong or malformed results, no quota changes."""
     dice = random.Random(11)
     async with Broker() as broker, open_gateway(broker, serves=False) as sluice:
         keeper = Keeper(sluice, BROKER)
@@ -178,7 +178,7 @@ async def test_g11_no_change_without_a_clear_yes() -> None:
                 assert [one.error_code for one in found] == [42 if broker.fault is refuses_the_change else 31] * len(users)
                 assert {one.entity for one in found} == {(("user", user),) for user in users}
             assert keeper.quotas == {}, broker.fault
-            if broker.fault is is_silent:  # who asks next would wait for the answer that never comes
+            if broker.fault is is_silent:  # the next request would wait for the response that never comes
                 client.close()
                 client = await logged_in(sluice)
         assert broker.probes_met == TRIES
@@ -188,7 +188,7 @@ async def test_g11_no_change_without_a_clear_yes() -> None:
 
 
 async def test_only_what_the_broker_lets_pass_is_changed() -> None:
-    """An entity that it refuses has its error and its text; the others are changed."""
+    """Only the entities that the broker permits are changed; a refused one has the broker's error code and message."""
 
     async def picks(connection: BrokerConnection, asked: Request, entities: list[Entity]) -> None:
         mixed = [AlterResult(one, 42 if one == (("user", "b"),) else 0, "not b" if one == (("user", "b"),) else None) for one in entities]
@@ -207,7 +207,7 @@ async def test_only_what_the_broker_lets_pass_is_changed() -> None:
 
 
 async def test_who_did_not_log_in_is_not_asked_about() -> None:
-    """The broker would judge no changes, or those of Sluice itself; also an empty request proves nothing."""
+    """A client that has not logged in is refused without a probe, because the broker would judge Sluice's own principal."""
     async with Broker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, BROKER)
         client = await sluice.client()
@@ -218,7 +218,7 @@ async def test_who_did_not_log_in_is_not_asked_about() -> None:
 
 
 async def test_a_broker_without_a_lock_is_trusted_no_more() -> None:
-    """Once an account without rights was let through, no principal is allowed any more, and no broker is asked."""
+    """When the broker has allowed a change by an account without rights, Sluice denies every change without asking it."""
     async with Broker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, BROKER)
         keeper.authority.is_trusted = False
@@ -228,7 +228,7 @@ async def test_a_broker_without_a_lock_is_trusted_no_more() -> None:
 
 
 async def test_an_entity_twice_is_refused() -> None:
-    """Of an entity that comes twice nothing is changed, whatever the broker says."""
+    """An entity that occurs twice in a request has error 42 and is not changed, whatever the broker answers."""
     async with Broker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, BROKER)
         found = read_alter_answer(1, await (await logged_in(sluice)).ask(change(1, ["a", "b", "a"])))
@@ -239,7 +239,7 @@ async def test_an_entity_twice_is_refused() -> None:
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize(("code", "message"), [(31, None), (42, "no such match type"), (0, "")])
 async def test_a_description_needs_the_brokers_yes(version: int, code: int, message: str | None) -> None:
-    """Its error passes; where it says none, what Sluice keeps takes the place of what the broker has."""
+    """A describe request gets the broker's error; where the broker permits it, it gets the quotas that Sluice keeps."""
     theirs = [] if code else [((("user", "theirs"),), {RATE: 1.0})]
 
     async def describes(connection: BrokerConnection, asked: Request) -> None:
@@ -262,7 +262,7 @@ async def test_a_description_needs_the_brokers_yes(version: int, code: int, mess
 @pytest.mark.parametrize("may", ["alter", "describe", "none", "not reported"])
 @pytest.mark.parametrize("newer", [True, False], ids=["DescribeCluster", "Metadata"])
 async def test_brokers_before_client_quotas_are_asked_for_operations(may: str, newer: bool) -> None:
-    """Where a broker lacks the APIs its field of authorized operations decides; nothing in it is a no."""
+    """Where a broker lacks the quota APIs, its authorized operations decide, and a missing field denies."""
     operations = NO_OPERATIONS if may == "not reported" else struct.pack(">i", OPERATIONS[may])
 
     async def tells(connection: BrokerConnection, asked: Request) -> None:

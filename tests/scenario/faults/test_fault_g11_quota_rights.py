@@ -1,4 +1,4 @@
-"""G11: quotas are changed only by principals that may, by whichever API, however they ask."""
+"""Row G11: only authorized principals can change quotas, by any API and any request."""
 
 import random
 from collections.abc import Callable
@@ -25,7 +25,7 @@ RULES = [
 
 
 def alterations(number: int, chance: random.Random) -> tuple[bytes, Callable[[bytes], set[int]]]:
-    """Return a request that would change something, and how to read the error codes of its answer."""
+    """Return a request that would change a quota, and a function that reads the error codes of its response."""
     kind, name = chance.choice(["user", "client-id", "ip"]), chance.choice(["alice", "ANONYMOUS", "10.0.0.1", None])
     if chance.random() < 0.5:
         version = chance.choice([0, 1])
@@ -42,7 +42,7 @@ def alterations(number: int, chance: random.Random) -> tuple[bytes, Callable[[by
 
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: rules.authority)
 async def test_no_change_without_right_in_a_thousand_tries(rules: Rules) -> None:
-    """With no principal listed, with others listed, and where the broker says for clients that never logged in: all get 31."""
+    """A client without the right gets error 31 for each of a thousand requests, and no quota changes."""
     chance = random.Random(SEED)
     async with ScriptedBroker(node_id=1) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, rules)
@@ -62,7 +62,7 @@ async def test_no_change_without_right_in_a_thousand_tries(rules: Rules) -> None
 
 
 async def test_a_reload_gives_and_takes_the_right() -> None:
-    """From the next request on; no principal is disconnected."""
+    """A change of the authorization rules holds for the next request of an open connection."""
     async with ScriptedBroker(node_id=1) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())
         client = await sluice.client()
@@ -73,7 +73,7 @@ async def test_a_reload_gives_and_takes_the_right() -> None:
 
 
 async def test_who_may_not_hears_nothing_else_about_configurations() -> None:
-    """A name that is none is not judged for them, neither described nor altered; for who may it is."""
+    """A client without the right gets error 31 for an invalid resource name; a client with the right gets error 42."""
     alter, describe = API_VERSIONS[44 << 16 | 1], API_VERSIONS[32 << 16 | 4]
     resource = {"ResourceType": USER, "ResourceName": "a/b/c", "Configs": [], "ConfigurationKeys": None}
     async with ScriptedBroker(node_id=1) as broker, open_gateway(broker) as sluice:

@@ -1,4 +1,4 @@
-"""Row G12: an exception of our own at any point of the data path ends one connection, and nothing else."""
+"""Row G12: an exception in Sluice's own code, at any point of the data path, ends one connection and affects no other."""
 
 import asyncio
 from typing import Any
@@ -76,26 +76,26 @@ POINTS: list[tuple[type[Any], str]] = [
 ]
 
 
-class Bomb:
-    """Raises once, when a method is called while it is armed."""
+class FailingMethod:
+    """Raises once when the patched method is called while it is armed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type[Any], name: str) -> None:
         self.armed = False
-        self.exploded = 0
+        self.raised = 0
         original = getattr(owner, name)
 
         def method(*arguments: Any, **named: Any) -> Any:
             if self.armed:
                 self.armed = False
-                self.exploded += 1
+                self.raised += 1
                 raise RuntimeError(f"injected into {owner.__name__}.{name}")
             return original(*arguments, **named)
 
         monkeypatch.setattr(owner, name, method)
 
 
-async def live_through_it(client: ScriptedClient) -> None:
-    """Do something of everything, and leave; stop when the connection ends."""
+async def send_every_kind(client: ScriptedClient) -> None:
+    """Send requests of every kind, then leave; stop when the connection ends."""
     try:
         await client.send(api_versions(1, 99) + metadata(2) + fetch(3, version=11, max_bytes=1 << 30))
         await client.read_frames(3)
@@ -111,23 +111,23 @@ async def live_through_it(client: ScriptedClient) -> None:
 
 
 async def served(sluice: RunningGateway, client: ScriptedClient, number: int) -> bool:
-    """Whether a bystander is answered."""
+    """Return whether an uninvolved client is answered."""
     return correlation_id_of(await client.ask(api_versions_request(number))) == number
 
 
 @pytest.mark.parametrize(("owner", "name"), POINTS, ids=[f"{owner.__name__}.{name}" for owner, name in POINTS])
 async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that met the bug; a bystander is served before and after, and the next client too."""
-    bomb = Bomb(monkeypatch, owner, name)
+    """An exception in the data path closes the connection that met it and is counted once; another client is served before and after."""
+    failing = FailingMethod(monkeypatch, owner, name)
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000, fetch=1_000, request=1e6)) as sluice:
         sluice.expects_internal_errors = True
         bystander = await sluice.client()
         assert await served(sluice, bystander, 1)
-        bomb.armed = True
+        failing.armed = True
         victim = await ScriptedClient.connect(sluice.port)
-        await live_through_it(victim)
+        await send_every_kind(victim)
         await until(lambda: len(sluice.connections) == 1)
-        assert bomb.exploded == 1, "this point was never reached"
+        assert failing.raised == 1, "this point was never reached"
         assert await served(sluice, bystander, 2)
         assert sluice.closes.get("internal_error", 0) == 1, (sluice.closes, sluice.loop_errors)
         assert sluice.counters.internal_errors == 1
@@ -138,15 +138,15 @@ async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch:
     ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "cancel"), (Connection, "settle")]
 )
 async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One connection that fails to drain does not keep the others from it."""
-    bomb = Bomb(monkeypatch, owner, name)
+    """When one connection fails during a drain, the other connections drain as usual."""
+    failing = FailingMethod(monkeypatch, owner, name)
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000), serves=False) as sluice:
         sluice.expects_internal_errors = True
         clients = [await sluice.client() for _ in range(3)]
         for client in clients:
             await client.send(produce_of_size(14_004, 1, version=7))
         await until(lambda: sum("throttle" in one.broker.paused_for for one in sluice.connections) == 3)
-        bomb.armed = True
+        failing.armed = True
         await asyncio.wait_for(sluice.app.drain(), 20)
         answers = [await client.read_to_end() for client in clients]
         assert sorted(map(bool, answers)) == [False, True, True]
@@ -154,14 +154,14 @@ async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.M
 
 
 async def test_g12_in_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking at one connection fails: it ends, the others are looked at all the same."""
+    """When the check of one connection's deadlines raises, that connection closes and the others are still checked."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         sluice.expects_internal_errors = True
         clients = [await sluice.client() for _ in range(3)]
         for number, client in enumerate(clients):
             assert await served(sluice, client, number)
-        bomb = Bomb(monkeypatch, type(sluice.gateway.connection_deadlines), "_verdict")
-        bomb.armed = True
+        failing = FailingMethod(monkeypatch, type(sluice.gateway.connection_deadlines), "_verdict")
+        failing.armed = True
         sluice.sweep(later_ms=700_000)
         await until(lambda: len(sluice.connections) == 0)
         assert sluice.closes == {"internal_error": 1, "idle": 2}

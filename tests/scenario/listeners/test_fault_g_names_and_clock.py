@@ -1,4 +1,4 @@
-"""Rows G5, G1 and F8 through a running gateway: hostile names in the log, a wall clock that jumps, very many client-ids."""
+"""Rows G5, G1 and F8 through a running gateway: hostile client-ids in the log, a wall clock that jumps, and thousands of client-ids."""
 
 import asyncio
 import io
@@ -40,7 +40,7 @@ IDS = 3_000
 
 
 async def test_g05_hostile_client_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each connection's end is one line that parses, without a raw control character, its values cut; nothing is forged."""
+    """Each closed connection is logged as one line of valid JSON, whose client-ids are cut and contain no control character."""
     monkeypatch.setattr(log, "LINES_PER_SECOND_MAX", 1_000)
     stream = io.StringIO()
     handler = log.start_logging("info", stream)
@@ -68,7 +68,7 @@ async def test_g05_hostile_client_ids(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("jump_s", [3_600, -3_600, 1e9])
 async def test_g01_the_wall_clock_jumps(jump_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Quotas and timers know the monotonic clock only: verdicts, holds and deadlines are those of a clock that stands still."""
+    """A jump of the wall clock changes neither a throttle nor a deadline, because both use the monotonic clock."""
     wall = time.time
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000)) as sluice:
         client = await sluice.client()
@@ -86,7 +86,7 @@ async def test_g01_the_wall_clock_jumps(jump_s: float, monkeypatch: pytest.Monke
 
 
 async def test_f08_very_many_client_ids() -> None:
-    """The metrics stay within their number of series, and traffic goes on while they are scraped."""
+    """With 3,000 client-ids the metrics keep their limit of series, and clients are served during a scrape."""
     admin = HostPort(HOST, free_port())
     async with ScriptedBroker() as broker, open_gateway(broker, admin=Admin(address=admin), table=quotas(produce=1e9)) as sluice:
         client, other = await sluice.client(), await sluice.client()

@@ -1,4 +1,4 @@
-"""Rows D12 and D19: who a client says it is, and who it only pretends to be."""
+"""Rows D12 and D19: client-ids, and a Fetch that carries a replica id."""
 
 import pytest
 
@@ -28,7 +28,7 @@ CLIENT_IDS = [
 
 @pytest.mark.parametrize("client_id", CLIENT_IDS)
 async def test_d12_client_ids_pass_as_they_are(client_id: bytes | None) -> None:
-    """Whatever stands in the client-id, the broker gets the same bytes and the client its answers; nothing of ours breaks."""
+    """Any client-id reaches the broker unchanged, and its requests are answered and counted."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice:
         client = await sluice.client()
         frames = [
@@ -45,7 +45,7 @@ async def test_d12_client_ids_pass_as_they_are(client_id: bytes | None) -> None:
 
 
 async def test_d12_ids_that_differ_late_never_share_a_group() -> None:
-    """Two client-ids that are equal for 199 bytes are two clients."""
+    """Two client-ids that differ only in byte 200 belong to two groups."""
     one, other = b"c" * 199 + b"1", b"c" * 199 + b"2"
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=10_000)) as sluice:
         client = await sluice.client()
@@ -60,7 +60,7 @@ async def test_d12_ids_that_differ_late_never_share_a_group() -> None:
 
 @pytest.mark.parametrize("empty_client_id", ["default-entity", "kafka"])
 async def test_d12_null_and_empty_are_the_default_client(empty_client_id: str) -> None:
-    """Without a client-id the default client-id's quota holds, unless the operator wants Kafka's way, where none does."""
+    """Without a client-id the default client-id's quota applies, or none with `empty_client_id = "kafka"`."""
     async with (
         ScriptedBroker() as broker,
         open_gateway(broker, mode="mute", table=quotas(produce=10_000), empty_client_id=empty_client_id) as sluice,
@@ -73,7 +73,7 @@ async def test_d12_null_and_empty_are_the_default_client(empty_client_id: str) -
 
 
 async def test_d12_one_connection_may_carry_many_clients() -> None:
-    """Each request counts for the client-id it carries, also when there are more of them than a connection keeps at hand."""
+    """Each request counts for its own client-id, even with more client-ids than a connection caches."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9)) as sluice:
         client = await sluice.client()
         expected: dict[str, int] = {}
@@ -87,7 +87,7 @@ async def test_d12_one_connection_may_carry_many_clients() -> None:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 async def test_d19_a_replica_id_buys_nothing(version: int) -> None:
-    """A Fetch that looks like a follower's is metered and throttled as any other."""
+    """A Fetch with a follower's replica id is counted and throttled like any other Fetch."""
     async with ScriptedBroker(records=bytes(20_500)) as broker, open_gateway(broker, mode="mute", table=quotas(fetch=2_000)) as sluice:
         recorded = []
         for replica_id in (-1, 2):

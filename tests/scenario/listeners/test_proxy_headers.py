@@ -1,4 +1,4 @@
-"""Connections that load balancers hand on: the header of the PROXY protocol, and who is known by it."""
+"""Connections through load balancers, whose PROXY protocol header names the client."""
 
 import asyncio
 import logging
@@ -23,12 +23,12 @@ CLIENT6 = ("2001:db8::7", 56_324)
 
 
 def behind_balancers() -> tuple[Listener, ...]:
-    """One listener that balancers of one network stand before, and others do not."""
+    """Return one listener that expects a PROXY header from the balancers' network only."""
     return (Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", proxy_protocol_from=networks_of(["127.9.0.0/16"])),)
 
 
 def accepted_and_done(sluice: RunningGateway) -> bool:
-    """Whether each connection that was accepted is open or has its reason."""
+    """Return whether each accepted connection is either open or closed with a reason."""
     return sum(sluice.counters.connections_accepted.values()) == len(sluice.connections) + sum(sluice.closes.values())
 
 
@@ -44,7 +44,7 @@ def accepted_and_done(sluice: RunningGateway) -> bool:
 )
 @pytest.mark.parametrize("pieces", ["with-the-first-request", "alone", "byte-by-byte"])
 async def test_the_client_is_who_the_header_names(header: bytes, peer: tuple[str, int], pieces: str) -> None:
-    """However the header comes, the connection is its client's, and what follows it reaches the broker from its first byte."""
+    """The connection gets the address of the PROXY header, and all bytes after the header reach the broker."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client(source=BALANCER)
         if pieces == "byte-by-byte":
@@ -74,7 +74,7 @@ async def test_the_client_is_who_the_header_names(header: bytes, peer: tuple[str
     ],
 )
 async def test_a_header_without_an_address(header: bytes, outcome: str) -> None:
-    """The client then has the address of the socket, and is served."""
+    """A header without an address is accepted, and the connection keeps the address of its socket."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client(source=BALANCER)
         await client.send(header + api_versions_request(5))
@@ -84,7 +84,7 @@ async def test_a_header_without_an_address(header: bytes, outcome: str) -> None:
 
 
 async def test_others_are_taken_as_they_are() -> None:
-    """Who does not come from a balancer's network needs no header, and names no client by sending one."""
+    """A client outside the balancers' networks needs no header, and a header that it sends closes the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client()
         assert correlation_id_of(await client.ask(api_versions_request(5))) == 5
@@ -107,7 +107,7 @@ async def test_others_are_taken_as_they_are() -> None:
     ],
 )
 async def test_a_balancer_that_sends_no_right_header(first: bytes, says: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is distinguished with what is wrong, and costs no connection to a broker."""
+    """A connection from a balancer without a valid header is closed, its problem is logged, and no broker is connected."""
     caplog.set_level(logging.INFO)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client(source=BALANCER)
@@ -122,7 +122,7 @@ async def test_a_balancer_that_sends_no_right_header(first: bytes, says: str, ca
 
 @pytest.mark.parametrize("sent", [b"", b"PROXY TC", v2_header(CLIENT)[:20], v2_local()], ids=["nothing", "v1", "v2", "local"])
 async def test_a_slow_header_costs_a_socket_and_time(sent: bytes) -> None:
-    """A header that does not come holds no broker connection, and its socket no longer than the first frame may take."""
+    """A header that is not complete by `first_frame_ms` closes the connection, and no broker is connected for it."""
     limits = {"first_frame_ms": 300}
     reason = "first_frame_deadline" if sent == v2_local() else "proxy_header_deadline"
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), limits=limits) as sluice:
@@ -138,7 +138,7 @@ async def test_a_slow_header_costs_a_socket_and_time(sent: bytes) -> None:
 
 
 async def test_who_waited_longest_leaves_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of those without a header is bounded, and who comes with one is served all the same."""
+    """When too many connections wait for a header, the oldest is closed, and one with a header is served."""
     monkeypatch.setattr(first_bytes, "WAITING_MAX", 3)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         silent = [await sluice.client(source=BALANCER) for _ in range(3)]
@@ -154,7 +154,7 @@ async def test_who_waited_longest_leaves_when_too_many_wait(monkeypatch: pytest.
 @pytest.mark.parametrize("leaves", ["fin", "reset"])
 @pytest.mark.parametrize("says", [b"", v2_local()], ids=["nothing", "local"])
 async def test_health_checks_are_no_news(leaves: str, says: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """A balancer that connects and goes, with or without LOCAL, is counted, costs no broker connection and no line in the log."""
+    """A balancer that connects and closes, with or without a LOCAL header, is counted as a health check and is not logged."""
     caplog.set_level(logging.INFO)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         for _ in range(10):
@@ -163,13 +163,13 @@ async def test_health_checks_are_no_news(leaves: str, says: bytes, caplog: pytes
             client.close() if leaves == "fin" else client.reset()
         await sluice.until_closed("health_check", 10)
         assert sluice.closes == {"health_check": 10}
-        assert sluice.counters.proxy_headers.get("local", 0) <= (10 if says else 0)  # a reset may take the header back
+        assert sluice.counters.proxy_headers.get("local", 0) <= (10 if says else 0)  # a reset may discard the header
         assert sluice.counters.upstream_connects == 0
         assert [record for record in caplog.records if record.message == "connection_closed"] == []
 
 
 async def test_a_balancer_that_leaves_in_the_middle() -> None:
-    """Half a header and the end is no health check."""
+    """A connection that closes in the middle of its header is not counted as a health check."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         client = await sluice.client(source=BALANCER)
         await client.send(v2_header(CLIENT)[:20])
@@ -179,7 +179,7 @@ async def test_a_balancer_that_leaves_in_the_middle() -> None:
 
 
 async def test_waiting_headers_count_for_max_connections() -> None:
-    """Who has not named a client yet takes one of the connections that there may be."""
+    """A connection that waits for its header counts for `max_connections`."""
     async with (
         ScriptedBroker() as broker,
         open_gateway(broker, listeners=behind_balancers(), connections=Connections(max_connections=2)) as sluice,
@@ -197,7 +197,7 @@ async def test_waiting_headers_count_for_max_connections() -> None:
 
 
 async def test_limits_of_addresses_see_the_client() -> None:
-    """Clients of one balancer are judged each by its own address, when the header has come; what is refused met no broker."""
+    """`max_connections_per_ip` applies to the address in the header, and a refused client causes no broker connection."""
     limits = Connections(max_connections_per_ip=1)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), connections=limits) as sluice:
         for last in range(1, 6):
@@ -213,7 +213,7 @@ async def test_limits_of_addresses_see_the_client() -> None:
 
 
 async def test_the_end_does_not_wait_for_headers() -> None:
-    """A drain closes who has not said yet who it is."""
+    """A drain closes connections that wait for their header."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers(), clean=False) as sluice:
         silent = await sluice.client(source=BALANCER)
         await until(lambda: sluice.counters.proxy_headers_waiting == 1)
@@ -225,7 +225,7 @@ async def test_the_end_does_not_wait_for_headers() -> None:
 
 
 async def test_a_bug_of_ours_costs_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception while a header is read closes that socket; the next client is served."""
+    """An exception while a header is read closes that connection with `internal_error` and no other."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=behind_balancers()) as sluice:
         sluice.expects_internal_errors = True
         with monkeypatch.context() as patched:

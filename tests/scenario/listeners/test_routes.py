@@ -1,4 +1,4 @@
-"""Listeners that lead to different listeners of the brokers: each has its own addresses, and a broker counts once."""
+"""Listeners with upstreams of their own: each returns its own addresses, and traffic through both counts for the same broker."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ NODE = 1
 
 @contextlib.asynccontextmanager
 async def two_routes(main: ScriptedBroker, other: ScriptedBroker, *, met: bool = True) -> AsyncIterator[RunningGateway]:
-    """Sluice with two listeners: `test` leads to what `[upstream]` names, `other` to its own."""
+    """Run Sluice with the listener `test`, which uses `[upstream]`, and the listener `other`, which has its own upstream."""
     listeners = (
         Listener(address=HostPort(HOST, free_bootstrap_port()), name="test"),
         Listener(address=HostPort(HOST, free_bootstrap_port()), name="other", upstream=Upstream(bootstrap=(HostPort(HOST, other.port),))),
@@ -37,7 +37,7 @@ async def two_routes(main: ScriptedBroker, other: ScriptedBroker, *, met: bool =
 
 
 async def reported(sluice: RunningGateway, port: int) -> int:
-    """Ask at a bootstrap port where the broker is; return its port."""
+    """Return the port of the broker in a Metadata response from a bootstrap port."""
     client = await sluice.client(port)
     (broker,) = read_topology(METADATA_V12, await client.ask(metadata_request())).brokers
     assert (broker.node_id, broker.host) == (NODE, HOST)
@@ -46,11 +46,11 @@ async def reported(sluice: RunningGateway, port: int) -> int:
 
 
 async def test_each_listener_leads_to_its_own() -> None:
-    """Clients of each listener receive its ports, and behind them is the broker's address by that route."""
+    """Each listener's Metadata response names its own ports, which lead to the broker through that listener's upstream."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
-        first, second = (door.bootstrap_port for door in sluice.listeners)
+        first, second = (listener.bootstrap_port for listener in sluice.listeners)
         ports = [await reported(sluice, first), await reported(sluice, second)]
-        assert ports == [door.client_port(NODE) for door in sluice.listeners]
+        assert ports == [listener.client_port(NODE) for listener in sluice.listeners]
         assert len({first, second, *ports}) == 4
         for broker, port in ((plain, ports[0]), (secure, ports[1])):
             before = len(broker.requests)
@@ -61,11 +61,11 @@ async def test_each_listener_leads_to_its_own() -> None:
 
 
 async def test_a_broker_counts_once() -> None:
-    """What comes by one route and by the other is one client's, against one bound."""
+    """Requests through two listeners to one broker are counted in one group."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure, two_routes(plain, secure) as sluice:
         sent = 0
-        for door in (*sluice.listeners, *sluice.listeners):
-            client = await sluice.client(door.client_port(NODE))
+        for listener in (*sluice.listeners, *sluice.listeners):
+            client = await sluice.client(listener.client_port(NODE))
             frame = produce_of_size(2_000, 1)
             await client.ask(frame)
             sent += len(frame) - 4
@@ -77,7 +77,7 @@ async def test_a_broker_counts_once() -> None:
 
 
 async def test_a_route_that_leads_nowhere() -> None:
-    """/readyz names it; who is led elsewhere notices nothing."""
+    """/readyz names the upstream that cannot be reached, and clients of the other listener are served."""
     async with ScriptedBroker() as plain, ScriptedBroker() as secure:
         await secure.stop_listening()
         async with two_routes(plain, secure, met=False) as sluice:

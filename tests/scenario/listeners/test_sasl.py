@@ -1,4 +1,4 @@
-"""Rows E2, E11 and G10, and logins through real sockets: tokens lie in a buffer of ours, and nothing of them is left."""
+"""Rows E2, E11 and G10 and SASL logins through sockets: tokens are read into a buffer that is overwritten after the login."""
 
 import asyncio
 import gc
@@ -26,7 +26,7 @@ TABLE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 1e9, Client
 
 
 async def says_yes(connection: BrokerConnection, asked: Request) -> None:
-    """Let every user in."""
+    """Accept every login."""
     if asked.key == 17:
         await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
     elif asked.key == 36:
@@ -36,7 +36,7 @@ async def says_yes(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def says_no(connection: BrokerConnection, asked: Request) -> None:
-    """Let no user in, as a broker does: an error, and the end."""
+    """Refuse every login as a broker does: with an error response and a close."""
     if asked.key == 36:
         await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, error_code=58, message="no"))
         await connection.close()
@@ -45,12 +45,12 @@ async def says_no(connection: BrokerConnection, asked: Request) -> None:
 
 
 def declared() -> tuple[Listener, ...]:
-    """Return a listener that wants a login."""
+    """Return a listener that requires a login."""
     return (Listener(address=HostPort(HOST, free_bootstrap_port()), name="test", protocol="SASL_PLAINTEXT"),)
 
 
 def reachable(roots: Iterable[object]) -> set[int]:
-    """Return the ids of everything that can be reached, apart from running code, modules and classes."""
+    """Return the ids of all objects reachable from `roots` except code, modules and classes; fail at one that holds the password."""
     seen: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -68,7 +68,7 @@ def reachable(roots: Iterable[object]) -> set[int]:
 
 
 async def logged_in(sluice: RunningGateway, token: bytes = TOKEN) -> ScriptedClient:
-    """Return a client that the broker let in."""
+    """Return a client that the broker has authenticated."""
     client = await sluice.client()
     await client.ask(sasl_frames.handshake("PLAIN"))
     await client.ask(sasl_frames.authenticate(token))
@@ -77,7 +77,7 @@ async def logged_in(sluice: RunningGateway, token: bytes = TOKEN) -> ScriptedCli
 
 @pytest.mark.parametrize("piece", [1, 7, 100_000])
 async def test_tokens_are_read_into_a_buffer_that_is_overwritten(piece: int) -> None:
-    """From the accepted handshake to the verdict tokens lie in a buffer of ours; after the verdict it holds nothing of them."""
+    """A token is read into a buffer that is all zeros after the login."""
     async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
         client = await sluice.client()
         await client.ask(sasl_frames.handshake("PLAIN"))
@@ -98,7 +98,7 @@ async def test_tokens_are_read_into_a_buffer_that_is_overwritten(piece: int) -> 
 
 
 async def test_long_tokens_pass() -> None:
-    """A token may nearly fill a frame as long as one may be before a login."""
+    """A token of almost 64 KiB is forwarded, and the login succeeds."""
     token = sasl_tokens.plain("alice", CANARY * 1_500)
     async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
         client = await logged_in(sluice, token)
@@ -107,7 +107,7 @@ async def test_long_tokens_pass() -> None:
 
 
 async def test_g10_nothing_of_a_token_is_left() -> None:
-    """After a login, a refused one, one that was sent ahead and one that was cut short, nothing that Sluice reaches holds the password."""
+    """No object of Sluice holds the password after a successful, a refused, a pipelined or an unfinished login."""
     async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
         await logged_in(sluice)
         ahead = await sluice.client()
@@ -129,14 +129,14 @@ async def test_g10_nothing_of_a_token_is_left() -> None:
 
 
 async def says_no_late(connection: BrokerConnection, asked: Request) -> None:
-    """The same as late as a broker says it (`connection.failed.authentication.delay.ms`)."""
+    """Refuse every login with a delay, as brokers do (`connection.failed.authentication.delay.ms`)."""
     if asked.key == 36:
         await asyncio.sleep(0.1)
     await says_no(connection, asked)
 
 
 async def test_e02_a_storm_of_failed_logins() -> None:
-    """Each of 1,000 failed logins, 100 at a time, gets the broker's own error before the end, and names no user."""
+    """Each of 1,000 failed logins gets the broker's own error before the close, is counted, and creates no group."""
     async with ScriptedBroker(says_no_late) as broker, open_gateway(broker, listeners=declared(), table=TABLE, serves=False) as sluice:
 
         async def tries() -> None:
@@ -178,9 +178,9 @@ class Sessions:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 async def test_e11_megabytes_pass_in_time_for_a_renewal(mode: EnforcementMode) -> None:
-    """Ten megabytes over its quota, five in its socket: all of it reaches the broker before the session ends, and the renewal behind it."""
+    """All requests of a throttled client reach the broker before its session expires, followed by its reauthentication."""
     table = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 200_000.0}}
-    settings = {"table": table, "clean": False, "enforcement": Enforcement(mode=mode)}  # what it is owed is held for seconds
+    settings = {"table": table, "clean": False, "enforcement": Enforcement(mode=mode)}  # responses are held for seconds
     async with ScriptedBroker(Sessions()) as broker, open_gateway(broker, listeners=declared(), **settings) as sluice:
         client = await logged_in(sluice)
         await client.send(produce_request(10, b"r" * 5_000_000))
@@ -196,17 +196,17 @@ async def test_e11_megabytes_pass_in_time_for_a_renewal(mode: EnforcementMode) -
 
 
 async def refused(connection: BrokerConnection, asked: Request) -> None:
-    """Let no user in: an error, or just the end where tokens are bare."""
+    """Refuse every login: with an error response, or after a SASL handshake v0 with a close by the test."""
     await (says_no(connection, asked) if asked.key != 17 or asked.version else no_bare_token(connection, asked))
 
 
 async def no_bare_token(connection: BrokerConnection, asked: Request) -> None:
-    """Accept a handshake v0; the test ends the connection itself."""
+    """Accept a SASL handshake v0; the test closes the connection itself."""
     await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
 
 
 async def fails(sluice: RunningGateway, broker: ScriptedBroker, version: int, source: str) -> None:
-    """Try to log in, in vain."""
+    """Log in with a token that the broker refuses."""
     client = await sluice.client(source=source)
     await client.ask(sasl_frames.handshake("PLAIN", version=version))
     if version:
@@ -222,7 +222,7 @@ async def fails(sluice: RunningGateway, broker: ScriptedBroker, version: int, so
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_e02_who_fails_too_often_is_kept_out(version: int) -> None:
-    """After so many failures an address is refused before the broker hears of it; another one, and who is connected, are not."""
+    """After `max_failed_logins_per_ip` failures new connections of an address are refused; other addresses and open connections are not."""
     limits = Connections(max_failed_logins_per_ip=5)
     async with (
         ScriptedBroker(says_yes) as broker,
@@ -247,7 +247,7 @@ async def test_e02_who_fails_too_often_is_kept_out(version: int) -> None:
 
 
 async def test_who_does_not_log_in_in_time_is_let_go() -> None:
-    """A login that is required has to succeed within `login_ms`, however busy the client is meanwhile."""
+    """On a listener that requires a login, a client that has not logged in within `login_ms` is closed."""
     async with ScriptedBroker(says_yes) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
         idle = await sluice.client()
         await idle.ask(sasl_frames.handshake("PLAIN"))
@@ -261,7 +261,7 @@ async def test_who_does_not_log_in_in_time_is_let_go() -> None:
 
 
 async def test_a_login_that_has_begun_ends_in_time_on_an_open_listener_too() -> None:
-    """No user holds a connection by a token that never gets whole; who has begun no login, or has succeeded once, has no such deadline."""
+    """Where no login is required, `login_ms` applies only to a first login that has begun and is not complete."""
     async with ScriptedBroker(says_yes) as broker, open_gateway(broker) as sluice:
         slow = await sluice.client()
         await slow.ask(sasl_frames.handshake("PLAIN"))

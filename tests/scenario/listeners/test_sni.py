@@ -1,4 +1,4 @@
-"""One port for all brokers: the host name in a client's first message of TLS says which one it wants."""
+"""One port for all brokers, selected by the server name (SNI) of a client's TLS hello."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ UNRECOGNIZED_NAME = bytes.fromhex("15030300020270")
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> ProxyFixture:
-    """A certificate for all names."""
+    """Return TLS files with one certificate for all names."""
     return ProxyFixture(tmp_path, BOOTSTRAP, "*.kafka.example.org")
 
 
@@ -43,7 +43,7 @@ Running = tuple[RunningGateway, ScriptedBroker, ScriptedBroker]
 
 @contextlib.asynccontextmanager
 async def in_front_of_two(proxy: ProxyFixture, sni: ListenerSni = SNI, **settings: Any) -> AsyncIterator[Running]:
-    """Sluice in front of brokers 1, where clients begin, and 2; at the end nothing of a connection is left."""
+    """Run Sluice with SNI before brokers 1 (bootstrap) and 2, and check at the end that no connection is left."""
     async with ScriptedBroker() as first, ScriptedBroker(node_id=2) as second:
         first.nodes = second.nodes = [first.node, second.node]
         listeners = settings.pop("listeners", (proxy.listener(sni),))
@@ -57,17 +57,17 @@ async def in_front_of_two(proxy: ProxyFixture, sni: ListenerSni = SNI, **setting
 
 
 def to(node_id: int) -> str:
-    """The name of a broker."""
+    """Return the host name of a broker."""
     return f"broker-{node_id}.kafka.example.org"
 
 
 async def produce(client: TlsClient, correlation_id: int = 1) -> None:
-    """Send a record and have it acknowledged."""
+    """Send a Produce and check its response."""
     assert await client.ask(produce_request(correlation_id, bytes(200_000))) == produce_answer(9, correlation_id)
 
 
 async def test_the_name_chooses_the_broker_and_answers_name_names(proxy: ProxyFixture) -> None:
-    """Clients begin at one name, receive a name for each broker at the same port, and find there the broker that it names."""
+    """Metadata names each broker by a host name at the same port, and a connection with that name reaches that broker."""
     async with in_front_of_two(proxy) as (sluice, first, second):
         client = await proxy.connect(sluice.port, name=BOOTSTRAP)
         topology = read_topology(API_VERSIONS[ApiKey.METADATA << 16 | 12], await client.ask(metadata_request(3)))
@@ -85,7 +85,7 @@ async def test_the_name_chooses_the_broker_and_answers_name_names(proxy: ProxyFi
 
 
 async def test_clients_receive_the_port_of_the_balancer_before(proxy: ProxyFixture) -> None:
-    """`advertised_port` is what answers name, whatever the listener's own port is."""
+    """Metadata responses carry `advertised_port` instead of the listener's own port."""
     async with in_front_of_two(proxy, msgspec.structs.replace(SNI, advertised_port=443)) as (sluice, _, _):
         client = await proxy.connect(sluice.port, name=BOOTSTRAP)
         topology = read_topology(API_VERSIONS[ApiKey.METADATA << 16 | 12], await client.ask(metadata_request(3)))
@@ -95,7 +95,7 @@ async def test_clients_receive_the_port_of_the_balancer_before(proxy: ProxyFixtu
 
 @pytest.mark.parametrize("name", [None, "other.example.org", to(3)])
 async def test_a_name_that_leads_nowhere_is_refused(proxy: ProxyFixture, name: str | None) -> None:
-    """The client hears of it in the words of TLS, the log says why, and no broker was connected."""
+    """An unknown server name gets the TLS alert `unrecognized_name`, and no broker is connected."""
     async with in_front_of_two(proxy) as (sluice, _, _):
         client = await sluice.client()
         await client.send(hello(name))
@@ -105,7 +105,7 @@ async def test_a_name_that_leads_nowhere_is_refused(proxy: ProxyFixture, name: s
 
 
 async def test_a_client_understands_the_refusal(proxy: ProxyFixture) -> None:
-    """OpenSSL reports that the name is unknown."""
+    """OpenSSL reports the refusal of an unknown server name as `unrecognized_name`."""
     async with in_front_of_two(proxy) as (sluice, _, _):
         with pytest.raises(ssl.SSLError, match=r"(?i)unrecognized.name"):
             await proxy.connect(sluice.port, name="other.example.org")
@@ -114,7 +114,7 @@ async def test_a_client_understands_the_refusal(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("name", ["", "other.example.org"])
 async def test_other_names_may_lead_to_the_bootstrap(proxy: ProxyFixture, name: str) -> None:
-    """With `others = "bootstrap"` they do; a broker that is not known is still refused: its client would meet another."""
+    """With `others = "bootstrap"` other names lead to the bootstrap broker, and the name of an unknown broker is still refused."""
     async with in_front_of_two(proxy, GENEROUS) as (sluice, first, _):
         context = client_context(TlsFiles(), verify=False, now_s=0)
         client = TlsClient(*await asyncio.open_connection(HOST, sluice.port, ssl=context, server_hostname=name))
@@ -127,7 +127,7 @@ async def test_other_names_may_lead_to_the_bootstrap(proxy: ProxyFixture, name: 
 
 
 async def test_a_hello_that_comes_byte_by_byte(proxy: ProxyFixture) -> None:
-    """The name is waited for, and TLS gets every byte of what was read before it began."""
+    """A hello that arrives byte by byte is read for its name, and the handshake then gets all of its bytes."""
     async with in_front_of_two(proxy) as (sluice, _, second):
         client = ScriptedTls(await sluice.client(), proxy.context(), to(2))
         for byte in client.next_words():
@@ -140,7 +140,7 @@ async def test_a_hello_that_comes_byte_by_byte(proxy: ProxyFixture) -> None:
 
 
 async def test_what_says_nothing_or_something_else(proxy: ProxyFixture) -> None:
-    """Other protocols, a silent client, one that leaves in its hello: each has its reason, and its slot is free again."""
+    """Other protocols, silent clients and unfinished hellos are closed with their reasons, and no broker is connected."""
     async with in_front_of_two(proxy, limits={"tls_handshake_ms": 600}) as (sluice, _, _):
         for first in (b"GET / HTTP/1.1\r\n\r\n", metadata_request(1)):
             client = await sluice.client()
@@ -157,13 +157,13 @@ async def test_what_says_nothing_or_something_else(proxy: ProxyFixture) -> None:
         leaving.close()
         await sluice.until_closed("client_closed")
         stalled = await sluice.client()
-        await stalled.send(hello(to(1)))  # and then nothing: the deadline holds for the whole handshake
+        await stalled.send(hello(to(1)))  # nothing follows: the deadline applies to the whole handshake
         await sluice.until_closed("tls_handshake_deadline", 3)
         assert sluice.counters.upstream_connects == 0
 
 
 async def test_too_many_silent_clients_keep_no_client_out(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of clients that have sent nothing is limited: the one that has waited longest is closed."""
+    """When too many clients have sent no hello, the oldest is closed, and a new client is served."""
     monkeypatch.setattr(first_bytes, "WAITING_MAX", 3)
     async with in_front_of_two(proxy) as (sluice, _, _):
         silent = [await sluice.client() for _ in range(3)]
@@ -179,7 +179,7 @@ async def test_too_many_silent_clients_keep_no_client_out(proxy: ProxyFixture, m
 
 @pytest.mark.parametrize(("scope", "second"), [("broker", True), ("cluster", False)])
 async def test_addresses_count_at_each_broker(proxy: ProxyFixture, scope: Scope, *, second: bool) -> None:
-    """One connection for each address: with scope `broker` a client may have one to each broker, though they share a port."""
+    """With scope `broker` an address has one connection to each broker, with scope `cluster` one in all."""
     limits = Connections(max_connections_per_ip=1)
     async with in_front_of_two(proxy, connections=limits, enforcement=Enforcement(scope=scope)) as (sluice, _, _):
         client = await proxy.connect(sluice.port, name=to(1))
@@ -197,7 +197,7 @@ async def test_addresses_count_at_each_broker(proxy: ProxyFixture, scope: Scope,
 
 
 async def test_behind_a_balancer(proxy: ProxyFixture) -> None:
-    """The PROXY header first, then the hello: the connection is the client's, and the broker the one that it named."""
+    """After a PROXY header the hello selects the broker, and the connection has the address of the header."""
     listener = msgspec.structs.replace(proxy.listener(SNI), proxy_protocol_from=networks_of(["127.0.0.0/8"]))
     async with in_front_of_two(proxy, listeners=(listener,)) as (sluice, _, second):
         reader, writer = await asyncio.open_connection(HOST, sluice.port)
@@ -211,7 +211,7 @@ async def test_behind_a_balancer(proxy: ProxyFixture) -> None:
 
 
 async def test_the_end_of_the_process_ends_who_waits(proxy: ProxyFixture) -> None:
-    """Who has not said anything yet is closed when the process drains."""
+    """A drain closes connections that have sent no hello yet."""
     async with in_front_of_two(proxy) as (sluice, _, _):
         silent = await sluice.client()
         await until(lambda: len(sluice.app.client_listeners._hellos) == 1)

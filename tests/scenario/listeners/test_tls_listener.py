@@ -1,4 +1,4 @@
-"""TLS from clients and TLS to brokers, through the whole proxy."""
+"""TLS connections from clients and to brokers, through the whole proxy."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ ALICE = {ClientQuotaType.PRODUCE: {ClientQuotaEntity("alice", None): 10_000.0}}
 
 
 async def refused(proxy: ProxyFixture, port: int, own: Files | None) -> None:
-    """Connect and ask; with TLS 1.3 a client hears only then that it was refused."""
+    """Check that a connection is refused; with TLS 1.3 a client notices only at its first request."""
 
     async def ask() -> None:
         await (await proxy.connect(port, own)).ask(metadata_request(1))
@@ -47,12 +47,12 @@ async def refused(proxy: ProxyFixture, port: int, own: Files | None) -> None:
 
 @pytest.fixture
 def proxy(tmp_path: Path) -> ProxyFixture:
-    """Certificates of one authority."""
+    """Return TLS files of one certificate authority."""
     return ProxyFixture(tmp_path)
 
 
 async def test_a_client_by_tls_is_served_and_learns_sluices_ports(proxy: ProxyFixture) -> None:
-    """Bootstrap and the broker's own port speak TLS; addresses are rewritten as ever."""
+    """The bootstrap port and a broker's port accept TLS, and Metadata responses name Sluice's ports."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
         client = await proxy.connect(sluice.port)
         assert sluice.broker_port(1).to_bytes(4, "big") in await client.ask(metadata_request(3))
@@ -67,7 +67,7 @@ async def test_a_client_by_tls_is_served_and_learns_sluices_ports(proxy: ProxyFi
 
 
 async def test_the_subject_of_a_certificate_is_the_user(proxy: ProxyFixture) -> None:
-    """mTLS: alice's quota holds for whom the authority calls alice, by the mapping rules; no other client is held."""
+    """With mTLS the mapping rules turn the certificate's subject into the user, and only that user's quota applies."""
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file, principal_mapping_rules="RULE:^CN=(.*)$/$1/L")
     bob = proxy.authority.issue("bob")
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=ALICE, listeners=(listener,), clean=False) as sluice:
@@ -82,7 +82,7 @@ async def test_the_subject_of_a_certificate_is_the_user(proxy: ProxyFixture) -> 
 
 
 class Reported(PrincipalBuilder):
-    """Keeps what it is asked."""
+    """Records the contexts that it is called with."""
 
     contexts: ClassVar[list[AuthenticationContext]] = []
 
@@ -93,7 +93,7 @@ class Reported(PrincipalBuilder):
 
 @pytest.mark.parametrize("piece", [3, 100_000])
 async def test_a_login_inside_tls(proxy: ProxyFixture, piece: int) -> None:
-    """A token that comes by TLS is read into a buffer of ours as any other, and nothing of it stays in TLS's own."""
+    """A token that arrives by TLS is read into the login buffer, and neither that buffer nor TLS's keeps any of it."""
     listener = msgspec.structs.replace(proxy.listener(), protocol="SASL_SSL")
     async with ScriptedBroker(lets_in) as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
         client = await proxy.connect(sluice.port)
@@ -115,7 +115,7 @@ async def test_a_login_inside_tls(proxy: ProxyFixture, piece: int) -> None:
 
 
 async def lets_in(connection: BrokerConnection, asked: Request) -> None:
-    """Say yes to every login."""
+    """Accept every login."""
     if asked.key == 17:
         await connection.send(sasl_frames.handshake_answer(asked.correlation_id))
     elif asked.key == 36:
@@ -125,7 +125,7 @@ async def lets_in(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def test_a_principal_builder_receives_what_tls_knows(proxy: ProxyFixture) -> None:
-    """Protocol, server name, certificate, and the name that the rules make of its subject."""
+    """A principal builder receives the protocol, the server name, the certificate and the name of its subject."""
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file)
     listener = msgspec.structs.replace(listener, principal_builder=f"{__name__}:Reported")
     Reported.contexts.clear()
@@ -144,7 +144,7 @@ async def test_a_principal_builder_receives_what_tls_knows(proxy: ProxyFixture) 
 
 
 async def test_who_shows_no_certificate_or_a_strange_one_is_refused(proxy: ProxyFixture, tmp_path: Path) -> None:
-    """`required` means required: the handshake fails, and the log says why."""
+    """With `client_auth = "required"` a missing certificate or one of another authority fails the handshake."""
     (tmp_path / "strange").mkdir()
     strange = Authority(tmp_path / "strange", "nobody").issue("alice")
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file)
@@ -156,7 +156,7 @@ async def test_who_shows_no_certificate_or_a_strange_one_is_refused(proxy: Proxy
 
 
 async def test_a_subject_that_no_rule_fits_is_refused(proxy: ProxyFixture) -> None:
-    """Kafka refuses such a client, and so does Sluice: it must not count for another client's quota."""
+    """A client whose subject no mapping rule matches is closed with `no_principal`, as in Kafka."""
     listener = proxy.listener(client_auth="required", client_ca=proxy.authority.file, principal_mapping_rules="RULE:^OU=(.*)$/$1/")
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
         await refused(proxy, sluice.port, proxy.alice)
@@ -164,7 +164,7 @@ async def test_a_subject_that_no_rule_fits_is_refused(proxy: ProxyFixture) -> No
 
 
 async def test_requested_lets_in_who_has_none(proxy: ProxyFixture) -> None:
-    """Without a certificate a client is anonymous, with one it is who that says."""
+    """With `client_auth = "requested"` a client without a certificate is ANONYMOUS, and one with a certificate is its subject."""
     listener = proxy.listener(client_auth="requested", client_ca=proxy.authority.file)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), clean=False) as sluice:
         for own, principal in ((None, "User:ANONYMOUS"), (proxy.alice, "User:CN=alice")):
@@ -177,7 +177,7 @@ async def test_requested_lets_in_who_has_none(proxy: ProxyFixture) -> None:
 
 
 async def test_d10_what_is_no_tls_gets_one_reason(proxy: ProxyFixture) -> None:
-    """Kafka in plain text and HTTP on a TLS port end by `not_tls`, who says nothing by the deadline; their slots are free again."""
+    """Plain text on a TLS port closes with `not_tls`, a silent client at the deadline, and both free their slots."""
     limits = {"tls_handshake_ms": 600}
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), limits=limits, serves=False) as sluice:
         for first in (metadata_request(1), b"GET / HTTP/1.1\r\n\r\n"):
@@ -193,7 +193,7 @@ async def test_d10_what_is_no_tls_gets_one_reason(proxy: ProxyFixture) -> None:
 
 
 async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(proxy: ProxyFixture) -> None:
-    """Who connects after a reload meets the new certificate, who is connected stays; one that cannot be used is passed over."""
+    """A reload serves the new certificate to new connections, open ones stay, and an invalid certificate is not used."""
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
         before = await proxy.connect(sluice.port)
         serial = before.writer.get_extra_info("peercert")["serialNumber"]
@@ -212,14 +212,14 @@ async def test_a_new_certificate_needs_no_restart_and_a_bad_one_changes_nothing(
 
 
 def rejected(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was wrong with new files."""
+    """Return the logged problems of rejected certificates."""
     return [record.fields["problem"] for record in caplog.records if record.message == "certificate_rejected"]  # type: ignore[attr-defined]
 
 
 async def test_a_certificate_that_changes_is_taken_over_by_itself(
     proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No reload is needed: files are looked at every few seconds. The gauge follows; an expired one is named in the log and passed over."""
+    """A changed certificate is loaded without a reload and its expiry metric follows; an expired one is rejected."""
     monkeypatch.setattr(contexts, "REFRESH_S", 0.05)
     caplog.set_level(logging.INFO)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
@@ -230,7 +230,7 @@ async def test_a_certificate_that_changes_is_taken_over_by_itself(
         assert "certificate_reloaded" in caplog.text
         renewed = (await proxy.connect(sluice.port)).writer.get_extra_info("peercert")["serialNumber"]
         proxy.authority.issue("server", hosts=(HOST,), days=-1, since_days=9)
-        await until(lambda: any("ended on" in problem for problem in rejected(caplog)))  # also seen: the certificate without its key yet
+        await until(lambda: any("ended on" in problem for problem in rejected(caplog)))  # a file without its new key may be rejected first
         after = await proxy.connect(sluice.port)
         assert after.writer.get_extra_info("peercert")["serialNumber"] == renewed
         for client in (before, after):
@@ -241,7 +241,7 @@ async def test_a_certificate_that_changes_is_taken_over_by_itself(
 @pytest.mark.parametrize("end", ["close_notify", "fin"])
 @pytest.mark.parametrize("queued_bytes", [4_096, 3_000_000])
 async def test_d02_a_muted_client_that_leaves_loses_nothing(proxy: ProxyFixture, queued_bytes: int, end: str) -> None:
-    """What a muted client sent before it closed, by close_notify and FIN or by a bare FIN, reaches the broker whole."""
+    """All requests of a muted client that closes, by close_notify or by FIN alone, reach the broker."""
     everybody = {ClientQuotaType.PRODUCE: {ClientQuotaEntity(None, "<default>"): 1_000_000.0}}
     async with (
         ScriptedBroker() as broker,
@@ -259,7 +259,7 @@ async def test_d02_a_muted_client_that_leaves_loses_nothing(proxy: ProxyFixture,
             await client.notify_close()
         await sending
         client.client.half_close()
-        sluice.set_quotas({})  # what waits has been muted long enough: 3 MB at this rate would take a while
+        sluice.set_quotas({})  # else the queued 3 MB would be throttled for a while
         await until(lambda: len(broker.connections[-1].requests) == 9)
         assert [request.frame for request in broker.connections[-1].requests[1:]] == frames
         client.client.close()
@@ -267,7 +267,7 @@ async def test_d02_a_muted_client_that_leaves_loses_nothing(proxy: ProxyFixture,
 
 
 async def stall(sluice: RunningGateway, proxy: ProxyFixture, how: str) -> ScriptedClient:
-    """A client whose handshake stops: before its first byte, in the middle of its hello, or after it."""
+    """Return a client whose handshake stops before its first byte, in the middle of its hello, or after it."""
     client = await sluice.client()
     hello = ScriptedTls(client, proxy.context(), HOST).next_words()
     await client.send({"silent": b"", "half a hello": hello[:100], "hello": hello}[how])
@@ -276,7 +276,7 @@ async def stall(sluice: RunningGateway, proxy: ProxyFixture, how: str) -> Script
 
 @pytest.mark.parametrize("how", ["silent", "half a hello", "hello"])
 async def test_e12_stalled_handshakes_keep_no_client_out(proxy: ProxyFixture, how: str) -> None:
-    """While they stall another client is served; each is closed at its deadline, with its reason in the log, and frees its slot."""
+    """While handshakes stall another client is served, and each stalled one is closed at its deadline and frees its slot."""
     count = 3 * UNDER_WAY_MAX // 2
     async with (
         ScriptedBroker() as broker,
@@ -295,7 +295,7 @@ async def test_e12_stalled_handshakes_keep_no_client_out(proxy: ProxyFixture, ho
 
 
 async def test_e12_a_crowd_that_stalls_after_its_hello_is_thinned_out(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond 64 handshakes under way those that are silent for longest are ended long before the deadline, when others come."""
+    """Beyond `UNDER_WAY_MAX` handshakes under way, those that are silent for longest are closed when others arrive."""
     monkeypatch.setattr(handshakes, "STALLED_S", 0.0)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
         for _ in range(UNDER_WAY_MAX + 10):
@@ -308,7 +308,7 @@ async def test_e12_a_crowd_that_stalls_after_its_hello_is_thinned_out(proxy: Pro
 
 @contextlib.asynccontextmanager
 async def tls_front(broker: ScriptedBroker, context: ssl.SSLContext) -> AsyncIterator[int]:
-    """A door with TLS in front of a scripted broker; yields its port."""
+    """Run a TLS server before a scripted broker and yield its port."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
@@ -327,7 +327,7 @@ async def tls_front(broker: ScriptedBroker, context: ssl.SSLContext) -> AsyncIte
 
 
 async def test_brokers_are_met_by_tls(proxy: ProxyFixture) -> None:
-    """Answers come through; a broker's certificate is verified, by name too, and Sluice shows its own where one is asked for."""
+    """Sluice verifies the broker's certificate, shows its own, and forwards requests and responses by TLS."""
     own = proxy.authority.issue("sluice")
     context = server_context(TlsFiles(proxy.server.certificate, proxy.server.key, ca=proxy.authority.file), "required", time.time())
     async with ScriptedBroker() as broker, tls_front(broker, context) as port:
@@ -343,7 +343,7 @@ async def test_brokers_are_met_by_tls(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("server_name", [None, "kafka.example.org"])
 async def test_brokers_receive_the_name_that_sluice_wants(proxy: ProxyFixture, tmp_path: Path, server_name: str | None) -> None:
-    """The host that is connected to, or `server_name`, goes to the broker in the hello (SNI), and its certificate has to be for it."""
+    """The TLS hello to a broker carries `server_name`, or else the host, and the broker's certificate is verified for that name."""
     (tmp_path / "named").mkdir()
     named = Authority(tmp_path / "named", "named")
     files = named.issue("broker", hosts=("localhost", "kafka.example.org"))
@@ -362,7 +362,7 @@ async def test_brokers_receive_the_name_that_sluice_wants(proxy: ProxyFixture, t
 
 @pytest.mark.parametrize("spoil", ["name", "authority"])
 async def test_a_broker_that_cannot_prove_itself_is_unreachable(proxy: ProxyFixture, tmp_path: Path, spoil: str) -> None:
-    """Another name or another authority: the client is closed, the reason says TLS, no byte of it went there."""
+    """A broker whose certificate has another name or authority gets no request, and its client is closed."""
     context = server_context(TlsFiles(proxy.server.certificate, proxy.server.key), "none", time.time())
     (tmp_path / "strange").mkdir()
     ca = Authority(tmp_path / "strange", "nobody").file if spoil == "authority" else proxy.authority.file

@@ -1,4 +1,4 @@
-"""TLS of our own against the TLS of the standard library, over real sockets."""
+"""Sluice's own TLS transport against clients of the standard library, over sockets."""
 
 import asyncio
 import contextlib
@@ -21,11 +21,11 @@ from tests.support.tls.certificates import Authority
 
 HANG_S = 60
 KERNELS_HOLD_BYTES = 1_000_000
-"""A client that sends less can close while nothing is read."""
+"""A client that sends less can close while the server does not read."""
 
 
-class Above(asyncio.Protocol):
-    """Keeps what it receives."""
+class UpperProtocol(asyncio.Protocol):
+    """A protocol that records what the transport delivers."""
 
     def __init__(self) -> None:
         self.transport: TlsTransport | None = None
@@ -61,8 +61,8 @@ class Above(asyncio.Protocol):
         self.full -= 1
 
 
-class Side:
-    """A listening TLS server of ours on loopback, and how a client meets it."""
+class TlsServer:
+    """A listening TLS server on loopback with the client's TLS context."""
 
     def __init__(self, authority: Authority, **options: str) -> None:
         issued = authority.issue("server", hosts=("127.0.0.1",))
@@ -81,16 +81,16 @@ class Side:
         _, tls = await loop.connect_accepted_socket(lambda: TlsTransport(loop, make, self.queue), sock)
         return tls
 
-    async def meet(self) -> Above:
-        """Return who stands on top of the next connection after its handshake."""
+    async def accept_attached(self) -> UpperProtocol:
+        """Return a protocol that is attached to the next connection after its handshake."""
         tls = await self.accept()
         await tls.handshake(HANG_S * 1_000)
-        above = Above()
+        above = UpperProtocol()
         tls.attach(above)
         return above
 
-    def dial(self) -> ssl.SSLSocket:
-        """Connect as a blocking client; for a thread."""
+    def connect_client(self) -> ssl.SSLSocket:
+        """Return a blocking TLS connection to this server, for use in a thread."""
         return self.client_context.wrap_socket(socket.create_connection(("127.0.0.1", self.port)), server_hostname="127.0.0.1")
 
     def close(self) -> None:
@@ -98,34 +98,34 @@ class Side:
 
 
 @pytest.fixture
-async def side(tmp_path: Path) -> AsyncIterator[Side]:
-    """A server with a certificate that its clients trust."""
-    made = Side(Authority(tmp_path))
+async def side(tmp_path: Path) -> AsyncIterator[TlsServer]:
+    """Yield a server whose certificate its clients trust."""
+    made = TlsServer(Authority(tmp_path))
     yield made
     made.close()
 
 
 async def in_thread(act: Callable[[], None]) -> None:
-    """Run what blocks beside the loop."""
+    """Run a blocking function in a thread, with a timeout."""
     async with asyncio.timeout(HANG_S):
         await asyncio.to_thread(act)
 
 
 async def until(event: "asyncio.Event | asyncio.Future[Exception | None]") -> None:
-    """Wait for it; a hang fails."""
+    """Wait for `event`, with a timeout."""
     async with asyncio.timeout(HANG_S):
         await (event.wait() if isinstance(event, asyncio.Event) else event)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("size", [1, 16_384, 70_000, 3_000_000])
-async def test_bytes_both_ways(side: Side, version: ssl.TLSVersion, size: int) -> None:
-    """What a client sends arrives, what is answered arrives, in both versions of TLS."""
+async def test_bytes_both_ways(side: TlsServer, version: ssl.TLSVersion, size: int) -> None:
+    """With TLS 1.2 and 1.3 all bytes arrive in both directions."""
     side.client_context.maximum_version = version
     sent, answer = random.Random(size).randbytes(size), random.Random(size + 1).randbytes(size)
 
     def client() -> None:
-        with side.dial() as sock:
+        with side.connect_client() as sock:
             sock.sendall(sent)
             got = bytearray()
             while len(got) < size:
@@ -133,7 +133,7 @@ async def test_bytes_both_ways(side: Side, version: ssl.TLSVersion, size: int) -
             assert got == answer
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     while len(above.data) < size:
         above.read.clear()
         await until(above.read)
@@ -148,14 +148,14 @@ async def test_bytes_both_ways(side: Side, version: ssl.TLSVersion, size: int) -
 
 @pytest.mark.parametrize("end", ["close_notify", "fin"])
 @pytest.mark.parametrize("size", [4_096, 200_000, 3_000_000])
-async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: Side, size: int, end: str) -> None:
-    """Reading is paused, the client sends and closes, by close_notify or a bare FIN: every byte arrives after the pause, then the end."""
+async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: TlsServer, size: int, end: str) -> None:
+    """Bytes of a client that closes while reading is paused are all delivered after the pause, followed by EOF."""
     sent = random.Random(size).randbytes(size)
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def client() -> None:
-        sock = side.dial()
+        sock = side.connect_client()
         sock.sendall(sent)
         if end == "close_notify":
             with contextlib.suppress(OSError, ssl.SSLError):
@@ -165,7 +165,7 @@ async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: Sid
         sock.close()
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     above.stops_at = 1
     await until(above.read)
     if size < KERNELS_HOLD_BYTES:
@@ -182,18 +182,18 @@ async def test_d02_nothing_is_lost_of_a_client_that_leaves_while_muted(side: Sid
     await until(above.lost)
 
 
-async def test_the_end_of_one_direction_comes_behind_what_was_written(side: Side) -> None:
-    """After `write_eof` the client has all that was written before it, and then reads an end."""
+async def test_the_end_of_one_direction_comes_behind_what_was_written(side: TlsServer) -> None:
+    """After `write_eof` the client receives all bytes that were written before, then EOF."""
     got: list[bytes] = []
 
     def client() -> None:
-        sock = side.dial()
+        sock = side.connect_client()
         sock.sendall(b"question")
         while data := sock.recv(100):
             got.append(data)
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     while not above.data:
         above.read.clear()
         await until(above.read)
@@ -206,20 +206,20 @@ async def test_the_end_of_one_direction_comes_behind_what_was_written(side: Side
     await until(above.lost)
 
 
-async def test_a_reader_that_is_slow_is_felt(side: Side) -> None:
-    """Who is above hears that the socket is full, and that it takes bytes again."""
+async def test_a_reader_that_is_slow_is_felt(side: TlsServer) -> None:
+    """The protocol is paused while the write buffer is full, and resumed when the client has read."""
     go = threading.Event()
     size = 30_000_000
 
     def client() -> None:
-        with side.dial() as sock:
+        with side.connect_client() as sock:
             go.wait(HANG_S)
             left = size
             while left:
                 left -= len(sock.recv(1_000_000))
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     assert above.transport
     above.transport.set_write_buffer_limits(262_144, 65_536)
     above.transport.write(bytes(size))
@@ -235,8 +235,8 @@ async def test_a_reader_that_is_slow_is_felt(side: Side) -> None:
 @pytest.mark.parametrize(
     "first", [b"\x00\x00\x00\x10\x00\x12\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01"]
 )
-async def test_what_is_no_tls_fails_the_handshake(side: Side, first: bytes) -> None:
-    """Kafka or HTTP in plain text, or half a hello and the end: the handshake says so, nothing else happens."""
+async def test_what_is_no_tls_fails_the_handshake(side: TlsServer, first: bytes) -> None:
+    """Plain text or an unfinished hello fails the handshake."""
 
     def client() -> None:
         with socket.create_connection(("127.0.0.1", side.port)) as sock:
@@ -252,18 +252,18 @@ async def test_what_is_no_tls_fails_the_handshake(side: Side, first: bytes) -> N
     await running
 
 
-async def test_e12_stalled_handshakes_delay_no_client_and_end(side: Side) -> None:
-    """A client that sends nothing has no TLS state and is closed at its deadline; another client is served meanwhile."""
+async def test_e12_stalled_handshakes_delay_no_client_and_end(side: TlsServer) -> None:
+    """Silent clients have no TLS state and are closed at their deadline, and another client is served meanwhile."""
     stalled = [socket.create_connection(("127.0.0.1", side.port)) for _ in range(100)]
     waiting = [await side.accept() for _ in stalled]
     tasks = [asyncio.create_task(tls.handshake(1_500)) for tls in waiting]
 
     def client() -> None:
-        with side.dial() as sock:
+        with side.connect_client() as sock:
             sock.sendall(b"here")
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     await running
     await until(above.eof)
     assert above.data == b"here"
@@ -279,7 +279,7 @@ async def test_e12_stalled_handshakes_delay_no_client_and_end(side: Side) -> Non
 
 
 class Counted:
-    """A handshake that only notes what is done with it."""
+    """A handshake that only records its steps."""
 
     def __init__(self, number: int, steps: list[int]) -> None:
         self.number = number
@@ -294,7 +294,7 @@ class Counted:
 
 
 async def test_handshakes_take_turns() -> None:
-    """In one round of the loop only so many steps are taken; the rest follow, oldest first."""
+    """One turn of the event loop takes at most `STEPS_PER_TURN` handshake steps, the oldest first."""
     queue = HandshakeQueue(asyncio.get_running_loop())
     order: list[int] = []
     for number in range(3 * STEPS_PER_TURN + 1):
@@ -309,7 +309,7 @@ async def test_handshakes_take_turns() -> None:
 
 
 async def test_too_many_that_stall_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond so many under way those go that were silent for longest, and for a second; who goes on stays, and so does who is new."""
+    """Beyond `UNDER_WAY_MAX` handshakes, those that are silent for longest and for `STALLED_S` are ended; active and new ones stay."""
     queue = HandshakeQueue(asyncio.get_running_loop())
     steps: list[int] = []
     silent = [Counted(number, steps) for number in range(UNDER_WAY_MAX)]
@@ -330,8 +330,8 @@ async def test_too_many_that_stall_are_ended(monkeypatch: pytest.MonkeyPatch) ->
         queue.done(one)
 
 
-async def test_rubbish_in_the_middle_ends_the_connection(side: Side) -> None:
-    """A record that does not decrypt is the end, as if the peer had reset it; what came before it counts."""
+async def test_rubbish_in_the_middle_ends_the_connection(side: TlsServer) -> None:
+    """A record that does not decrypt ends the connection as a reset, after the bytes before it are delivered."""
 
     def client() -> None:
         raw = socket.create_connection(("127.0.0.1", side.port))
@@ -352,7 +352,7 @@ async def test_rubbish_in_the_middle_ends_the_connection(side: Side) -> None:
         raw.close()
 
     running = asyncio.create_task(in_thread(client))
-    above = await side.meet()
+    above = await side.accept_attached()
     await until(above.lost)
     assert isinstance(above.lost.result(), ConnectionResetError)
     assert above.data == b"before"

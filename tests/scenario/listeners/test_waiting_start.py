@@ -1,4 +1,4 @@
-"""A start that waits for its store: no client gets in, /readyz says why, and SIGTERM ends it."""
+"""A start that waits for its quota store: no listener is open, /readyz gives the reason, and SIGTERM ends it."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from tests.support.ports import free_port_range
 
 
 def test_b1_a_start_without_its_store_waits_and_can_be_ended(tmp_path: Path) -> None:
-    """No door is open; the admin port is, and says what the start waits for; a signal ends it with code 0."""
+    """While the quota store is not read, the listeners are closed, /readyz gives the reason, and SIGTERM ends the process with code 0."""
     admin, clients, nowhere = free_port_range(1), free_port_range(1), free_port_range(1)
     config = tmp_path / "sluice.toml"
     config.write_text(
@@ -36,7 +36,7 @@ def test_b1_a_start_without_its_store_waits_and_can_be_ended(tmp_path: Path) -> 
 
 
 def _readiness(port: int) -> dict[str, dict[str, object]]:
-    """Return what /readyz says as soon as it says something, which is not that all is well."""
+    """Return the checks of /readyz at its first answer, which has to be a 503."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:

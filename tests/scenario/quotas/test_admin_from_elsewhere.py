@@ -1,4 +1,4 @@
-"""The admin port of a whole process, asked from another machine: another network namespace stands for it."""
+"""The admin port of a whole process, queried from another network namespace as from another machine."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ from tests.support.patience import until_true
 from tests.support.places import ROOT, log_file
 from tests.support.processes.namespaces import NEAR_ADDRESS, NoNamespacesError, Wire
 
-PORT = 9_644  # no other client is in the namespace
+PORT = 9_644  # no other process is in the namespace
 OPEN = ("/metrics", "/healthz", "/readyz")
 CLOSED = (
     *("/", "/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify"),
@@ -27,7 +27,7 @@ FORBIDDEN = 403
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
-    """Two machines."""
+    """Yield two connected network namespaces."""
     try:
         made = Wire()
     except NoNamespacesError as problem:
@@ -37,7 +37,7 @@ def wire() -> Iterator[Wire]:
 
 
 def status(wire: Wire, path: str, body: object = None, *, here: bool = False) -> int:
-    """Ask the port from the other machine, or from its own; 0: no answer."""
+    """Return the status code that the admin port gives to the other machine or to its own, or 0 without an answer."""
 
     def ask() -> int:
         connection = http.client.HTTPConnection("127.0.0.1" if here else NEAR_ADDRESS, PORT, timeout=5)
@@ -54,10 +54,7 @@ def status(wire: Wire, path: str, body: object = None, *, here: bool = False) ->
 
 
 def test_without_tokens_and_tls_others_see_metrics_and_health_alone(wire: Wire) -> None:
-    """Bound to all addresses it starts, and everything else is 403 from another machine, the same for pages that do not exist.
-
-    From its own machine the same process shows what can be looked at, and changes nothing.
-    """
+    """Another machine gets 403 for all but metrics and health; the same machine can read the pages and change nothing."""
     sluice = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Rows D17, D18 and D20: what passes, what is answered here, what is refused, and what is never looked into."""
+"""Rows D17, D18 and D20: APIs that are forwarded, answered by Sluice or refused, and records that are never read."""
 
 import ast
 import pathlib
@@ -36,7 +36,7 @@ async def echo(connection: BrokerConnection, asked: Request) -> None:
 
 
 async def test_d17_known_but_unread_apis_pass_and_are_counted() -> None:
-    """A known API that Sluice does not parse passes as it is, and its requests are counted for the client."""
+    """A request of a known API that Sluice does not parse is forwarded unchanged and counted for the client."""
     async with ScriptedBroker(echo) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         frame = request(PASSED_UNREAD, 1, bytes(40), 3)
@@ -46,7 +46,7 @@ async def test_d17_known_but_unread_apis_pass_and_are_counted() -> None:
 
 
 async def test_d17_unknown_key_closes() -> None:
-    """A key that Sluice does not know closes the connection; nothing of it reaches the broker."""
+    """An unknown API key closes the connection, and no byte of the request reaches the broker."""
     async with ScriptedBroker(echo) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(request(UNKNOWN_KEY, 0, b"vendor"))
@@ -57,7 +57,7 @@ async def test_d17_unknown_key_closes() -> None:
 
 
 async def test_d17_unknown_key_may_pass() -> None:
-    """Where a vendor's keys are let through, they pass as they are and keep their place in the order."""
+    """With `unknown_apis = "pass"` requests with unknown keys are forwarded unchanged and answered in order."""
     async with ScriptedBroker(echo) as broker, open_gateway(broker, unknown_apis="pass") as sluice:
         client = await sluice.client()
         frame = request(UNKNOWN_KEY, 0, b"vendor", 1)
@@ -67,7 +67,7 @@ async def test_d17_unknown_key_may_pass() -> None:
 
 
 async def test_d17_unknown_version_of_a_known_key_closes() -> None:
-    """A version beyond the table closes the connection: its header could be anything."""
+    """An unknown version of a known API closes the connection."""
     async with ScriptedBroker(echo) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(request(0, 99, b""))
@@ -78,7 +78,7 @@ async def test_d17_unknown_version_of_a_known_key_closes() -> None:
 
 @pytest.mark.parametrize("version", [5, 99, 32_767])
 async def test_d17_api_versions_from_the_future(version: int) -> None:
-    """It is answered here, in its turn, as version 0 with error 35 and the versions that serve; the connection lives on."""
+    """An ApiVersions request with an unknown version gets error 35 from Sluice, in order, and the connection stays open."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(produce_request(1) + api_versions_request(2, version=version) + produce_request(3))
@@ -96,7 +96,7 @@ async def test_d17_api_versions_from_the_future(version: int) -> None:
 
 @pytest.mark.parametrize("key", sorted(HIDDEN_KEYS))
 async def test_d18_inter_broker_apis_are_refused(key: int) -> None:
-    """Every version of every API of the brokers' and controllers' own plane closes the connection unanswered."""
+    """A request of an inter-broker or controller API, in any version, closes the connection without a response."""
     refused = [api for api in TABLE.values() if api.key == key and api.treatment is Treatment.REFUSE]
     assert refused
     async with ScriptedBroker(echo) as broker, open_gateway(broker) as sluice:
@@ -110,7 +110,7 @@ async def test_d18_inter_broker_apis_are_refused(key: int) -> None:
 
 
 async def test_d18_hidden_and_unknown_keys_are_not_advertised() -> None:
-    """What would be refused is not in the ApiVersions answer; what clients use is."""
+    """The ApiVersions response lists no key that Sluice would refuse."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         broker.offered = dict.fromkeys(KNOWN_KEYS, (0, 1)) | {API_VERSIONS: (0, 4), UNKNOWN_KEY: (0, 3)}
         client = await sluice.client()
@@ -122,7 +122,7 @@ async def test_d18_hidden_and_unknown_keys_are_not_advertised() -> None:
 
 
 def test_d20_records_are_never_decompressed() -> None:
-    """Nothing on the data path imports a decompressor or a record parser."""
+    """No module of the data path imports a decompressor or a record parser."""
     forbidden = {"zlib", "gzip", "bz2", "lzma", "snappy", "cramjam", "lz4", "zstandard", "kafka", "aiokafka", "kio"}
     for path in [
         *ROOT.glob("protocol/**/*.py"),

@@ -1,4 +1,4 @@
-"""`sluice run` with an audit log, ended in the middle and started again; asked by the command line, as operators do."""
+"""The audit log of `sluice run` over a kill and a restart, queried by the command line."""
 
 import json
 import signal
@@ -34,7 +34,7 @@ def quotas(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_was_changed_is_known_after_a_crash(mock_cluster: MockCluster, tmp_path: Path) -> None:
-    """Changes by Kafka's API and by HTTP, a killed process with a torn last line, changes by hand: one chain tells all of it."""
+    """The audit log has one valid chain of all changes, by Kafka's API and by HTTP, although the process was killed in between."""
     for name, text in (("ops.token", "0123456789abcdef"), ("quotas.toml", ""), ("many.toml", "")):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o600)

@@ -1,4 +1,4 @@
-"""Connections that are too many or come too fast: who is let in, who waits, who is turned away, and what a change of limits does."""
+"""Limits on the number and the rate of connections: which clients are accepted, wait or are refused, and how a reload changes it."""
 
 import asyncio
 from pathlib import Path
@@ -22,17 +22,17 @@ from tests.support.scripted.scripted_sockets import HOST, End, for_a_while, unti
 
 SHORT = Quotas(window_num=2)
 TOO_EARLY_MS = 500
-"""The third connection at two a second comes so much too early when it follows at once, and less when the machine is slow."""
-"""Two samples of one second: a rate of N lets N come at once."""
+"""The longest throttle of a third connection at a rate of two a second."""
+"""Two samples of one second: a rate of N lets N connect at once."""
 OTHER_HOST = "127.0.0.2"
 
 
-def gate_of(sluice: RunningGateway, name: str = "test") -> ListenerAdmission:
+def admission_of(sluice: RunningGateway, name: str = "test") -> ListenerAdmission:
     return sluice.app.admission.listeners[name]
 
 
 async def served(client: ScriptedClient) -> bool:
-    """Whether a client gets an answer; False when it was turned away."""
+    """Return whether a client gets a response; False when it was refused."""
     try:
         await client.send(api_versions_request(1))
         return correlation_id_of(await client.read_frame()) == 1
@@ -41,7 +41,7 @@ async def served(client: ScriptedClient) -> bool:
 
 
 async def come(sluice: RunningGateway, count: int, **options: Any) -> list[ScriptedClient]:
-    """So many clients that are let in, one after the other."""
+    """Connect `count` clients one after the other and check that each is served."""
     clients = []
     for _ in range(count):
         clients.append(await sluice.client(**options))
@@ -50,7 +50,7 @@ async def come(sluice: RunningGateway, count: int, **options: Any) -> list[Scrip
 
 
 def two_listeners(**protected: Any) -> tuple[Listener, ...]:
-    """One for strangers and one for friends."""
+    """Return the listeners `test` and `internal`."""
     ports = free_bootstrap_port(), free_bootstrap_port()
     return (
         Listener(address=HostPort(HOST, ports[0]), name="test"),
@@ -59,7 +59,7 @@ def two_listeners(**protected: Any) -> tuple[Listener, ...]:
 
 
 async def test_an_address_that_comes_too_fast_is_held_and_closed() -> None:
-    """The third at two a second is neither read nor served, and no broker hears of it; other addresses come in meanwhile."""
+    """A connection above its address's rate is held unread and then closed, and other addresses are served meanwhile."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, clean=False) as sluice:
         sluice.app.connection_limits.apply_rates({HOST: 2})
         await come(sluice, 2)
@@ -70,18 +70,18 @@ async def test_an_address_that_comes_too_fast_is_held_and_closed() -> None:
         assert one_too_many.ended is End.FIN
         assert sluice.closes == {"ip_connection_rate": 1}
         assert sluice.counters.upstream_connects == 3
-        assert 0 < gate_of(sluice).quota.ip_throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
-        assert gate_of(sluice).quota.connections == len(sluice.connections) == 3
+        assert 0 < admission_of(sluice).quota.ip_throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
+        assert admission_of(sluice).quota.connections == len(sluice.connections) == 3
 
 
 async def test_looking_changes_no_rate() -> None:
-    """What operators see of connections is worked out from the sensors, which stay as they are, however late it is asked for."""
+    """Reading the status of connections leaves the samples of the rate sensors unchanged."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
         sluice.app.connection_limits.apply_rates({HOST: 3, OTHER_HOST: 5})
         await come(sluice, 2)
         await come(sluice, 4, source=OTHER_HOST)
         quotas, state = sluice.app.admission.quotas, sluice.app.state
-        rates = [quotas.broker_rate, gate_of(sluice).quota.rate, *(rate for _, rate in quotas.ips.rates())]
+        rates = [quotas.broker_rate, admission_of(sluice).quota.rate, *(rate for _, rate in quotas.ips.rates())]
 
         def samples() -> list[object]:
             return [(list(rate._values), list(rate._starts), list(rate._lasts), rate._value, rate._last_ms) for rate in rates]
@@ -99,7 +99,7 @@ async def test_looking_changes_no_rate() -> None:
 
 @pytest.mark.parametrize(("asked_for", "shown"), [(0, []), (2, ["127.0.0.4", "127.0.0.3"])])
 async def test_addresses_have_series_only_on_request(asked_for: int, shown: list[str]) -> None:
-    """As many as the operator asks for, the fastest; none by default, since clients choose their addresses."""
+    """Metrics have series for the `ip_series` fastest addresses, and for none by default."""
     admin = Admin(ip_series=asked_for)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, admin=admin) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: 100})
@@ -113,7 +113,7 @@ async def test_addresses_have_series_only_on_request(asked_for: int, shown: list
 
 
 async def test_held_sockets_are_closed_the_oldest_first() -> None:
-    """A stream of newcomers never keeps those waiting that came before."""
+    """Held sockets are closed in the order in which they were accepted."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
         sluice.app.connection_limits.apply_rates({OTHER_HOST: 0})
         order: list[int] = []
@@ -134,7 +134,7 @@ async def test_held_sockets_are_closed_the_oldest_first() -> None:
 
 
 async def test_what_cannot_be_held_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Held sockets are bounded; one more is refused at once."""
+    """A connection beyond `HELD_MAX` held sockets is closed at once."""
     monkeypatch.setattr("proxy.net.accept.admission.HELD_MAX", 3)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT) as sluice:
         sluice.app.connection_limits.apply_rates({OTHER_HOST: 0})
@@ -147,7 +147,7 @@ async def test_what_cannot_be_held_is_closed_at_once(monkeypatch: pytest.MonkeyP
 
 
 async def test_an_address_with_too_many_connections_is_refused_until_one_ends() -> None:
-    """Closed at once; an override lets another address have more; who leaves makes a place."""
+    """An address above its `max_connections_per_ip`, or its override, is refused until one of its connections ends."""
     limits = Connections(max_connections_per_ip=2, overrides={OTHER_HOST: 3})
     async with ScriptedBroker() as broker, open_gateway(broker, connections=limits, clean=False) as sluice:
         clients = await come(sluice, 2)
@@ -164,7 +164,7 @@ async def test_an_address_with_too_many_connections_is_refused_until_one_ends() 
 
 @pytest.mark.parametrize(("scope", "second"), [("broker", True), ("cluster", False)])
 async def test_addresses_count_at_each_broker(scope: Any, second: bool) -> None:
-    """A client of two brokers has a connection to each: with scope `broker` each counts by itself, with `cluster` both together."""
+    """With scope `broker` connections of an address count for each broker, with scope `cluster` together."""
     limits = Connections(max_connections_per_ip=1)
     async with (
         ScriptedBroker() as broker,
@@ -176,7 +176,7 @@ async def test_addresses_count_at_each_broker(scope: Any, second: bool) -> None:
 
 
 async def test_an_ipv4_client_of_an_ipv6_socket_is_the_ipv4_address() -> None:
-    """A limit for 127.0.0.1 holds for who comes through `::`."""
+    """A limit for an IPv4 address applies to an IPv4 client that connects through `::`."""
     listener = Listener(address=HostPort("::", free_bootstrap_port()), name="test", advertised_host=HOST)
     limits = Connections(max_connections_per_ip=5, overrides={HOST: 1})
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(listener,), connections=limits, clean=False) as sluice:
@@ -186,47 +186,47 @@ async def test_an_ipv4_client_of_an_ipv6_socket_is_the_ipv4_address() -> None:
 
 
 async def test_a_rate_stops_all_ports_of_its_listener_and_no_other() -> None:
-    """Who came too early waits, all behind wait in the kernel's queue, and another listener goes on; then all are served."""
+    """Above a listener's rate no port of the listener accepts, another listener does, and all clients are served in the end."""
     listeners = two_listeners()
     listeners = (Listener(address=listeners[0].address, name="test", max_connection_creation_rate=2), listeners[1])
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=listeners) as sluice:
         await come(sluice, 2)
         early = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         behind = [await sluice.client(sluice.broker_port(1)), await sluice.client()]
         accepted = sluice.counters.connections_accepted["test"]
-        internal = gate_of(sluice, "internal")
+        internal = admission_of(sluice, "internal")
         await come(sluice, 3, port=sluice.listeners[1].bootstrap_port)
         assert internal.blocked_since_ms is None
         assert sluice.counters.connections_accepted["test"] == accepted == 3
         for client in (early, *behind):
             assert await served(client)
         now_ms = sluice.app.state.now_ms()
-        assert gate_of(sluice).quota.blocked_ms >= 500
-        assert gate_of(sluice).quota.throttle_time.peek(now_ms) >= 500
-        assert 0 < gate_of(sluice).quota.blocked_ratio(now_ms) <= 1
+        assert admission_of(sluice).quota.blocked_ms >= 500
+        assert admission_of(sluice).quota.throttle_time.peek(now_ms) >= 500
+        assert 0 < admission_of(sluice).quota.blocked_ratio(now_ms) <= 1
         assert internal.quota.blocked_ms == 0
         assert sluice.counters.accepts_waited >= 1
 
 
 async def test_the_rate_of_the_process_holds_for_all_listeners() -> None:
-    """What comes to one makes the other wait; every one is served in the end."""
+    """Connections to one listener delay those to another when the rate of the process is exceeded."""
     limits = Connections(max_connection_creation_rate=2)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, listeners=two_listeners(), connections=limits) as sluice:
         await come(sluice, 2)
         waiting = await sluice.client(sluice.listeners[1].bootstrap_port)
-        await until(lambda: gate_of(sluice, "internal").blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice, "internal").blocked_since_ms is not None)
         assert await served(waiting)
-        assert 0 < gate_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
+        assert 0 < admission_of(sluice, "internal").quota.throttle_time.peek(sluice.app.state.now_ms()) <= TOO_EARLY_MS
 
 
 async def test_who_leaves_wakes_who_waits_for_a_slot() -> None:
-    """Nothing polls: as soon as a connection ends, the one that waited is let in, and the next one waits."""
+    """At `max_connections` the end of a connection lets in the next one, without a timer."""
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=2), serves=False) as sluice:
         inside = await come(sluice, 2)
         outside = [await sluice.client() for _ in range(3)]
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
-        assert gate_of(sluice)._timer is None
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
+        assert admission_of(sluice)._timer is None
         assert sluice.counters.connections_accepted["test"] == 3
         for leaving, coming in zip([*inside, outside[0]], outside, strict=True):
             leaving.close()
@@ -236,24 +236,24 @@ async def test_who_leaves_wakes_who_waits_for_a_slot() -> None:
 
 
 async def test_who_waits_for_a_slot_waits_for_its_own_listener_too() -> None:
-    """A listener may have fewer than the process; the others do not wait with it."""
+    """A listener at its own `max_connections` makes its clients wait, and clients of another listener do not."""
     listeners = two_listeners()
     listeners = (Listener(address=listeners[0].address, name="test", max_connections=1), listeners[1])
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=listeners, serves=False) as sluice:
         (inside,) = await come(sluice, 1)
         outside = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         await come(sluice, 2, port=sluice.listeners[1].bootstrap_port)
         inside.close()
         assert await served(outside)
 
 
 async def test_others_make_room_for_the_protected_listener() -> None:
-    """At the limit it still lets in; the connection elsewhere that did nothing for the longest time ends, and only that."""
+    """At `max_connections` a client of the protected listener is served, and the least active connection of another listener is closed."""
     limits = Connections(max_connections=3, protected_listener="internal")
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=two_listeners(), connections=limits, serves=False) as sluice:
         first, second, third = await come(sluice, 3)
-        await asyncio.sleep(0.01)  # the clock has milliseconds
+        await asyncio.sleep(0.01)  # the clock counts in milliseconds
         for client in (first, third):
             assert await served(client)
         friend = await sluice.client(sluice.listeners[1].bootstrap_port)
@@ -266,7 +266,7 @@ async def test_others_make_room_for_the_protected_listener() -> None:
 
 
 async def test_the_waiting_and_the_held_end_with_the_process() -> None:
-    """A drain closes who is not in yet, each with a reason; nothing is left open."""
+    """A drain closes connections that wait or are held, each with a reason."""
     limits = Connections(max_connections=1)
     async with ScriptedBroker() as broker, open_gateway(broker, connections=limits, clean=False) as sluice:
         held = await sluice.client(source=OTHER_HOST)
@@ -278,7 +278,7 @@ async def test_the_waiting_and_the_held_end_with_the_process() -> None:
         await until(lambda: sluice.app.admission.held == 1)
         await come(sluice, 1)
         waiting = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         await sluice.app.drain()
         for client in (held, waiting):
             assert await client.read_to_end() == b""
@@ -287,7 +287,7 @@ async def test_the_waiting_and_the_held_end_with_the_process() -> None:
 
 
 async def test_only_observing_refuses_no_connection() -> None:
-    """Rates and counts of addresses are computed and shown; every client is served."""
+    """In mode `observe` rates and counts of addresses are measured, and every client is served."""
     limits = Connections(max_connections_per_ip=2, max_connection_creation_rate=3)
     async with ScriptedBroker() as broker, open_gateway(broker, mode="observe", quotas=SHORT, connections=limits) as sluice:
         sluice.app.connection_limits.apply_rates({DEFAULT: 1})
@@ -300,7 +300,7 @@ async def test_only_observing_refuses_no_connection() -> None:
 
 
 async def test_a_changed_quota_file_holds_for_the_next_connection(tmp_path: Path) -> None:
-    """A rate of 0 turns away, its removal lets in again, a broken file changes nothing; no client is disconnected."""
+    """A changed connection rate applies to the next connection, an invalid file changes nothing, and open connections stay."""
     quotas = tmp_path / "quotas.toml"
     quotas.write_text("")
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=Quotas(path=quotas, window_num=2), clean=False) as sluice:
@@ -321,11 +321,11 @@ async def test_a_changed_quota_file_holds_for_the_next_connection(tmp_path: Path
 
 
 async def test_a_reload_changes_limits_without_a_disconnect() -> None:
-    """A higher limit lets in who waits, a lower one closes no client and lets in no client until enough have left."""
+    """A higher limit lets in waiting clients; a lower one closes no client and admits none until enough have left."""
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=2), serves=False) as sluice:
         inside = await come(sluice, 2)
         outside = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
         assert await sluice.reload(connections=Connections(max_connections=3))
         assert await served(outside)
         assert await sluice.reload(connections=Connections(max_connections=1))
@@ -339,14 +339,14 @@ async def test_a_reload_changes_limits_without_a_disconnect() -> None:
 
 
 async def test_a_reload_changes_a_listener_of_its_own() -> None:
-    """The limits of a listener change while it is open; anything else of it waits for a restart."""
+    """A reload changes the limits of an open listener."""
     async with ScriptedBroker() as broker, open_gateway(broker, serves=False) as sluice:
         (listener,) = sluice.source.config.listeners
         lowered = Listener(address=listener.address, name=listener.name, max_connections=1, max_connection_creation_rate=7)
         assert await sluice.reload(listeners=(lowered,))
         (inside,) = await come(sluice, 1)
         outside = await sluice.client()
-        await until(lambda: gate_of(sluice).blocked_since_ms is not None)
-        assert gate_of(sluice).quota.rate.bound == 7
+        await until(lambda: admission_of(sluice).blocked_since_ms is not None)
+        assert admission_of(sluice).quota.rate.bound == 7
         inside.close()
         assert await served(outside)

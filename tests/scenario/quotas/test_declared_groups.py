@@ -1,4 +1,4 @@
-"""Declared groups on a running proxy: a reload changes who shares what, and no client is disconnected."""
+"""Declared groups on a running proxy: a reload changes the groups of open connections."""
 
 from proxy.base.networks import networks_of
 from proxy.config.sections.groups import Group, GroupBudget, GroupMatch
@@ -19,7 +19,7 @@ def waiting(sluice: RunningGateway) -> bool:
 
 
 async def test_a_reload_changes_groups_under_living_connections() -> None:
-    """Another budget holds with the next request; without groups no client waits; what a group recorded stays with its name."""
+    """A changed budget applies to the next request of an open connection, and a group keeps what it has recorded."""
     groups = (Group(name="saas", budget=LARGE), Group(name="all", match=EVERYBODY, parent="saas", budget=LARGE))
     async with ScriptedBroker() as broker, open_gateway(broker, groups=groups) as sluice:
         client = await sluice.client()
@@ -33,7 +33,7 @@ async def test_a_reload_changes_groups_under_living_connections() -> None:
         assert [verdict.bound for verdict in views["saas"].group.verdicts] == [1_000.0]
         assert (views["saas"].rule, views["all"].group.parent) == ("declared-group=saas", views["saas"].group)
         assert await sluice.reload(groups=())
-        sluice.app.apply_switches({"all": "off"})  # who waits is not released by another quota, but by a switch
+        sluice.app.apply_switches({"all": "off"})  # a new quota does not release a held response, a switch does
         assert correlation_id_of(await client.read_frame()) == 4
         sluice.app.apply_switches({})
         for number in range(5, 8):
@@ -42,7 +42,7 @@ async def test_a_reload_changes_groups_under_living_connections() -> None:
 
 
 async def test_the_network_of_a_living_connection() -> None:
-    """A connection is placed anew by the groups of a reload, by its listener and address."""
+    """A reload assigns open connections to new groups by listener and address."""
     inside = Group(name="inside", match=GroupMatch(network=networks_of(["127.0.0.2"]), listener=("test",)), budget=SMALL)
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         there, elsewhere = await sluice.client(source="127.0.0.2"), await sluice.client(source=HOST)

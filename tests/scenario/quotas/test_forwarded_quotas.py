@@ -1,4 +1,4 @@
-"""`store = "forward"`: the brokers keep the quotas and enforce them; Sluice learns them and looks on, or enforces too."""
+"""`store = "forward"`: the brokers keep and enforce the quotas, and Sluice reads them and observes, or enforces them too."""
 
 import pytest
 
@@ -37,7 +37,7 @@ OFFERED = {0: (0, 9), 1: (0, 12), 3: (0, 12), API_VERSIONS: (0, 3), 48: (0, 1), 
 
 
 class Broker(ScriptedBroker):
-    """Keeps quotas, and throttles as configured."""
+    """A broker that keeps quotas and reports `throttle_ms`."""
 
     def __init__(self, quotas: dict[Entity, dict[str, float]] | None = None, *, code: int = 0) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Broker(ScriptedBroker):
         self.throttle_ms = 0
 
     def good_answer(self, request: Request) -> bytes:
-        """As any, and 48 and 49."""
+        """Return the response, with those of APIs 48 and 49."""
         if request.key == 48:
             entries = None if self.code else [QuotaEntry(entity, values) for entity, values in self.quotas.items()]
             return describe_answer(request.version, request.correlation_id, DescribeAnswer(self.code, "", entries))
@@ -57,13 +57,13 @@ class Broker(ScriptedBroker):
 
 
 def bound(sluice: RunningGateway) -> float | None:
-    """What is in force for the client's produced bytes."""
+    """Return the Produce quota in force for the client."""
     table = sluice.app.quotas.in_force.table[ClientQuotaType.PRODUCE]
     return table.get(ClientQuotaEntity(None, "scripted"))
 
 
 async def test_both_apis_pass() -> None:
-    """Byte for byte, and ApiVersions says what the broker says."""
+    """Requests of APIs 48 and 49 are forwarded unchanged, and ApiVersions has the broker's versions of them."""
     async with Broker() as broker, open_gateway(broker, quotas=FORWARD, probed=False, clean=False) as sluice:
         client = await sluice.client()
         versions = read_api_keys(3, await client.ask(api_versions_request(version=3)))
@@ -78,7 +78,7 @@ async def test_both_apis_pass() -> None:
 
 
 async def test_what_the_brokers_keep_is_learnt_and_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start and again and again; quotas that are taken away there are gone here."""
+    """Quotas of the brokers are read at the start and after each change, and removed ones no longer apply."""
     monkeypatch.setattr("proxy.quota_store.forward.ASK_EVERY_S", 0.01)
     async with Broker({CLIENT: {RATE: 1_000.0}}) as broker, open_gateway(broker, quotas=FORWARD, probed=False, clean=False) as sluice:
         assert bound(sluice) == 1_000.0
@@ -90,7 +90,7 @@ async def test_what_the_brokers_keep_is_learnt_and_followed(monkeypatch: pytest.
 
 
 async def test_brokers_that_do_not_say_take_nothing_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last good quotas stay; what is wrong is in the status, and gone when they answer again."""
+    """While brokers refuse to describe quotas, the last quotas hold and the status has the error."""
     monkeypatch.setattr("proxy.quota_store.forward.ASK_EVERY_S", 0.01)
     async with Broker({CLIENT: {RATE: 1_000.0}}) as broker, open_gateway(broker, quotas=FORWARD, probed=False, clean=False) as sluice:
         broker.code = 31
@@ -101,7 +101,7 @@ async def test_brokers_that_do_not_say_take_nothing_away(monkeypatch: pytest.Mon
 
 
 async def test_a_start_without_brokers_begins_with_nothing() -> None:
-    """They enforce their quotas anyway; what is missing is said."""
+    """When brokers refuse to describe quotas at the start, Sluice runs without quotas and its status has the error."""
     async with Broker(code=31) as broker, open_gateway(broker, quotas=FORWARD, probed=False, clean=False) as sluice:
         assert bound(sluice) is None
         assert "may not see quotas" in (sluice.app.quotas.status.error or "")
@@ -109,7 +109,7 @@ async def test_a_start_without_brokers_begins_with_nothing() -> None:
 
 @pytest.mark.parametrize("name", [HOST, None])
 async def test_a_limit_on_sluices_own_address_is_no_start(name: str | None) -> None:
-    """The brokers would hold all clients together to it; one for another address is none of Sluice's business."""
+    """A broker's connection rate for Sluice's own address prevents the start; a rate for another address does not."""
     async with Broker({(("ip", name),): {CONNECT: 5.0}}) as broker:
         with pytest.raises(ConfigProblems, match="connection_creation_rate = 5"):
             async with open_gateway(broker, quotas=FORWARD, probed=False, clean=False):
@@ -121,7 +121,7 @@ async def test_a_limit_on_sluices_own_address_is_no_start(name: str | None) -> N
 
 @pytest.mark.parametrize("shadow", [None, "enforce"])
 async def test_the_brokers_throttle_and_ours(shadow: str | None) -> None:
-    """Looking on, Sluice changes nothing; enforcing too, the longer throttle holds. Both are counted, and how far apart they are."""
+    """The client gets the broker's throttle time, or with `shadow = "enforce"` the longer one, and both times are counted."""
     quotas = Quotas(store="forward", shadow=shadow)  # type: ignore[arg-type]
     async with (
         Broker({CLIENT: {RATE: 100.0}}) as broker,
@@ -142,5 +142,5 @@ async def test_the_brokers_throttle_and_ours(shadow: str | None) -> None:
 
 
 def read_version(broker: Broker) -> int:
-    """Of the Produce request that the broker met last."""
+    """Return the version of the last Produce or Fetch that the broker received."""
     return next(request.version for request in broker.requests[::-1] if request.key in (PRODUCE, FETCH))

@@ -1,4 +1,4 @@
-"""Kafka's own tests of APIs 48 and 49 and of quotas that change while it runs, by their names, with their numbers, against Sluice."""
+"""Kafka's own tests of APIs 48 and 49 and of quota changes, with their names and numbers, against Sluice."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,7 +28,7 @@ ANY = ClientQuotaFilterComponent.of_entity_type
 
 
 class Cluster:
-    """A Sluice and an Admin."""
+    """A running Sluice with an admin client."""
 
     def __init__(self, sluice: RunningGateway, keeper: Keeper, admin: AsyncQuotaAdmin) -> None:
         self.sluice = sluice
@@ -36,13 +36,13 @@ class Cluster:
         self.admin = admin
 
     async def alter(self, parts: Parts, ops: Mapping[str, float | None], *, validate_only: bool = False) -> None:
-        """Alter one entity, which has to go well."""
+        """Alter one entity and check that it succeeds."""
         entity = ClientQuotaEntity.of(parts)
         result = await self.admin.alter_client_quotas([ClientQuotaAlteration(entity, ops)], validate_only=validate_only)
         assert result == {entity: None}
 
     async def refuses(self, parts: Parts, ops: Mapping[str, float | None], code: int = 42) -> str:
-        """Alter one entity, which has to be refused; return the text."""
+        """Alter one entity, check that it is refused with `code`, and return the message."""
         entity = ClientQuotaEntity.of(parts)
         error = (await self.admin.alter_client_quotas([ClientQuotaAlteration(entity, ops)]))[entity]
         assert error is not None
@@ -50,13 +50,13 @@ class Cluster:
         return error.message
 
     async def described(self, parts: Parts) -> dict[str, float]:
-        """What one entity has."""
+        """Return the quotas of one entity."""
         wanted = [DEFAULTED(kind) if name is None else NAMED(kind, name) for kind, name in parts.items()]
         found = await self.admin.describe_client_quotas(ClientQuotaFilter.contains_only(wanted))
         return found.get(ClientQuotaEntity.of(parts), {})
 
     def bounds(self, user: str, client_id: str) -> tuple[float, float]:
-        """What is in force for a client's bytes, produced and fetched."""
+        """Return the bounds in force for a client's produced and fetched bytes."""
         (scope,) = self.sluice.app.scopes.all() or [self.sluice.app.scopes.of((HOST, 1))]
         principal = KafkaPrincipal("User", user)
         produce, fetch = (manager.group(principal, client_id, now_ms()) for manager in (scope.produce, scope.fetch))
@@ -65,7 +65,7 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(rules: Rules = ANYBODY) -> AsyncIterator[Cluster]:
-    """Run one."""
+    """Run a cluster."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, rules)
         async with AsyncQuotaAdmin(f"{HOST}:{sluice.port}") as admin:
@@ -73,7 +73,7 @@ async def cluster(rules: Rules = ANYBODY) -> AsyncIterator[Cluster]:
 
 
 async def test_alter_client_quotas_request() -> None:
-    """ClientQuotasRequestTest.testAlterClientQuotasRequest: added, changed, removed, absent ones removed, mixed with percent."""
+    """ClientQuotasRequestTest.testAlterClientQuotasRequest: quotas are added, changed and removed, also when absent."""
     entity: Parts = {"user": "user", "client-id": "client-id"}
     async with cluster() as kafka:
         assert await kafka.described(entity) == {}
@@ -91,7 +91,7 @@ async def test_alter_client_quotas_request() -> None:
 
 
 async def test_alter_client_quotas_request_validate_only() -> None:
-    """ClientQuotasRequestTest.testAlterClientQuotasRequestValidateOnly: judged, and nothing changed."""
+    """ClientQuotasRequestTest.testAlterClientQuotasRequestValidateOnly: a validate-only request changes nothing."""
     entity: Parts = {"user": "user"}
     async with cluster() as kafka:
         await kafka.alter(entity, {PRODUCE: 20_000.0, PERCENT: 23.45})
@@ -102,21 +102,21 @@ async def test_alter_client_quotas_request_validate_only() -> None:
 
 
 async def test_client_quotas_for_scram_users() -> None:
-    """ClientQuotasRequestTest.testClientQuotasForScramUsers: credentials are no quotas; a user without quotas describes as empty."""
+    """ClientQuotasRequestTest.testClientQuotasForScramUsers: SCRAM credentials are not accepted as quota keys."""
     async with cluster() as kafka:
         assert await kafka.refuses({"user": "user"}, {"SCRAM-SHA-256": 1.0}) == "Invalid configuration key SCRAM-SHA-256"
         assert await kafka.described({"user": "user"}) == {}
 
 
 async def test_client_quotas_sanitized() -> None:
-    """ClientQuotasRequestTest.testClientQuotasSanitized: a user with spaces is who it is."""
+    """ClientQuotasRequestTest.testClientQuotasSanitized: a user name with spaces is kept unchanged."""
     async with cluster() as kafka:
         await kafka.alter({"user": "user with spaces"}, {PRODUCE: 20_000.0})
         assert await kafka.described({"user": "user with spaces"}) == {PRODUCE: 20_000.0}
 
 
 async def test_client_quotas_with_default_name() -> None:
-    """ClientQuotasRequestTest.testClientQuotasWithDefaultName: a client that is called `<default>` is not the default."""
+    """ClientQuotasRequestTest.testClientQuotasWithDefaultName: the client-id `<default>` is not the default client-id."""
     async with cluster() as kafka:
         await kafka.alter({"client-id": "<default>"}, {PRODUCE: 20_000.0})
         assert await kafka.described({"client-id": None}) == {}
@@ -126,7 +126,7 @@ async def test_client_quotas_with_default_name() -> None:
 
 
 async def test_alter_ip_quotas_request() -> None:
-    """ClientQuotasRequestTest.testAlterIpQuotasRequest: 100, 150, default 200; any address finds both; what is enforced follows."""
+    """ClientQuotasRequestTest.testAlterIpQuotasRequest: rates of an address and of the default are altered, described and enforced."""
     known, other = {"ip": "1.2.3.4"}, {"ip": None}
     async with cluster() as kafka:
         in_force = kafka.keeper.store
@@ -155,21 +155,21 @@ async def test_alter_ip_quotas_request() -> None:
     ],
 )
 async def test_alter_client_quotas_invalid_requests(parts: Parts, ops: dict[str, float | None]) -> None:
-    """ClientQuotasRequestTest.testAlterClientQuotasInvalidRequests: INVALID_REQUEST, and nothing changed."""
+    """ClientQuotasRequestTest.testAlterClientQuotasInvalidRequests: an invalid request gets error 42 and changes nothing."""
     async with cluster() as kafka:
         await kafka.refuses(parts, ops)
         assert kafka.keeper.quotas == {}
 
 
 async def test_alter_client_quotas_invalid_entity_combination() -> None:
-    """ClientQuotasRequestTest.testAlterClientQuotasInvalidEntityCombination: an address stands alone."""
+    """ClientQuotasRequestTest.testAlterClientQuotasInvalidEntityCombination: an ip cannot be combined with a user or client-id."""
     async with cluster() as kafka:
         for parts in ({"user": "user", "ip": "1.2.3.4"}, {"client-id": "client", "ip": "1.2.3.4"}):
             assert "combination" in await kafka.refuses(dict(parts), {CONNECT: 1.0})
 
 
 async def test_alter_client_quotas_bad_ip() -> None:
-    """ClientQuotasRequestTest.testAlterClientQuotasBadIp: neither what is no address nor a key of users."""
+    """ClientQuotasRequestTest.testAlterClientQuotasBadIp: an invalid ip and an ip with a user's key are refused."""
     async with cluster() as kafka:
         for host in ("ip%20", "not an address", "1.2.3.4.5"):
             assert "is not a valid IP" in await kafka.refuses({"ip": host}, {CONNECT: 1.0})
@@ -177,7 +177,7 @@ async def test_alter_client_quotas_bad_ip() -> None:
 
 
 async def test_describe_client_quotas_invalid_filter_combination() -> None:
-    """ClientQuotasRequestTest.testDescribeClientQuotasInvalidFilterCombination: INVALID_REQUEST."""
+    """ClientQuotasRequestTest.testDescribeClientQuotasInvalidFilterCombination: such a filter gets error 42."""
     async with cluster() as kafka:
         for kind in ("user", "client-id"):
             with pytest.raises(QuotaAdminError) as error:
@@ -186,7 +186,7 @@ async def test_describe_client_quotas_invalid_filter_combination() -> None:
 
 
 async def test_client_quotas_unsupported_entity_types() -> None:
-    """ClientQuotasRequestTest.testClientQuotasUnsupportedEntityTypes: UNSUPPORTED_VERSION."""
+    """ClientQuotasRequestTest.testClientQuotasUnsupportedEntityTypes: another entity type gets error 35."""
     async with cluster() as kafka:
         with pytest.raises(QuotaAdminError) as error:
             await kafka.admin.describe_client_quotas(ClientQuotaFilter.contains([NAMED("other", "name")]))
@@ -208,11 +208,11 @@ MATCHED: list[tuple[Parts, str, float]] = [
     ({"ip": "1.2.3.4"}, CONNECT, 60.0),
     ({"ip": None}, CONNECT, 70.0),
 ]
-"""Eleven entities of users and clients, and two of addresses."""
+"""Eleven entities of users and client-ids, and two of ips."""
 
 
 async def test_describe_client_quotas_match_exact() -> None:
-    """ClientQuotasRequestTest.testDescribeClientQuotasMatchExact: each entity is found by its name alone, others are not."""
+    """ClientQuotasRequestTest.testDescribeClientQuotasMatchExact: a strict filter by name finds that entity alone."""
     async with cluster() as kafka:
         for parts, key, value in MATCHED:
             await kafka.alter(parts, {key: value})
@@ -239,7 +239,7 @@ async def test_describe_client_quotas_match_exact() -> None:
     ],
 )
 async def test_describe_client_quotas_match_partial(components: list[ClientQuotaFilterComponent], strict: bool, count: int) -> None:
-    """ClientQuotasRequestTest.testDescribeClientQuotasMatchPartial: how many entities each filter finds."""
+    """ClientQuotasRequestTest.testDescribeClientQuotasMatchPartial: each filter finds the number of entities that Kafka finds."""
     async with cluster() as kafka:
         for parts, key, value in MATCHED:
             await kafka.alter(parts, {key: value})
@@ -260,7 +260,7 @@ async def test_describe_client_quotas_match_partial(components: list[ClientQuota
     ids=str,
 )
 async def test_dynamic_config_change_quota(parts: Parts) -> None:
-    """DynamicConfigChangeTest.testClientIdQuotaChange and its five siblings: 1000 and 2000 are applied, then 2^63-1 again."""
+    """DynamicConfigChangeTest.testClientIdQuotaChange and its five siblings: a quota applies when it is set, and none after its removal."""
     async with cluster(Rules("list", super_principals=frozenset({"User:ANONYMOUS"}))) as kafka:
         await kafka.alter(parts, {PRODUCE: 1_000.0, CONSUME: 2_000.0})
         assert kafka.bounds("ANONYMOUS", "testClient") == (1_000.0, 2_000.0)
@@ -269,7 +269,7 @@ async def test_dynamic_config_change_quota(parts: Parts) -> None:
 
 
 async def test_dynamic_config_change_ip_handler_unresolvable_address() -> None:
-    """DynamicConfigChangeTest.testIpHandlerUnresolvableAddress and testIpQuotaInitialization: addresses 10, the default 20."""
+    """DynamicConfigChangeTest.testIpHandlerUnresolvableAddress and testIpQuotaInitialization: rates apply, a host name is refused."""
     async with cluster() as kafka:
         await kafka.alter({"ip": "1.2.3.4"}, {CONNECT: 10.0})
         await kafka.alter({"ip": None}, {CONNECT: 20.0})
@@ -278,7 +278,7 @@ async def test_dynamic_config_change_ip_handler_unresolvable_address() -> None:
 
 
 async def test_kraft_cluster_client_quotas() -> None:
-    """KRaftClusterTest.testClientQuotas and testDefaultClientQuotas: altered, judged only, and the default beside bob."""
+    """KRaftClusterTest.testClientQuotas and testDefaultClientQuotas: quotas of a user override the default user's."""
     async with cluster() as kafka:
         await kafka.alter({"user": "testkit"}, {PERCENT: 0.99})
         await kafka.alter({"user": "testkit"}, {PERCENT: 0.97, PRODUCE: 10_000.0, CONSUME: 10_001.0})
@@ -292,7 +292,7 @@ async def test_kraft_cluster_client_quotas() -> None:
 
 
 async def test_controller_apis_unauthorized_alter_client_quotas() -> None:
-    """ControllerApisTest.testUnauthorizedHandleAlterClientQuotas and KafkaApisTest: 31 for each entry, whatever is wrong with it."""
+    """ControllerApisTest.testUnauthorizedHandleAlterClientQuotas and KafkaApisTest: each entity gets error 31, valid or not."""
     async with cluster(Rules()) as kafka:
         entities = [ClientQuotaEntity.of(parts) for parts in ({"user": "a"}, {"user": ""}, {"group": "g"})]
         results = await kafka.admin.alter_client_quotas([ClientQuotaAlteration(entity, {PRODUCE: 1.0}) for entity in entities])

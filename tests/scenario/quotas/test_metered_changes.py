@@ -1,4 +1,4 @@
-"""Metering files say who changed a quota."""
+"""Metering files name the principal that changed a quota."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ RATE = "producer_byte_rate"
 
 
 async def test_at_level_off_nothing_is_written(tmp_path: Path) -> None:
-    """A directory that is configured stays empty, and decisions are taken all the same."""
+    """With `level = "off"` the metering directory is not created, and requests are served."""
     metering = Metering(dir=tmp_path / "metering", level="off")
     async with ScriptedBroker() as broker, open_gateway(broker, metering=metering) as sluice:
         client = await sluice.client()
@@ -25,7 +25,7 @@ async def test_at_level_off_nothing_is_written(tmp_path: Path) -> None:
 
 
 async def test_a_bound_says_who_asked_for_it(tmp_path: Path) -> None:
-    """By the API that changes quotas a principal sets a bound; the next decision under it names that principal, and the bound before."""
+    """The metering rows of a bound name the principal that set it and the bound before."""
     async with ScriptedBroker() as broker, open_gateway(broker, metering=Metering(dir=tmp_path, proxy_id="edge")) as sluice:
         Keeper(sluice)
         client = await sluice.client()

@@ -1,4 +1,4 @@
-"""Pages over two running data paths that are asked as workers are."""
+"""Admin pages over two running data paths that are queried like workers."""
 
 import json
 
@@ -16,7 +16,7 @@ from tests.support.scripted.scripted_frames import correlation_id_of, produce_of
 
 
 async def test_two_data_paths_are_shown_as_one_proxy() -> None:
-    """Groups, connections, traffic and sharers of both, with live objects and sockets behind them."""
+    """The pages show the groups, connections, traffic and sharers of both data paths as those of one proxy."""
     table, cluster = quotas(produce=1e9), Enforcement(scope="cluster")
     async with (
         ScriptedBroker() as first_broker,

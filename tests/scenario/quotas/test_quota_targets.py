@@ -1,4 +1,4 @@
-"""The calls of KIP-422 from Python, against Sluice; `tests/integration/quotas/test_quota_admin.py` has them against brokers."""
+"""The admin calls of KIP-422 from Python against Sluice; `tests/integration/quotas/test_quota_admin.py` runs them against brokers."""
 
 import asyncio
 
@@ -32,7 +32,7 @@ PERCENT = QuotaLimit(ClientQuotaType.REQUEST, 50)
 
 
 async def test_set_described_and_deleted() -> None:
-    """One limit of each target and call; what else it has stays; deleting takes all away, also where there was none."""
+    """Setting a limit keeps the target's other limits, and deleting a target removes all of them, even when it has none."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
         async with AsyncQuotaAdmin(f"{HOST}:{sluice.port}") as admin:
@@ -48,7 +48,7 @@ async def test_set_described_and_deleted() -> None:
 
 
 async def test_a_result_for_each_target() -> None:
-    """What went wrong with one is said of that one."""
+    """A refused target has an error of its own, and the other targets are changed."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules("list", frozenset({"User:ANONYMOUS"}), deny_self=True))
         async with AsyncQuotaAdmin(f"{HOST}:{sluice.port}") as admin:
@@ -61,7 +61,7 @@ async def test_a_result_for_each_target() -> None:
 
 
 async def test_no_answer_in_time() -> None:
-    """A call has its own time when it is given one."""
+    """A call without an answer fails after its `timeout_ms`."""
     never = asyncio.Event()
 
     async with ScriptedBroker() as broker, open_gateway(broker, clean=False) as sluice:
@@ -78,7 +78,7 @@ async def test_no_answer_in_time() -> None:
 
 
 def test_targets_and_limits() -> None:
-    """Targets say what they name; a limit is a whole number above 0, and fractions that are described are cut."""
+    """Targets have their types, a limit is a whole number above 0, and described fractions are rounded down to at least 1."""
     assert [target.target_type for target in TARGETS[1:]] == [
         QuotaTargetType.CLIENT,
         QuotaTargetType.USER,

@@ -1,4 +1,4 @@
-"""KIP-422: quotas as configurations of users and clients, beside topics and brokers that are the broker's to answer for."""
+"""KIP-422: quotas as configurations of users and clients, in one request with topics and brokers, which the broker answers."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ RATE, PERCENT = "producer_byte_rate", "request_percentage"
 
 
 def alter(api: ApiVersion, *resources: tuple[int, str, dict[str, str | None]], validate_only: bool = False) -> bytes:
-    """Set values, or with None delete them."""
+    """Return a request that sets values, or deletes those that are None."""
     named = [
         {
             "ResourceType": kind,
@@ -37,23 +37,23 @@ def alter(api: ApiVersion, *resources: tuple[int, str, dict[str, str | None]], v
 
 
 def describe(api: ApiVersion, *resources: tuple[int, str], keys: list[str] | None = None) -> bytes:
-    """Ask for configurations."""
+    """Return a request that describes configurations."""
     named = [{"ResourceType": kind, "ResourceName": name, "ConfigurationKeys": keys} for kind, name in resources]
     return a_request(api, {"Resources": named, "IncludeSynonyms": True, "IncludeDocumentation": True})
 
 
 def codes(api: ApiVersion, frame: bytes) -> list[tuple[int, str, int]]:
-    """Type, name and error code of each result."""
+    """Return the type, name and error code of each result."""
     return [(one["ResourceType"], one["ResourceName"], one["ErrorCode"]) for one in results_of(api, frame)[1]]
 
 
 def values(api: ApiVersion, frame: bytes) -> dict[str, dict[str, str]]:
-    """Values by resource name."""
+    """Return the values by resource name."""
     return {one["ResourceName"]: {config["Name"]: config["Value"] for config in one["Configs"]} for one in results_of(api, frame)[1]}
 
 
 async def answers_for_topics(connection: BrokerConnection, asked: Request) -> None:
-    """A broker: other resources than topics and brokers it does not know, and then it refuses all, as brokers do."""
+    """Act as a broker that knows only topics and brokers, and refuses a whole request that names other resources."""
     if asked.key not in (32, 44):
         await connection.answer(asked)
         return
@@ -61,14 +61,14 @@ async def answers_for_topics(connection: BrokerConnection, asked: Request) -> No
     found = read_config_request(api, asked.frame, body_at(asked.frame))
     spoiled = any(one.type in (USER, CLIENT) for one in found.resources)
     results = [plain_result(api, 42 if spoiled else 0, None, one) for one in found.resources[::-1]]
-    if api.key == 32:  # the configs behind each: none
+    if api.key == 32:  # API 32 returns the configurations too
         await connection.send(described(api, asked.correlation_id, found.resources[::-1], spoiled=spoiled))
         return
     await connection.send(answer_of(api, asked.correlation_id, results))
 
 
 def described(api: ApiVersion, correlation_id: int, resources: Any, *, spoiled: bool) -> bytes:
-    """One configuration each; of a broker one that has an address."""
+    """Return a response with one configuration for each resource; its value is an address."""
     config: dict[str, Any] = {"ReadOnly": False, "ConfigSource": 5, "IsDefault": True, "IsSensitive": False, "Synonyms": []}
     config |= {"ConfigType": 2, "Documentation": None}
     body = {
@@ -89,7 +89,7 @@ def described(api: ApiVersion, correlation_id: int, resources: Any, *, spoiled: 
 
 @pytest.mark.parametrize("api", ALTER, ids=lambda api: f"{api.name}-v{api.version}")
 async def test_set_and_deleted(api: ApiVersion) -> None:
-    """Users, clients, both together and their defaults, in names that are percent-encoded; the broker hears nothing."""
+    """Quotas of users, clients, pairs and defaults, with percent-encoded names, are set and deleted without a request to the broker."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
         client = await sluice.client()
@@ -122,7 +122,7 @@ async def test_set_and_deleted(api: ApiVersion) -> None:
 
 @pytest.mark.parametrize("api", DESCRIBE, ids=lambda api: f"{api.name}-v{api.version}")
 async def test_described_with_its_source(api: ApiVersion) -> None:
-    """Whole numbers without a point; 121 is a user's, 122 a client's; only the keys that were asked for; nothing where nothing is set."""
+    """Quotas are described with whole numbers, with their config source, for the requested keys only, and without the broker."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         Keeper(sluice)
         client = await sluice.client()
@@ -138,7 +138,7 @@ async def test_described_with_its_source(api: ApiVersion) -> None:
 
 
 async def test_thousands_of_resources_in_one_request() -> None:
-    """One that fits into a request of this kind is answered in whole, and the broker hears of its own resources once."""
+    """A request with thousands of resources is answered in full, and the broker gets one request for its resources."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         Keeper(sluice)
         client = await sluice.client()
@@ -150,7 +150,7 @@ async def test_thousands_of_resources_in_one_request() -> None:
 
 
 async def test_too_many_users_in_one_request() -> None:
-    """Each is looked for among all quotas: above a thousand of them the connection ends."""
+    """A request with more than `RESOURCES_MAX` users and clients closes the connection."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         Keeper(sluice)
         client = await sluice.client()
@@ -162,7 +162,7 @@ async def test_too_many_users_in_one_request() -> None:
 
 @pytest.mark.parametrize("api", DESCRIBE + ALTER, ids=lambda api: f"{api.name}-v{api.version}")
 async def test_mixed_requests_are_split_and_joined(api: ApiVersion) -> None:
-    """The broker sees the rest alone and answers it well; results stand in the order of the request, and addresses stay hidden."""
+    """The broker gets only its own resources, the results are in request order, and broker addresses are hidden."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
         client = await sluice.client()
@@ -183,7 +183,7 @@ async def test_mixed_requests_are_split_and_joined(api: ApiVersion) -> None:
 
 @pytest.mark.parametrize("api", DESCRIBE + ALTER, ids=lambda api: f"{api.name}-v{api.version}")
 async def test_all_others_pass_byte_for_byte(api: ApiVersion) -> None:
-    """Requests without users and clients, several in one piece, and those that are too large to be looked through."""
+    """Requests without users or clients, and those above `MAX_CONFIG_REQUEST_BYTES`, are forwarded unchanged."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         Keeper(sluice)
         client = await sluice.client()
@@ -213,7 +213,7 @@ async def test_all_others_pass_byte_for_byte(api: ApiVersion) -> None:
     ],
 )
 async def test_what_cannot_be_set(name: str, key: str, value: str, message: str) -> None:
-    """It has error 42 and a text that says why; its neighbours are changed."""
+    """An invalid name, key or value gets error 42 and a message, and the other resources are changed."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
         answer = await (await sluice.client()).ask(alter(ALTER[1], (USER, name, {key: value}), (USER, "good", {RATE: "1"})))
@@ -224,7 +224,7 @@ async def test_what_cannot_be_set(name: str, key: str, value: str, message: str)
 
 
 async def test_who_may_not_gets_an_error_for_each() -> None:
-    """Error 31 for users and clients; the broker judges the rest by itself."""
+    """Without the right, users and clients get error 31, and the broker still answers for its resources."""
     async with ScriptedBroker(answers_for_topics) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())
         client = await sluice.client()

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas answered by Sluice, whatever its brokers know of them."""
+"""DescribeClientQuotas and AlterClientQuotas, which Sluice answers whether or not its brokers support them."""
 
 import asyncio
 import struct
@@ -35,18 +35,18 @@ RATE = "producer_byte_rate"
 
 
 def alter(correlation_id: int, value: float | None, *, validate_only: bool = False, version: int = 1) -> bytes:
-    """Set alice's rate, or remove it."""
+    """Return a request that sets alice's rate, or removes it."""
     return alter_request(version, correlation_id, "admin", [(ALICE, [QuotaOp(RATE, value)])], validate_only=validate_only)
 
 
 def describe(correlation_id: int, version: int = 1) -> bytes:
-    """Ask for everything."""
+    """Return a request that describes all quotas."""
     return describe_request(version, correlation_id, "admin", [], strict=False)
 
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_set_described_and_removed(version: int) -> None:
-    """What was set is described, on the bootstrap port and on each broker's; the brokers hear nothing of it."""
+    """A quota is set, described and removed on the bootstrap port and on each broker's port, without a request to a broker."""
     async with ScriptedBroker(node_id=1) as first, ScriptedBroker(node_id=2) as second:
         first.nodes = second.nodes = [first.node, second.node]
         async with open_gateway(first, second) as sluice:
@@ -65,7 +65,7 @@ async def test_set_described_and_removed(version: int) -> None:
 
 
 async def test_api_versions_offer_them() -> None:
-    """Versions 0 and 1, also where the broker has none of them or more."""
+    """ApiVersions lists versions 0 and 1 of both APIs, whatever versions the broker has."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         broker.offered = {0: (0, 9), 3: (0, 9), 18: (0, 3), 49: (0, 9)}
         ours = await (await sluice.client()).ask(api_versions_request(version=3))
@@ -73,7 +73,7 @@ async def test_api_versions_offer_them() -> None:
 
 
 async def test_no_client_may_change_quotas_by_default() -> None:
-    """Without configured principals, changes and descriptions are refused with the errors of a broker."""
+    """Without configured principals, altering and describing quotas get a broker's authorization errors."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())
         client = await sluice.client()
@@ -84,7 +84,7 @@ async def test_no_client_may_change_quotas_by_default() -> None:
 
 
 async def test_each_entity_has_its_own_result() -> None:
-    """A wrong entity has the text of Kafka and spoils nothing; a wrong filter has its error."""
+    """An invalid entity gets Kafka's error and the others are changed; an invalid filter gets an error."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
         client = await sluice.client()
@@ -102,7 +102,7 @@ async def test_each_entity_has_its_own_result() -> None:
 
 
 async def test_answers_keep_their_order() -> None:
-    """Behind a request that its broker still works on a change waits, and what is behind the change waits for it."""
+    """A change waits for the responses before it, and the requests behind it wait for the change."""
     hold = Hold()
     async with ScriptedBroker(hold) as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
@@ -119,7 +119,7 @@ async def test_answers_keep_their_order() -> None:
 
 
 async def test_who_leaves_takes_nothing_back() -> None:
-    """A change that has begun is made and written down although its client is reset meanwhile."""
+    """A change that has begun is completed although its client resets the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
         begun, go_on = asyncio.Event(), asyncio.Event()
@@ -143,7 +143,7 @@ async def test_who_leaves_takes_nothing_back() -> None:
 
 
 async def test_a_drain_waits_for_a_change() -> None:
-    """The connection ends when its client has been notified."""
+    """A drain closes a connection only after the response to its change."""
     async with ScriptedBroker() as broker, open_gateway(broker, serves=False) as sluice:
         keeper = Keeper(sluice)
         go_on = asyncio.Event()
@@ -169,7 +169,7 @@ async def test_a_drain_waits_for_a_change() -> None:
 
 
 async def test_what_does_not_read_ends_the_connection() -> None:
-    """As at a broker, and no broker sees it."""
+    """A malformed request closes the connection and does not reach the broker."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         Keeper(sluice)
         client = await sluice.client()
@@ -181,7 +181,7 @@ async def test_what_does_not_read_ends_the_connection() -> None:
 
 
 async def test_a_thousand_entities_in_a_request() -> None:
-    """Each has its result, in the order of the request, all are described again, and what was behind the request is answered after it."""
+    """A request with 1,000 entities gets their results in order, and the requests behind it are answered after it."""
     entities = [(("user", f"user-{number:04}"),) for number in range(1_000)]
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
@@ -196,7 +196,7 @@ async def test_a_thousand_entities_in_a_request() -> None:
 
 
 async def test_a_large_request_that_does_not_read_ends_the_connection() -> None:
-    """As a small one does, and nothing of it is made."""
+    """A large malformed request closes the connection and changes no quota."""
     entries = [((("user", f"user-{number}"),), [QuotaOp(RATE, 5.0)]) for number in range(1_000)]
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice)
@@ -210,7 +210,7 @@ async def test_a_large_request_that_does_not_read_ends_the_connection() -> None:
 
 
 async def test_a_quota_for_a_long_client_id_is_kept_described_and_enforced() -> None:
-    """By its whole name, although groups and pages know the beginning of it and a digest; a name that begins alike is another user."""
+    """A quota for a 300-byte client-id applies to its full name; groups and pages show the shortened name."""
     name = "tenant-" + "x" * 293
     entity = (("client-id", name),)
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
@@ -237,7 +237,7 @@ async def test_a_quota_for_a_long_client_id_is_kept_described_and_enforced() -> 
 
 
 async def explain_of(sluice: RunningGateway, name: str) -> float:
-    """What /explain says is the bound of the group that a client-id counts for."""
+    """Return the bound that /explain shows for a client-id."""
     page = await explain(OneProcess(sluice.app.state), sluice.app.administration.quotas, None, name, None)
     (produce,) = [quota for quota in page["quotas"] if quota["key"] == RATE]
     assert produce["value"] == 10_000.0

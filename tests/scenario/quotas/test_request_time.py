@@ -1,4 +1,4 @@
-"""A request quota through real sockets: from sluice.toml and the quota file to the throttle time that a client receives."""
+"""A request quota through sockets: from the configuration and the quota file to the throttle time that a client receives."""
 
 import asyncio
 import urllib.request
@@ -24,12 +24,12 @@ from tests.support.scripted.scripted_sockets import HOST
 
 VERSION = 12
 TINY = 1e-6
-"""Percent: any request is too much."""
+"""Percent: any request exceeds this quota."""
 WINDOWS: dict[str, Any] = {"window_num": 3, "window_size_seconds": 2}
 
 
 class TeamsShareTime(ClientQuotaCallback):
-    """Clients whose client-ids begin alike share one budget; the settings say of how much."""
+    """A callback whose clients share one budget per prefix of the client-id; the budget is a setting."""
 
     def configure(self, configs: Mapping[str, Any]) -> None:
         self.percent = float(configs["percent"])
@@ -42,32 +42,32 @@ class TeamsShareTime(ClientQuotaCallback):
 
 
 async def announced(client: ScriptedClient, client_id: bytes = b"etl") -> int:
-    """Ask for Metadata; return the throttle time of the answer."""
+    """Send a Metadata request and return the throttle time in its response."""
     return throttle_ms(await client.ask(metadata_request(1, version=VERSION, client_id=client_id)), METADATA, VERSION)
 
 
 def scrape(admin: HostPort) -> list[Sample]:
-    """Return what /metrics shows."""
+    """Return the samples of /metrics."""
     with urllib.request.urlopen(f"http://{admin}/metrics", timeout=20) as answer:
         page = answer.read().decode()
     return [sample for family in text_string_to_metric_families(page) for sample in family.samples]
 
 
 def value(samples: Sequence[Sample], name: str, **labels: str) -> float:
-    """Return the one sample of this name whose labels are among others these."""
+    """Return the value of the one sample with this name and these labels."""
     (found,) = (sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
     return found
 
 
 def request_groups(sluice: RunningGateway) -> dict[str, float]:
-    """Return what each group was charged, in seconds, by the values of its tags."""
+    """Return the seconds that each group was charged, by the values of its tags."""
     return {
         ",".join(group.tags.values()): group.recorded_total / 100 for scope in sluice.app.scopes.all() for group in scope.request.groups()
     }
 
 
 async def test_a_quota_of_the_file_is_reported_in_windows_of_the_configuration(tmp_path: Path) -> None:
-    """Who is far over is throttled for one window, whose length is a setting, and for nothing once the quota is gone."""
+    """The throttle time is at most one configured window, and it is 0 after the quota is removed."""
     path = tmp_path / "quotas.toml"
     path.write_text(f'[[quota]]\nclient-id = "etl"\nrequest_percentage = {TINY}\n')
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", quotas=Quotas(path=path, **WINDOWS)) as sluice:
@@ -78,7 +78,7 @@ async def test_a_quota_of_the_file_is_reported_in_windows_of_the_configuration(t
 
 
 async def test_the_class_of_the_configuration_puts_clients_together() -> None:
-    """What its settings say reaches it, and is the budget of all whom it puts together."""
+    """The callback class receives its settings, and its clients share groups as its tags say."""
     choice = Callback(class_name=f"{__name__}:{TeamsShareTime.__name__}", settings={"percent": TINY})
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", callback=choice) as sluice:
         assert await announced(await sluice.client(), b"blue-one") == 1_000
@@ -88,7 +88,7 @@ async def test_the_class_of_the_configuration_puts_clients_together() -> None:
 
 
 async def test_what_is_charged_can_be_seen() -> None:
-    """Seconds of each client, their share of the time that passed, and latencies by API; each charge is no more than passed."""
+    """Metrics show the seconds charged to a client, their share of the elapsed time, and the latencies of each API."""
     admin = HostPort(HOST, free_port())
     settings = {"admin": Admin(address=admin), "table": quotas(request=1e6), "quotas": Quotas(broker_threads=11)}
     async with ScriptedBroker() as broker, open_gateway(broker, **settings) as sluice:

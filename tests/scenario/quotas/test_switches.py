@@ -1,4 +1,4 @@
-"""Switches on a running proxy, with sockets: who waits goes on, who connects too fast comes in, no client is disconnected."""
+"""Switches on a running proxy with sockets: waiting clients continue, and no connection is closed."""
 
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from tests.support.scripted.scripted_frames import api_versions_request, correla
 from tests.support.scripted.scripted_sockets import HOST, until
 
 SHORT = Quotas(window_num=2)
-"""Two samples of one second: a rate of N lets N come at once."""
+"""Two samples of one second: a rate of N lets N connect at once."""
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
 async def test_a_held_answer_leaves_when_its_client_is_switched(mode: str) -> None:
-    """It would have waited for 5 s; the same connection goes on unthrottled, and waits again once the switch is gone."""
+    """A switch releases the held response of its client, which is throttled again once the switch is removed."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000.0)) as sluice:
         client = await sluice.client()
         await client.send(produce_of_size(70_000, 1))
@@ -35,7 +35,7 @@ async def test_a_held_answer_leaves_when_its_client_is_switched(mode: str) -> No
 
 
 async def test_an_address_that_is_switched_off_comes_as_fast_as_it_likes() -> None:
-    """Its rate counts nothing; other addresses are held as ever."""
+    """A switched-off address is neither counted nor held by its rate, and other addresses still are."""
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=SHORT, clean=False) as sluice:
         sluice.app.connection_limits.apply_rates({HOST: 1, "127.0.0.2": 0})
         sluice.app.apply_switches({f"entity:ip={HOST}": "off"})
@@ -48,7 +48,7 @@ async def test_an_address_that_is_switched_off_comes_as_fast_as_it_likes() -> No
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
 async def test_who_waits_at_a_listener_comes_in(mode: str) -> None:
-    """The second connection at one a minute waits, until its listener is switched."""
+    """A connection that waits for its listener's rate is served as soon as the listener is switched."""
     limits = Connections(max_connection_creation_rate=1)
     slow: Any = Quotas(window_num=60)
     async with ScriptedBroker() as broker, open_gateway(broker, quotas=slow, connections=limits, clean=False) as sluice:
@@ -65,7 +65,7 @@ async def test_who_waits_at_a_listener_comes_in(mode: str) -> None:
 
 
 async def test_the_exempt_list_is_live() -> None:
-    """A reload makes a principal exempt, and takes that back; its connection stays."""
+    """A reload exempts a principal and revokes it, on an open connection."""
     table = quotas(produce=1_000.0)
     async with ScriptedBroker() as broker, open_gateway(broker, table=table) as sluice:
         client = await sluice.client()
@@ -82,7 +82,7 @@ async def test_the_exempt_list_is_live() -> None:
 
 
 async def test_a_switch_in_the_store_is_in_force(tmp_path: Path) -> None:
-    """What is committed there holds when the change is answered; and again after a restart."""
+    """A switch that is written to the store applies at once, and again after a restart."""
     path = tmp_path / "quotas.toml"
     path.write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 1000\n')
     async with ScriptedBroker() as broker:

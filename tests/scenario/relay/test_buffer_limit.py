@@ -1,4 +1,4 @@
-"""The byte account of a running process: what attacks keep is bounded, who goes is the attacker, and honest clients lose nothing."""
+"""The byte budget for buffers of a running process: it bounds what attackers make Sluice buffer, and honest clients are served."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ METADATA_VERSION = 12
 
 
 def alteration(entries: int, correlation_id: int = 1) -> bytes:
-    """A request that only asks whether so many quotas could be changed, some 170 bytes each."""
+    """Return a validate-only AlterClientQuotas request with `entries` entries of some 170 bytes."""
     entry = {
         "Entity": [{"EntityType": "client-id", "EntityName": "c" * 120}],
         "Ops": [{"Key": "producer_byte_rate", "Value": 1e6, "Remove": False}],
@@ -35,14 +35,14 @@ def alteration(entries: int, correlation_id: int = 1) -> bytes:
 
 
 async def crowd(sluice: RunningGateway, count: int, data: bytes) -> list[ScriptedClient]:
-    """So many connections of the attacker that have sent `data`; some of them may be closed already."""
+    """Return the attacker's connections after each has sent `data`; some of them may be closed already."""
     clients = [await sluice.client(source=ATTACKER) for _ in range(count)]
     await asyncio.gather(*(client.send(data) for client in clients), return_exceptions=True)
     return clients
 
 
 async def lets_in(connection: BrokerConnection, request: Request) -> None:
-    """Let every client log in; answer everything else as usual."""
+    """Accept every login and answer other requests as usual."""
     if request.key == ApiKey.SASL_HANDSHAKE:
         await connection.send(sasl_frames.handshake_answer(request.correlation_id))
     elif request.key == ApiKey.SASL_AUTHENTICATE:
@@ -52,7 +52,7 @@ async def lets_in(connection: BrokerConnection, request: Request) -> None:
 
 
 async def test_unfinished_frames_are_bounded_and_the_crowd_pays() -> None:
-    """Thirty unfinished requests of 300 KB: those of the crowd go, not the honest one that was there nor the one that comes late."""
+    """When unfinished requests exceed the budget, the attacker's connections are closed, and honest clients are served."""
     async with ScriptedBroker() as broker, open_gateway(broker, limits={"process_buffer_bytes_max": BUDGET}) as sluice:
         asks = alteration(1_000, 5)
         honest = await sluice.client(source=HONEST)
@@ -71,7 +71,7 @@ async def test_unfinished_frames_are_bounded_and_the_crowd_pays() -> None:
 
 
 async def test_what_is_kept_is_in_the_metric_byte_for_byte() -> None:
-    """A cut head, half a request about quotas and half a token are in `buffered_bytes`, and are gone from it when they are."""
+    """`buffered_bytes` counts a cut head, an unfinished request and an unfinished token, and is 0 when the clients have left."""
     async with ScriptedBroker(script=lets_in) as broker, open_gateway(broker) as sluice:
         clients = [await sluice.client() for _ in range(3)]
         await clients[0].send(produce_request(1)[:9])
@@ -87,7 +87,7 @@ async def test_what_is_kept_is_in_the_metric_byte_for_byte() -> None:
 
 
 async def test_tokens_that_never_end_are_bounded_and_the_crowd_pays() -> None:
-    """Before a login a client has 64 KiB, all of them together what the process has; others log in meanwhile."""
+    """Unfinished SASL tokens stay within the budget of the process, and another client can log in."""
     async with (
         ScriptedBroker(script=lets_in) as broker,
         open_gateway(broker, limits={"process_buffer_bytes_max": BUDGET}) as sluice,
@@ -105,7 +105,7 @@ async def test_tokens_that_never_end_are_bounded_and_the_crowd_pays() -> None:
 
 
 def metadata_of(correlation_id: int, brokers: dict[int, tuple[str, int]], topic_bytes: int) -> bytes:
-    """A Metadata answer with topics of so many bytes altogether."""
+    """Return a Metadata response with topics of `topic_bytes` in total."""
     layout = layout_of(ApiKey.METADATA, "response", METADATA_VERSION)
     partitions = [{"PartitionIndex": number, "LeaderId": 1, "ReplicaNodes": [1], "IsrNodes": [1]} for number in range(200)]
     topic = {"Name": "t" * 200, "Partitions": partitions}
@@ -119,12 +119,12 @@ def metadata_of(correlation_id: int, brokers: dict[int, tuple[str, int]], topic_
 
 @pytest.fixture(scope="module")
 def topics() -> bytes:
-    """A Metadata answer of some 3 MB; its broker's port is 0."""
+    """Return a Metadata response of some 3 MB that names one broker."""
     return metadata_of(0, {1: (HOST, 9)}, 3_000_000)
 
 
 async def test_metadata_is_not_kept_although_its_addresses_change(topics: bytes) -> None:
-    """Ten clients that read nothing keep no more of 3 MB each than of any answer; one that reads gets all of it, with our addresses."""
+    """A Metadata response of 3 MB is not buffered for clients that do not read, and arrives complete with rewritten addresses."""
 
     async def answers(connection: BrokerConnection, request: Request) -> None:
         if request.key == METADATA and request.client_id == b"scripted":

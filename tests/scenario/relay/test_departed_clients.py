@@ -1,4 +1,4 @@
-"""Clients that leave in order not to wait, over real sockets: each way of leaving buys what the quota lets pass, and one request."""
+"""Clients that disconnect to avoid a throttle gain at most one request over their quota."""
 
 import asyncio
 
@@ -12,14 +12,14 @@ from tests.support.scripted.scripted_sockets import until
 
 BOUND = 10_000.0
 REQUEST_BYTES = 150_000
-"""Five seconds more than the first window holds."""
+"""Five seconds of the bound more than the first window allows."""
 ROUNDS = 20
 
 MODES = pytest.mark.parametrize("mode", ["delay", "mute"])
 
 
 async def leave(client: ScriptedClient, how: str) -> None:
-    """End the connection, or only this side of it."""
+    """Close, half-close or reset the connection."""
     if how == "half-close":
         client.half_close()
         await asyncio.sleep(0.02)
@@ -33,7 +33,7 @@ async def leave(client: ScriptedClient, how: str) -> None:
 @MODES
 @pytest.mark.parametrize("how", ["half-close", "close", "reset"])
 async def test_produce_and_leave(mode: str, how: str) -> None:
-    """Of twenty producers in turn, each gone when its request is sent, one reaches the broker: the others serve its throttle first."""
+    """Of twenty-one producers that disconnect after their request, only the first reaches the broker; the others wait for its throttle."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=BOUND), clean=False) as sluice:
         first = await sluice.client()
         await first.send(produce_of_size(REQUEST_BYTES, 1))
@@ -48,7 +48,7 @@ async def test_produce_and_leave(mode: str, how: str) -> None:
 
 @MODES
 async def test_fetch_and_half_close(mode: str) -> None:
-    """Of twenty consumers in turn that close their side behind a fetch, those are served that the quota has room for."""
+    """Of twenty consumers that half-close after a Fetch, only those within the quota reach the broker."""
     answer_bytes = 50_000
     async with (
         ScriptedBroker(records=bytes(answer_bytes)) as broker,

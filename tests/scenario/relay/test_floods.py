@@ -1,4 +1,4 @@
-"""Rows F3 and F4: clients that send ten times what they may, and more clients than there are descriptors."""
+"""Rows F3 and F4: clients that send ten times their quota, and more clients than file descriptors."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ FLOOD_S = 1.2
 
 
 def _held_bytes(sluice: RunningGateway) -> int:
-    """What Sluice holds of requests and answers, towards both sides."""
+    """Return the bytes of requests and responses that Sluice buffers for both sides."""
     held = 0
     for connection in sluice.connections:
         held += connection.session.requests.pending.kept_bytes + connection.session.responses.held_bytes
@@ -32,7 +32,7 @@ def _held_bytes(sluice: RunningGateway) -> int:
 
 
 async def _flood(client: ScriptedClient, frame: bytes) -> None:
-    """Send for ever and throw the answers away."""
+    """Send the frame without end and discard the responses."""
 
     async def read() -> None:
         while await client.read_some(1 << 16):
@@ -50,7 +50,7 @@ async def _flood(client: ScriptedClient, frame: bytes) -> None:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 async def test_f03_flooding_clients_wait_in_their_own_buffers(mode: str) -> None:
-    """What is over quota stays with who sends it: Sluice holds a bounded part, and no more of it as time goes by."""
+    """While clients send far over their quota, Sluice buffers a bounded number of their bytes, which does not grow with time."""
     count = 20
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=20_000.0)) as sluice:
         clients = [await sluice.client() for _ in range(count)]
@@ -75,7 +75,7 @@ async def test_f03_flooding_clients_wait_in_their_own_buffers(mode: str) -> None
 
 @contextlib.contextmanager
 def few_descriptors(more: int) -> Iterator[None]:
-    """Let this process open only so many more descriptors."""
+    """Let this process open only `more` further descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = socket.socket()
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken.fileno() + more, hard))
@@ -87,13 +87,13 @@ def few_descriptors(more: int) -> Iterator[None]:
 
 
 async def test_f04_descriptors_run_out() -> None:
-    """Who is connected is served all the same; when there are descriptors again, so is every new client."""
+    """Without free descriptors connected clients are served; with free descriptors new clients are served again."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         early = await sluice.client()
         assert correlation_id_of(await early.ask(api_versions_request(1))) == 1
         crowd = []
         for _ in range(60):
-            sock = socket.create_connection((HOST, sluice.port))  # they stand in the kernel's queue: the loop does not turn
+            sock = socket.create_connection((HOST, sluice.port))  # they wait in the kernel's queue, because the loop does not run
             sock.setblocking(False)
             crowd.append(ScriptedClient(sock))
         sluice.clients += crowd
@@ -116,7 +116,7 @@ async def test_f04_descriptors_run_out() -> None:
 
 
 async def test_f04_the_spare_descriptor_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When another thread takes the one kept spare, accepting only pauses, no stranger's file is closed, and all comes back."""
+    """When another thread takes the spare descriptor, accepting pauses without an error and resumes later."""
 
     def none_left(*_: object) -> int:
         raise OSError(errno.EMFILE, "taken by another thread")
@@ -138,7 +138,7 @@ async def test_f04_the_spare_descriptor_is_gone(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_f04_connections_at_their_limit_wait_outside() -> None:
-    """Above max_connections clients wait in the kernel's queue, untouched, until a client leaves."""
+    """Above `max_connections` clients wait in the kernel's queue until a connection ends."""
     async with ScriptedBroker() as broker, open_gateway(broker, connections=Connections(max_connections=5)) as sluice:
         inside = [await sluice.client() for _ in range(5)]
         for client in inside:

@@ -1,4 +1,4 @@
-"""Rows D1, D9, D10 and D11: frames that end early, lie about their size, or are no frames at all."""
+"""Rows D1, D9, D10 and D11: unfinished frames, invalid lengths, other protocols, and malformed headers."""
 
 import logging
 import struct
@@ -34,7 +34,7 @@ INT32_MAX = 2**31 - 1
 
 @pytest.mark.parametrize("leaves", ["closes", "half-closes"])
 async def test_d01_disconnect_mid_frame(leaves: str) -> None:
-    """Wherever a client stops, the broker has a prefix of its bytes with every whole frame in it, and then FIN."""
+    """Wherever a client's stream ends, the broker receives a prefix of it with all whole frames, then FIN."""
     whole_frames, _ = split_frames(STREAM)
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         cuts = list(range(1, len(STREAM) + 1))
@@ -56,7 +56,7 @@ async def test_d01_disconnect_mid_frame(leaves: str) -> None:
 
 
 async def test_d01_whole_frames_before_a_broken_one_still_count() -> None:
-    """Frames that stand before one that closes the connection reach the broker, also when all came in one piece."""
+    """Frames before an invalid one reach the broker, although all arrived in one segment."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         for bad in (struct.pack(">i", -1), request(999, 0, b"", 3), framed(struct.pack(">hhih", PRODUCE, 9, 3, 32_767) + bytes(10))):
             client = await sluice.client()
@@ -71,14 +71,14 @@ async def test_d01_whole_frames_before_a_broken_one_still_count() -> None:
 
 
 async def until_kept(connection: Connection, count: int) -> None:
-    """Wait until Sluice has so many bytes that have not gone on."""
+    """Wait until Sluice holds `count` bytes that it has not forwarded."""
     await until(lambda: connection.session.requests.pending.kept_bytes == count)
 
 
 @pytest.mark.parametrize("size", [pytest.param(size, id=str(size)) for size in (-INT32_MAX - 1, -1, 0, MAX_REQUEST_BYTES + 1, INT32_MAX)])
 @pytest.mark.parametrize("in_pieces", [False, True], ids=["at-once", "byte-by-byte"])
 async def test_d09_length_that_no_frame_may_have(size: int, *, in_pieces: bool) -> None:
-    """The fourth byte of the length closes the connection: nothing is answered, nothing kept, nothing forwarded."""
+    """An invalid length closes the connection at its fourth byte, and nothing is forwarded."""
     tries = 3 if in_pieces else 25
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         for _ in range(tries):
@@ -101,7 +101,7 @@ async def test_d09_length_that_no_frame_may_have(size: int, *, in_pieces: bool) 
 
 
 async def test_d09_largest_frame_begins_to_pass() -> None:
-    """A frame of exactly the limit is none too many: its head goes on while its body has yet to come."""
+    """A frame of exactly the size limit is forwarded before its body is complete."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         frame = produce_request(1, bytes(1_000), version=7)
@@ -112,7 +112,7 @@ async def test_d09_largest_frame_begins_to_pass() -> None:
 
 
 async def test_d09_a_request_that_is_answered_here_is_not_kept_beyond_a_header() -> None:
-    """An ApiVersions from the future is answered by Sluice: what would have to be kept for that is bounded."""
+    """An ApiVersions request of an unknown version that is longer than `MAX_HEADER_BYTES` closes the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         frame = api_versions_request(1, version=99)
@@ -122,7 +122,7 @@ async def test_d09_a_request_that_is_answered_here_is_not_kept_beyond_a_header()
 
 
 async def test_d09_length_below_a_header() -> None:
-    """A frame too small for any request header closes the connection, before its bytes have come."""
+    """A length below the smallest request header closes the connection before the body arrives."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         for size in range(1, 8):
             client = await sluice.client()
@@ -155,7 +155,7 @@ NOT_KAFKA = [
 
 @pytest.mark.parametrize(("corpus", "reason"), NOT_KAFKA)
 async def test_d10_what_is_not_kafka(corpus: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """What comes to the port by mistake is closed without an answer, named in one log line, and never reaches a broker."""
+    """Another protocol is closed without a response and logged once with its reason, and no byte of it reaches a broker."""
     caplog.set_level(logging.INFO, logger="sluice")
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -171,22 +171,22 @@ async def test_d10_what_is_not_kafka(corpus: bytes, reason: str, caplog: pytest.
 
 
 def flexible_produce(header_tags: bytes) -> bytes:
-    """A Produce whose header carries these bytes where its tag section stands."""
+    """Return a Produce with these bytes as the tagged fields of its header."""
     return produce_request(1, header_tags=header_tags)
 
 
 def tag(number: int, size: int) -> bytes:
-    """One tagged field of zeros."""
+    """Return one tagged field of zeros."""
     return uvarint(number) + uvarint(size) + bytes(size)
 
 
 def tags(*fields: bytes) -> bytes:
-    """A tag section."""
+    """Return a section of tagged fields."""
     return uvarint(len(fields)) + b"".join(fields)
 
 
 async def closes_for(sluice: RunningGateway, frame: bytes) -> dict[str, int]:
-    """Send a frame as a fresh client; return how the connection ended."""
+    """Send a frame on a new connection and return the reasons of the close."""
     client = await sluice.client()
     before = dict(sluice.closes)
     await client.send(frame)
@@ -209,7 +209,7 @@ async def closes_for(sluice: RunningGateway, frame: bytes) -> dict[str, int]:
     ],
 )
 async def test_d11_hostile_header_tags(header_tags: bytes) -> None:
-    """A tag section beyond its bounds closes the connection before its bytes are believed; no byte of it goes on."""
+    """Tagged fields beyond their limits close the connection, and no byte of the frame is forwarded."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         assert await closes_for(sluice, flexible_produce(header_tags)) == {"bad_header": 1}
         await broker.until_quiet()
@@ -226,7 +226,7 @@ async def test_d11_hostile_header_tags(header_tags: bytes) -> None:
     ],
 )
 async def test_d11_header_tags_within_bounds_pass_as_they_are(header_tags: bytes) -> None:
-    """Tagged fields that Sluice does not know are the broker's to judge."""
+    """Unknown tagged fields within the limits are forwarded unchanged."""
     frame = flexible_produce(header_tags)
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -245,13 +245,13 @@ async def test_d11_header_tags_within_bounds_pass_as_they_are(header_tags: bytes
     ],
 )
 async def test_d11_header_that_does_not_fit_its_frame(frame: bytes) -> None:
-    """A header that claims more than its frame has closes the connection."""
+    """A header that is longer than its frame closes the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         assert await closes_for(sluice, frame) == {"bad_header": 1}
 
 
 async def test_d11_nothing_is_answered_to_a_broken_header() -> None:
-    """What was asked before is answered or not, but nothing is made up for the broken one."""
+    """A malformed header closes the connection without a response."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.ask(api_versions_request(1))

@@ -1,4 +1,4 @@
-"""Rows D2, D3 and D4: clients that leave while they are throttled, or that only stop sending."""
+"""Rows D2, D3 and D4: clients that close or half-close, throttled or not."""
 
 import asyncio
 import gc
@@ -29,12 +29,12 @@ from tests.support.scripted.scripted_sockets import End, for_a_while, until
 
 pytestmark = pytest.mark.long
 
-WINDOW_S = 10  # ten whole samples of one second: what the first second's traffic is measured over
+WINDOW_S = 10  # ten whole samples of one second, over which the first second's bytes are averaged
 LONG_MS = 60_000
 
 
 async def mute(client: ScriptedClient, bound: float, throttle_ms: int, *, acks: int = 1) -> bytes:
-    """Send one Produce that costs a throttle of about `throttle_ms`; return its frame."""
+    """Send one Produce that causes a throttle of about `throttle_ms`, and return its frame."""
     size = int(bound * (WINDOW_S + throttle_ms / 1_000)) + 1
     frame = produce_of_size(size, 1, acks=acks)
     await client.send(frame)
@@ -42,7 +42,7 @@ async def mute(client: ScriptedClient, bound: float, throttle_ms: int, *, acks: 
 
 
 async def until_paused(sluice: RunningGateway, reason: str = "throttle") -> None:
-    """Wait until Sluice does not read the one client that there is."""
+    """Wait until Sluice has paused reading of a client for `reason`."""
     await until(lambda: any(reason in connection.client.paused_for for connection in sluice.connections))
 
 
@@ -59,7 +59,7 @@ async def until_paused(sluice: RunningGateway, reason: str = "throttle") -> None
     ],
 )
 async def test_d02_half_close_while_muted(mode: str, queued_bytes: int, frame_bytes: int, throttle_ms: int) -> None:
-    """Every whole frame that was queued behind the mute reaches the broker, in order and before its FIN; every answer comes back."""
+    """All frames that a throttled client sent before its half-close reach the broker before FIN, and all responses come back."""
     bound = 1e6
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -68,7 +68,7 @@ async def test_d02_half_close_while_muted(mode: str, queued_bytes: int, frame_by
         queue = [produce_of_size(frame_bytes, at) for at in range(2, 2 + queued_bytes // frame_bytes)]
         await client.send(b"".join(queue))
         client.half_close()
-        sluice.set_quotas({})  # the mute stays, what comes after it is free: else the queue waits until the first second has expired
+        sluice.set_quotas({})  # the mute stays and what follows is free; else the queue waits until the first second has expired
         answers = await client.read_frames(1 + len(queue))
         assert [correlation_id_of(answer) for answer in answers] == list(range(1, 2 + len(queue)))
         assert await client.read_to_end() == b""
@@ -81,7 +81,7 @@ async def test_d02_half_close_while_muted(mode: str, queued_bytes: int, frame_by
 
 @pytest.mark.parametrize("throttle_ms", [200, 1_000])
 async def test_d02_close_while_muted_with_acks_0(throttle_ms: int) -> None:
-    """What a producer without acks queued and left behind reaches the broker in whole, when its mute is over and no earlier."""
+    """Requests with acks=0 of a muted client that closes reach the broker when the mute is over, and not earlier."""
     bound = 10_000.0
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -92,8 +92,8 @@ async def test_d02_close_while_muted_with_acks_0(throttle_ms: int) -> None:
         await client.send(queue)
         await until_paused(sluice)
         client.close()
-        sluice.set_quotas({})  # the mute stays, what comes after it is free
-        await asyncio.sleep(0.05)  # the FIN is in the kernel of the other side
+        sluice.set_quotas({})  # the mute stays and what follows is free
+        await asyncio.sleep(0.05)  # the FIN has arrived in the kernel
         sluice.sweep()
         assert connection.received == first
         assert await connection.until_ended() is End.FIN
@@ -103,7 +103,7 @@ async def test_d02_close_while_muted_with_acks_0(throttle_ms: int) -> None:
 
 
 async def test_d02_what_waits_longer_than_it_may_is_dropped() -> None:
-    """A client that closed its side is served for `departed_ms`; what its quota keeps back for longer is dropped, counted and logged."""
+    """Requests that a throttle holds for longer than `departed_ms` after the close are dropped and counted."""
     bound = 10_000.0
     limits = {"departed_ms": 300}
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", limits=limits, table=quotas(produce=bound)) as sluice:
@@ -123,7 +123,7 @@ async def test_d02_what_waits_longer_than_it_may_is_dropped() -> None:
 
 
 async def test_d02_reset_while_muted_leaves_a_prefix() -> None:
-    """A client that resets takes back what it queued; what the broker has is whole frames in order."""
+    """After a reset the broker has a prefix of what the client sent."""
     bound = 10_000.0
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -148,7 +148,7 @@ async def test_d02_reset_while_muted_leaves_a_prefix() -> None:
 @pytest.mark.parametrize("leaves", ["fin", "reset"])
 @pytest.mark.parametrize("queued", [0, 3])
 async def test_d03_client_gone_while_muted(mode: str, leaves: str, queued: int) -> None:
-    """A client that left during a long mute is found by the sweep: its slot and its broker connection are free at once."""
+    """The sweep finds a client that left during a mute, and its broker connection is closed at once."""
     bound = 10_000.0
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -163,12 +163,12 @@ async def test_d03_client_gone_while_muted(mode: str, leaves: str, queued: int) 
         await until(lambda: not sluice.connections)
         assert await (await broker.connection()).until_ended() is End.FIN
         (reason,) = sluice.closes
-        expected = {"fin": {"client_closed", "client_reset"}, "reset": {"client_gone_while_paused"}}  # answers meet a closed socket
+        expected = {"fin": {"client_closed", "client_reset"}, "reset": {"client_gone_while_paused"}}  # responses meet a closed socket
         assert reason in expected[leaves]
 
 
 async def test_d03_the_sweep_leaves_a_muted_client_that_is_there_alone() -> None:
-    """Who waits for its mute to end is not taken for gone, and is served when it has ended."""
+    """The sweep does not close a muted client that is connected, and the client is served after the mute."""
     bound = 10_000.0
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -186,7 +186,7 @@ async def test_d03_the_sweep_leaves_a_muted_client_that_is_there_alone() -> None
 
 
 async def test_d04_half_close_with_requests_in_flight() -> None:
-    """A client that only stops sending gets every answer it is owed; the broker learns at once that no more will come."""
+    """A half-closed client gets all outstanding responses, and the broker sees the half-close at once."""
     hold = Hold()
     async with ScriptedBroker(hold, closes_after_client=False) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -204,7 +204,7 @@ async def test_d04_half_close_with_requests_in_flight() -> None:
 
 
 async def test_d04_half_close_that_is_never_answered() -> None:
-    """What a half-closed client is owed is waited for, but not for ever; the reason says so, and no sweep is needed for it."""
+    """A half-closed client whose request is never answered is closed after `departed_ms`."""
     limits = {"departed_ms": 300}
     async with ScriptedBroker(Hold(), closes_after_client=False) as broker, open_gateway(broker, limits=limits) as sluice:
         client = await sluice.client()
@@ -220,7 +220,7 @@ async def test_d04_half_close_that_is_never_answered() -> None:
 
 
 async def test_d04_half_close_by_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A half-closed client that takes nothing of its answers is ended, long before its own deadline."""
+    """A half-closed client that does not read its responses is closed after `UNTAKEN_MS`."""
     monkeypatch.setattr(departure_module, "UNTAKEN_MS", 300)
     async with ScriptedBroker(records=bytes(16 << 20), closes_after_client=False) as broker, open_gateway(broker) as sluice:
         client = await sluice.client(receive_bytes=16 * 1024)
@@ -233,12 +233,12 @@ async def test_d04_half_close_by_a_client_that_does_not_read(monkeypatch: pytest
 
 
 def test_d04_untaken_answers_are_dropped_within_five_seconds() -> None:
-    """The deadline leaves a little of the five seconds for the end itself."""
+    """`UNTAKEN_MS` is a little below five seconds."""
     assert 4_500 <= departure_module.UNTAKEN_MS < 5_000
 
 
 async def test_d04_half_close_during_a_hold() -> None:
-    """An answer that is held for a throttle leaves when the hold is over, although nothing more will be sent."""
+    """A held response reaches a half-closed client when the hold is over."""
     bound = 10_000.0
     async with ScriptedBroker() as broker, open_gateway(broker, delay_max_ms=500, table=quotas(produce=bound)) as sluice:
         client = await sluice.client()
@@ -254,7 +254,7 @@ async def test_d04_half_close_during_a_hold() -> None:
 
 
 async def test_d04_broker_half_closes() -> None:
-    """A broker that sends no more ends the connection: what it answered is delivered, nothing is made up."""
+    """When the broker half-closes, its responses are delivered and the connection ends."""
 
     async def script(connection: BrokerConnection, request: Request) -> None:
         await connection.answer(request)
@@ -269,7 +269,7 @@ async def test_d04_broker_half_closes() -> None:
         assert sluice.closes == {"broker_closed": 1}
 
 
-# --- what is left
+# --- memory of a closed connection
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ async def test_d04_broker_half_closes() -> None:
     ids=["api-versions", "metadata", "produce", "fetch"],
 )
 async def test_a_connection_that_ended_is_freed_at_once(request_frame: bytes) -> None:
-    """Its parts refer to each other in circles; they are cut, so that many short connections leave no garbage to search for."""
+    """The objects of a closed connection are freed without the garbage collector."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice:
         gc.collect()
         gc.disable()

@@ -1,4 +1,4 @@
-"""Long answers are read into one buffer that all connections share: every byte arrives where it belongs, however fast it is taken."""
+"""Long responses are read into one buffer that all connections share, and every byte reaches its own client."""
 
 import asyncio
 import random
@@ -20,18 +20,18 @@ _random = random.Random(7)
 
 
 def some_records(size: int) -> bytes:
-    """Bytes that are nowhere the same."""
+    """Return random bytes."""
     return _random.randbytes(size)
 
 
 def reads_long(connection: Connection) -> bool:
-    """Whether the broker's socket is read into the shared buffer."""
+    """Return whether the broker's socket is read into the shared buffer."""
     transport = connection.broker.transport
     return transport is not None and isinstance(transport.get_protocol(), LongAnswersChannel)
 
 
 async def ask(broker: ScriptedBroker, client: ScriptedClient, correlation_id: int, records: bytes) -> None:
-    """Have `records` sent to a client, which does not read them yet."""
+    """Make the broker send `records` to a client that does not read yet."""
     broker.records = records
     served = len(broker.requests)
     await client.send(fetch_request(correlation_id))
@@ -39,7 +39,7 @@ async def ask(broker: ScriptedBroker, client: ScriptedClient, correlation_id: in
 
 
 async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
-    """Long, short, and such that end at any byte of a buffer; the first short one ends the reading of long ones."""
+    """Responses of all sizes arrive unchanged; long ones are read into the shared buffer and short ones are not."""
     sizes = [3_000_000, 700_000, 256_000, BUFFER_BYTES, BUFFER_BYTES + 1, 1_000_000, 2_000_000, 40_000, 1_500_000, 10, 900_000, 5]
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -54,7 +54,7 @@ async def test_answers_of_all_sizes_arrive_as_they_were_sent() -> None:
 
 
 async def test_pipelined_answers_share_reads() -> None:
-    """The end of one long answer and the beginning of the next are distinguished."""
+    """Pipelined long responses arrive unchanged although one read may contain two of them."""
     async with ScriptedBroker(records=some_records(600_000)) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.send(b"".join(fetch_request(number) for number in range(20)))
@@ -63,7 +63,7 @@ async def test_pipelined_answers_share_reads() -> None:
 
 
 async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
-    """What a slow one has not taken stays untouched while others read; each holds one buffer at most, and it counts."""
+    """A slow client's unread bytes are not overwritten by other responses, and each slow client counts one buffer."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         slow = [await sluice.client(receive_bytes=16_384) for _ in range(3)]
         wanted = [some_records(8_000_000) for _ in slow]
@@ -82,7 +82,7 @@ async def test_slow_and_quick_clients_do_not_get_each_others_bytes() -> None:
 
 
 async def test_a_short_answer_gives_the_client_its_room_back() -> None:
-    """While answers are long nothing is held but what a client does not take at once; small ones are written as ever."""
+    """The write buffer limit is 0 while responses are long, and normal again after a short one."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         limits = []
@@ -96,7 +96,7 @@ async def test_a_short_answer_gives_the_client_its_room_back() -> None:
 
 
 async def test_a_broker_and_a_client_that_leave_in_a_long_answer() -> None:
-    """What the broker sent before is delivered, then the connection ends; a client that leaves ends no other connection."""
+    """A long response that the broker cuts is delivered up to its end, and a client that resets affects no other client."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         await _broker_leaves(broker, sluice)
         leaving, staying = [await sluice.client(receive_bytes=16_384) for _ in range(2)]
@@ -128,7 +128,7 @@ async def _broker_leaves(broker: ScriptedBroker, sluice: RunningGateway) -> None
 
 
 async def test_a_client_by_tls(tmp_path: Path) -> None:
-    """Its records are made of the shared buffer before the next read."""
+    """A long response arrives unchanged at a client that uses TLS."""
     proxy = ProxyFixture(tmp_path)
     async with ScriptedBroker() as broker, open_gateway(broker, listeners=(proxy.listener(),), clean=False) as sluice:
         client = await proxy.connect(sluice.broker_port(1))

@@ -1,4 +1,4 @@
-"""A process at its byte budget: no new client is accepted, open connections go on, and it recovers by itself."""
+"""A process at its byte budget accepts no new client, serves open connections, and recovers."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ BUDGET = 200_000
 
 
 async def test_f11_memory_pressure_pauses_refuses_and_passes() -> None:
-    """A client that does not read fills the budget; its broker is not read, others wait at the door; then all get all."""
+    """When a slow reader fills the budget, broker reads and accepts pause, and both clients get their responses in the end."""
     async with ScriptedBroker(records=RECORDS) as broker, open_gateway(broker, limits={"process_buffer_bytes_max": BUDGET}) as sluice:
         slow = await sluice.client(receive_bytes=4_096)
         await slow.send(fetch_request(1))

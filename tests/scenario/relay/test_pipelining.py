@@ -1,4 +1,4 @@
-"""Rows D13, D14, D15 and F9: many requests at once, answers in order, and neighbours that are not starved."""
+"""Rows D13, D14, D15 and F9: pipelined requests, the order of responses, and fairness between clients."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
 
 async def test_d13_pipelined_requests_keep_their_order() -> None:
-    """Of 1,000 requests sent at once, 64 are in flight; all are answered in the order in which they were sent."""
+    """Of 1,000 pipelined requests at most 64 are in flight, and all responses arrive in request order."""
     count = 1_000
     hold = Hold()
     async with ScriptedBroker(hold) as broker, open_gateway(broker, table=quotas(produce=1e9)) as sluice:
@@ -51,7 +51,7 @@ async def test_d13_pipelined_requests_keep_their_order() -> None:
 
 @pytest.mark.parametrize("mode", ["delay", "mute"])
 async def test_d13_mute_takes_effect_at_the_first_violation(mode: str) -> None:
-    """Behind a violation no request goes on but those that were in flight already, however many are here."""
+    """After a violation the broker gets only requests that were in flight already."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, table=quotas(produce=10_000)) as sluice:
         client = await sluice.client()
         await client.send(produce_of_size(150_000, 1) + b"".join(produce_request(at) for at in range(2, 502)))
@@ -71,7 +71,7 @@ async def test_d13_mute_takes_effect_at_the_first_violation(mode: str) -> None:
 
 
 async def test_d14_any_correlation_ids() -> None:
-    """Correlation ids repeat, jump and are negative; each answer still belongs to its request."""
+    """With repeated, random and negative correlation ids each response arrives in the place of its request."""
     rng = random.Random(14)
     ids = [rng.choice((INT32_MIN, -1, 0, 7, INT32_MAX, rng.randint(INT32_MIN, INT32_MAX))) for _ in range(3_000)]
 
@@ -91,7 +91,7 @@ async def test_d14_any_correlation_ids() -> None:
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
 async def test_d15_acks_0_takes_no_place_in_the_order(version: int) -> None:
-    """Requests without an answer stand anywhere between others, and every answer still finds its request."""
+    """Requests with acks=0 between others do not disturb the matching of responses."""
     rng = random.Random(version)
     kinds = [rng.random() < 0.5 for _ in range(200)]
     frames = [produce_request(at, b"r" * (at % 50), version=version, acks=0 if silent else 1) for at, silent in enumerate(kinds)]
@@ -110,7 +110,7 @@ async def test_d15_acks_0_takes_no_place_in_the_order(version: int) -> None:
 
 
 async def test_d15_acks_0_then_close() -> None:
-    """1,000 messages without acks and a close: all of them reach the broker."""
+    """All of 1,000 requests with acks=0 that are followed by a close reach the broker."""
     frames = [produce_request(at, bytes(200), acks=0) for at in range(1_000)]
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9)) as sluice:
         client = await sluice.client()
@@ -123,7 +123,7 @@ async def test_d15_acks_0_then_close() -> None:
 
 
 async def test_d15_acks_0_is_muted_on_a_violation() -> None:
-    """Bytes without an answer count like others: the frame that violates goes on in whole, what is behind it waits."""
+    """A Produce with acks=0 over the quota is forwarded whole, and the request after it waits."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=100_000)) as sluice:
         client = await sluice.client()
         violating = produce_of_size(1_030_000, 1, acks=0)
@@ -137,7 +137,7 @@ async def test_d15_acks_0_is_muted_on_a_violation() -> None:
 
 
 async def test_d15_a_produce_that_cannot_be_read_closes() -> None:
-    """Without its acks it is unknown whether an answer comes: the connection ends instead of guessing."""
+    """A Produce whose acks cannot be parsed closes the connection."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         for body in (b"", b"\x00", struct.pack(">h", 20_000) + b"x"):
             client = await sluice.client()
@@ -153,7 +153,7 @@ async def test_d15_a_produce_that_cannot_be_read_closes() -> None:
 
 
 async def test_f09_a_neighbour_is_served_between_the_frames_of_greedy_clients() -> None:
-    """While eight clients have thousands of requests waiting, another one's request takes a bounded number of turns."""
+    """While eight clients have thousands of requests queued, another client's request waits for a bounded number of theirs."""
     greedy_count, frames_each = 8, 3_000
     answered = 0
 
@@ -162,7 +162,7 @@ async def test_f09_a_neighbour_is_served_between_the_frames_of_greedy_clients() 
         answered += 1
         await connection.send(framed(struct.pack(">ii", asked.correlation_id, 0)))
 
-    load = request(11, 0, bytes(30)) * frames_each  # JoinGroup: passes unread
+    load = request(11, 0, bytes(30)) * frames_each  # a JoinGroup, which is forwarded unparsed
     async with ScriptedBroker(script) as broker, open_gateway(broker) as sluice:
         probe = await sluice.client()
         await probe.ask(request(11, 0, b""))

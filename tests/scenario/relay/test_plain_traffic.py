@@ -1,4 +1,4 @@
-"""What everything else is measured against: clients that behave, a broker that answers."""
+"""The plain case: clients and a broker that follow the protocol."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.support.scripted.scripted_frames import (
 
 
 async def test_every_version_of_produce_and_fetch_passes_as_it_is() -> None:
-    """Within quota no byte of a request or of its answer changes."""
+    """Within the quota Produce and Fetch requests and their responses are forwarded unchanged in all versions."""
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1e9, fetch=1e9)) as sluice:
         client = await sluice.client(sluice.broker_port(1))
         asked = []
@@ -33,7 +33,7 @@ async def test_every_version_of_produce_and_fetch_passes_as_it_is() -> None:
 
 
 async def test_metadata_names_the_gateway_only() -> None:
-    """The address of the broker does not leave; the port that stands for it serves."""
+    """Metadata responses name Sluice's port in place of the broker's, and that port serves requests."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         answer = await client.ask(metadata_request(3))
@@ -45,7 +45,7 @@ async def test_metadata_names_the_gateway_only() -> None:
 
 @pytest.mark.parametrize("mode", ["delay", "mute", "observe"])
 async def test_a_verdict_is_announced_unless_only_observed(mode: str) -> None:
-    """Over quota the answer carries a throttle time in `mute`, and in `delay` once the delay is used up; never in `observe`."""
+    """A response over the quota carries a throttle time in `mute` and in `delay` beyond `delay_max_ms`, and none in `observe`."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode=mode, delay_max_ms=0, table=quotas(produce=10_000)) as sluice:
         client = await sluice.client()
         answer = await client.ask(produce_request(1, bytes(105_000)))

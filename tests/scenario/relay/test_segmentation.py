@@ -1,4 +1,4 @@
-"""Rows D7 and D8: where TCP cuts the stream never changes what is understood, and costs no more than it must."""
+"""Rows D7 and D8: TCP segmentation changes neither what is parsed nor what it costs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,13 +44,13 @@ BROKER = ("10.0.0.1", 9092)
 
 
 def in_steps(data: bytes, step: int) -> Iterator[bytes]:
-    """The same bytes in pieces."""
+    """Yield the bytes in pieces of `step`."""
     for at in range(0, len(data), step):
         yield data[at : at + step]
 
 
 def open_session(mode: Mode, bound: float | None) -> tuple[Session, QuotaScopes]:
-    """A session whose clients have this bound for what they produce and for what they fetch."""
+    """Return a session whose clients have this bound for Produce and for Fetch."""
     scopes = QuotaScopes(per_cluster=False, choice=CallbackChoice(), statics={})
     scopes.apply_table({} if bound is None else quotas(produce=bound, fetch=bound))
     cut = ApiVersionsCut(unknown_apis_pass=False)
@@ -61,7 +61,7 @@ def open_session(mode: Mode, bound: float | None) -> tuple[Session, QuotaScopes]
 
 
 def answer_of(frame: bytes) -> bytes:
-    """What a healthy broker answers."""
+    """Return the broker's response to a request."""
     asked = read_request(frame)
     if asked.key == PRODUCE:
         return b"" if acks_of(asked) == 0 else produce_answer(asked.version, asked.correlation_id)
@@ -74,7 +74,7 @@ def answer_of(frame: bytes) -> bytes:
 
 @dataclass
 class Outcome:
-    """What came of a stream."""
+    """The bytes and counts that result from a stream."""
 
     to_broker: bytes
     to_client: list[bytes]
@@ -82,15 +82,15 @@ class Outcome:
 
 
 def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | None, *, patient: bool = True) -> Outcome:
-    """Let a client send `stream` in pieces and a broker answer in pieces, with a clock that jumps to each deadline.
+    """Send `stream` in pieces and answer in pieces, with a clock that jumps to each deadline; return what arrived.
 
     Args:
         stream: whole requests.
-        step: bytes in a piece of the client's.
-        answer_step: bytes in a piece of the broker's.
-        mode: what a verdict does.
+        step: bytes per piece of a request.
+        answer_step: bytes per piece of a response.
+        mode: the enforcement mode.
         bound: bytes per second, None for no quota.
-        patient: False: held answers are let go at once, as when the broker leaves.
+        patient: False if held responses are sent at once, as when the broker closes.
     """
     session, scopes = open_session(mode, bound)
     now_ms = 1_000_000
@@ -132,7 +132,7 @@ REQUESTS = st.one_of(
 
 
 def write(number: int, spec: tuple[str, int, int, int]) -> bytes:
-    """One request of the stream; the correlation id is also the size of a fetch's answer."""
+    """Return one request of the stream; a Fetch's correlation id is also the size of its response."""
     kind, version, size, acks = spec
     client_id = b"client-%d" % (number % 3)
     if kind == "produce":
@@ -151,7 +151,7 @@ def write(number: int, spec: tuple[str, int, int, int]) -> bytes:
     mode=Mode.DELAY,
     bound=40.0,
     patient=True,
-)  # the end of a walked answer and the beginning of one that is held in the same piece
+)  # one piece has the end of a rewritten response and the beginning of a held one
 @settings(max_examples=300, deadline=None)
 @given(
     specs=st.lists(REQUESTS, min_size=1, max_size=25),
@@ -164,7 +164,7 @@ def write(number: int, spec: tuple[str, int, int, int]) -> bytes:
 def test_d08_any_segmentation_gives_the_same_bytes(
     specs: list[tuple[str, int, int, int]], step: int, answer_step: int, mode: Mode, bound: float | None, *, patient: bool
 ) -> None:
-    """However requests and answers are cut, broker and client get the same bytes, and the same is counted; only waits may differ."""
+    """Any segmentation of requests and responses gives the same bytes on both sides and the same counts, except for throttle times."""
     stream = b"".join(write(number, spec) for number, spec in enumerate(specs))
     in_pieces = play(stream, step, answer_step, mode, bound, patient=patient)
     at_once = play(stream, len(stream), 1 << 20, mode, bound)
@@ -179,7 +179,7 @@ def test_d08_any_segmentation_gives_the_same_bytes(
 
 
 def without_throttle(key: int, version: int, frame: bytes) -> bytes:
-    """An answer as it was before a throttle time was stamped into it."""
+    """Return a response with a throttle time of 0."""
     if key not in (PRODUCE, FETCH):
         return frame
     throttle = throttle_ms_of(key, version, frame).to_bytes(4, "big")
@@ -189,7 +189,7 @@ def without_throttle(key: int, version: int, frame: bytes) -> bytes:
 
 @pytest.mark.parametrize("step", [1, 7])
 async def test_d07_a_few_bytes_at_a_time(step: int) -> None:
-    """A request that comes byte by byte is the same request."""
+    """Requests that arrive in pieces of 1 or 7 bytes are parsed and answered like whole ones."""
     frame = produce_request(1, bytes(range(256)) * 4) + api_versions_request(2, version=40) + fetch_request(3)
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -200,7 +200,7 @@ async def test_d07_a_few_bytes_at_a_time(step: int) -> None:
 
 
 def test_d07_a_long_head_in_single_bytes_is_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest header there may be, byte by byte, is tried as often as its length doubles: work grows with its bytes."""
+    """A header of the largest size that arrives byte by byte is parsed at most 8 times."""
     session, _ = open_session(Mode.DELAY, None)
     tries = 0
     resolve = session.requests._classifier.resolve

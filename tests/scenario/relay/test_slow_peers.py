@@ -1,4 +1,4 @@
-"""Rows D5, D6 and D16: clients that read slowly, write slowly, or do nothing at all."""
+"""Rows D5, D6 and D16: clients that read slowly, send slowly, or are idle."""
 
 import asyncio
 
@@ -12,13 +12,13 @@ from tests.support.scripted.scripted_frames import Request, correlation_id_of, f
 from tests.support.scripted.scripted_sockets import End, for_a_while, until
 
 READ_BYTES_MAX = 256 * 1024
-"""What one read of a socket may bring on top of what was there: the larger of both loops."""
+"""The most that one read of a socket adds, on the event loop where it is larger."""
 ANSWER_BYTES = 16 << 20
 IDLE_MS = 600_000
 
 
 def _held_bytes(sluice: RunningGateway) -> int:
-    """What Sluice holds of all answers."""
+    """Return the bytes of responses that Sluice buffers."""
     held = 0
     for connection in sluice.connections:
         transport = connection.client.transport
@@ -28,7 +28,7 @@ def _held_bytes(sluice: RunningGateway) -> int:
 
 
 async def _until_settled(sluice: RunningGateway) -> None:
-    """Wait until no byte of a broker was read for a moment."""
+    """Wait until Sluice reads no more bytes from brokers."""
     seen = -1
     while seen != sum(connection.broker.bytes_in for connection in sluice.connections):
         seen = sum(connection.broker.bytes_in for connection in sluice.connections)
@@ -36,7 +36,7 @@ async def _until_settled(sluice: RunningGateway) -> None:
 
 
 async def ask_and_not_read(sluice: RunningGateway, count: int) -> list[ScriptedClient]:
-    """Clients with small windows that ask for a large answer."""
+    """Return clients with small receive buffers that have requested a large response and do not read it."""
     clients = [await sluice.client(receive_bytes=16 * 1024) for _ in range(count)]
     for client in clients:
         await client.send(fetch_request(5))
@@ -49,7 +49,7 @@ async def ask_and_not_read(sluice: RunningGateway, count: int) -> list[ScriptedC
 
 
 async def test_d05_slow_readers_hold_no_more_than_the_high_water_mark() -> None:
-    """An answer that no client takes stays at the broker; a client that reads at last gets every byte of it."""
+    """Sluice buffers a bounded part of an unread response, and the client gets all of it when it reads."""
     count = 4
     async with ScriptedBroker(records=bytes(ANSWER_BYTES)) as broker, open_gateway(broker) as sluice:
         clients = await ask_and_not_read(sluice, count)
@@ -66,8 +66,8 @@ async def test_d05_slow_readers_hold_no_more_than_the_high_water_mark() -> None:
 
 @pytest.mark.parametrize("unfinished", [b"", produce_request(9)[:60]], ids=["nothing-sent", "in-mid-request"])
 async def test_d05_a_reader_that_takes_nothing_is_dropped(unfinished: bytes) -> None:
-    """Too long without one byte taken ends the connection, with a reason; a reader that takes a little stays."""
-    limits = {"undrained_ms": 2_500}  # a busy machine may keep the slow one from reading for longer than a second
+    """A client that reads nothing for `undrained_ms` is closed, and one that reads slowly is not."""
+    limits = {"undrained_ms": 2_500}  # on a busy machine the slow reader may not run for a second
     async with ScriptedBroker(records=bytes(ANSWER_BYTES)) as broker, open_gateway(broker, limits=limits) as sluice:
         silent, slow = await ask_and_not_read(sluice, 2)
         slow_peer = slow.socket.getsockname()
@@ -84,7 +84,7 @@ async def test_d05_a_reader_that_takes_nothing_is_dropped(unfinished: bytes) -> 
 
 
 async def test_d06_slow_writers_are_dropped() -> None:
-    """Who sends no frame within 10 s, or less than 4 KiB/s of one that has begun, is closed; who is quick stays."""
+    """A client without a first frame within 10 s, or below 4 KiB/s within a frame, is closed; another one is not."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         silent = [await sluice.client() for _ in range(5)]
         in_length = [await sluice.client() for _ in range(5)]
@@ -115,7 +115,7 @@ async def test_d06_slow_writers_are_dropped() -> None:
 
 
 async def test_d06_a_frame_that_comes_along_is_not_slow() -> None:
-    """A large frame at more than the least rate is waited for, however long it takes."""
+    """A large frame above the minimum rate closes no connection, however long it takes."""
     frame = produce_request(1, bytes(600_000))
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
@@ -128,12 +128,12 @@ async def test_d06_a_frame_that_comes_along_is_not_slow() -> None:
 
 
 async def until_read(sluice: RunningGateway, count: int) -> None:
-    """Wait until Sluice has read so many bytes of its clients."""
+    """Wait until Sluice has read `count` bytes from clients."""
     await until(lambda: sum(connection.client.bytes_in for connection in sluice.connections) == count)
 
 
 async def test_d06_time_in_which_sluice_did_not_read_does_not_count() -> None:
-    """A frame that waits behind a mute is not slow."""
+    """A client that is muted in the middle of a frame is not closed as slow."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=10_000)) as sluice:
         client = await sluice.client()
         await client.ask(produce_of_size(110_000, 1))
@@ -151,7 +151,7 @@ async def test_d06_time_in_which_sluice_did_not_read_does_not_count() -> None:
 
 
 async def test_d16_idle() -> None:
-    """Ten minutes without a byte either way end a connection."""
+    """A connection without a byte in either direction for ten minutes is closed."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         client = await sluice.client()
         await client.ask(produce_request(1))
@@ -164,7 +164,7 @@ async def test_d16_idle() -> None:
 
 
 async def test_d16_idle_while_muted() -> None:
-    """Being muted is no excuse for being idle."""
+    """A muted connection that is idle for ten minutes is closed."""
     async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", table=quotas(produce=10)) as sluice:
         client = await sluice.client()
         await client.ask(produce_of_size(50_000, 1))
@@ -176,7 +176,7 @@ async def test_d16_idle_while_muted() -> None:
 
 
 async def test_d16_a_request_in_flight_is_not_idle() -> None:
-    """A broker may think for longer than that; its own idle close is passed on."""
+    """A connection with a request in flight is not idle, and closes when the broker closes."""
 
     async def script(connection: BrokerConnection, request: Request) -> None:
         if request.correlation_id == 2:
@@ -195,7 +195,7 @@ async def test_d16_a_request_in_flight_is_not_idle() -> None:
 
 @pytest.mark.parametrize("released", [True, False])
 async def test_d16_answers_count_as_life(*, released: bool) -> None:
-    """What the broker sends counts as well as what the client sends."""
+    """A response from the broker renews the time of the last read."""
     hold = Hold()
     async with ScriptedBroker(hold) as broker, open_gateway(broker) as sluice:
         client = await sluice.client()

@@ -1,4 +1,4 @@
-"""The prober that reports changes only, errors that no code caught, and open files that run out."""
+"""The prober's reports, uncaught exceptions, accepts from a backlog, and missing file descriptors."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ NO_LOGIN = OwnLogin(None, lambda _: None)
 
 
 class CountedBootstrap(Bootstrap):
-    """Counts the failures that were reported."""
+    """A bootstrap list that counts reported failures."""
 
     failures = 0
 
@@ -45,7 +45,7 @@ class CountedBootstrap(Bootstrap):
 
 
 async def test_an_upstream_that_stays_silent_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log has a line when brokers fall silent and one when they answer again, however often they are asked between."""
+    """The prober reports once that the brokers cannot be reached, and once that they answer again."""
     for name in ("RETRY_MIN_S", "RETRY_MAX_S", "INTERVAL_S"):
         monkeypatch.setattr(prober, name, 0.001)
     changes: list[str | None] = []
@@ -66,7 +66,7 @@ async def test_an_upstream_that_stays_silent_is_reported_once(monkeypatch: pytes
 
 
 async def test_an_exception_that_no_code_caught_is_counted_once() -> None:
-    """The loop's exception handler counts what escaped; a connection that crashed has been counted already."""
+    """An exception in the loop's handler and a crash of a connection each count once as an internal error."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         sluice.expects_internal_errors = True
         loop = asyncio.get_running_loop()
@@ -95,7 +95,7 @@ def no_open_file_left() -> Iterator[None]:
 
 
 async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -> None:
-    """One client is refused with the spare descriptor; who comes when there are files again is accepted."""
+    """Without free descriptors a client is accepted with the spare one and closed; the next one is accepted when one is free."""
     stops: list[int] = []
     accepted: list[socket.socket] = []
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: stops.append(1))
@@ -114,7 +114,7 @@ async def test_open_files_that_run_out_are_counted_and_the_client_hears_a_no() -
 
 
 async def accepted_by_turn(accepted: list[socket.socket], total: int) -> list[int]:
-    """Wait until `total` connections are accepted; return how many each turn of the loop accepted that accepted any."""
+    """Wait until `total` connections are accepted; return the number for each turn of the loop that accepted any."""
     counts = [len(accepted)]
 
     def in_each_turn() -> None:
@@ -128,7 +128,7 @@ async def accepted_by_turn(accepted: list[socket.socket], total: int) -> list[in
 
 
 async def test_a_long_backlog_is_accepted_a_few_at_a_time() -> None:
-    """While more than 128 wait in the kernel's queue, a turn of the event loop accepts 8, so that connected clients wait less."""
+    """While more than 128 connections wait in the kernel's queue, a turn of the event loop accepts 8 of them."""
     accepted: list[socket.socket] = []
     listening = listen(HOST, 0)
     crowd = [socket.create_connection(listening.getsockname()) for _ in range(BACKLOG_CONNECTIONS_MIN + 3 * ACCEPTS_PER_TURN)]
@@ -145,7 +145,7 @@ async def test_a_long_backlog_is_accepted_a_few_at_a_time() -> None:
 
 
 async def test_a_backlog_behind_lone_connections_is_accepted_soon() -> None:
-    """After connections that arrived alone a few turns accept one each, and the next turn accepts all that arrived together."""
+    """After connections that arrived alone, some turns accept one each, and then one turn accepts all that wait."""
     accepted: list[socket.socket] = []
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
     clients: list[socket.socket] = []
@@ -161,7 +161,7 @@ async def test_a_backlog_behind_lone_connections_is_accepted_soon() -> None:
 
 
 async def test_a_turn_accepts_all_that_arrived_together_after_a_lone_connection() -> None:
-    """One connection that arrived alone says nothing about the next ones: where several arrive at once, one turn accepts them."""
+    """After one lone connection, a turn accepts all connections that arrived together."""
     accepted: list[socket.socket] = []
     acceptor = Acceptor(listen(HOST, 0), lambda sock, _: accepted.append(sock), lambda: True, lambda: None)
     clients = [socket.create_connection((HOST, acceptor.port))]
@@ -175,7 +175,7 @@ async def test_a_turn_accepts_all_that_arrived_together_after_a_lone_connection(
 
 
 async def test_a_reload_changes_which_apis_are_offered() -> None:
-    """Who connects after `unknown_apis` became "pass" receives the APIs that only the vendor knows."""
+    """After a reload to `unknown_apis = "pass"` a new connection is offered the broker's unknown APIs."""
     vendors = 9_999
     own = {API_VERSIONS, ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:

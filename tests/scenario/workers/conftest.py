@@ -1,4 +1,4 @@
-"""The processes under test run on uvloop whatever the test's own loop is: one run of each test is enough."""
+"""The processes under test use uvloop whatever loop the test uses, so each test runs once."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,5 +7,5 @@ import uvloop
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Name the loop."""
+    """Return the event loop by name."""
     return {"uvloop": uvloop.new_event_loop}

@@ -1,4 +1,4 @@
-"""Clients and faults that workers have to bear: no client gets round the budget, no slot, descriptor or process is lost."""
+"""Hostile clients and faults with several workers: the budget holds, and no slot, descriptor or process leaks."""
 
 import asyncio
 import contextlib
@@ -37,20 +37,20 @@ from tests.support.scripted.scripted_sockets import reset, until
 from tests.support.tls.tls_fixture import ProxyFixture
 
 REQUEST_BYTES = 150_000
-"""So much fits into the buffers of a socket that is not read: the end of its client is seen behind it."""
+"""A request that fits into the socket's buffers, so that the client's end is seen although nothing is read."""
 SMALL_BOUND = 1_000
-"""A request is over two minutes more than the first window holds: no throttle is over before its test is."""
+"""A request exceeds the first window by over two minutes, so that no throttle ends before its test."""
 BUDGET_BYTES = 512 * 1024
-"""Of all workers: each has half of it, and one client that reads nothing leaves as much in its buffer."""
+"""The budget of all workers: each has half, and one client that reads nothing fills as much."""
 BOOTSTRAP = "kafka.example.org"
 SNI = ListenerSni(bootstrap=BOOTSTRAP, broker="broker-{node_id}.kafka.example.org")
 SNI_TABLE = f'[listener.sni]\nbootstrap = "{SNI.bootstrap}"\nbroker = "{SNI.broker}"\n'
 PADDING = 0x15
-"""A TLS extension that may be as long as one likes. Source: RFC 7685."""
+"""A TLS extension of any length. Source: RFC 7685."""
 
 
 async def test_who_leaves_and_comes_again_gets_one_request_of_all_workers(tmp_path: Path) -> None:
-    """When one request was answered with a throttle, no client that comes after gets one through at any worker: it serves the throttle."""
+    """After one throttled request no reconnecting client gets a request through at any worker."""
     write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": SMALL_BOUND}])
     tables = '[quotas]\npath = "quotas.toml"\n[enforcement]\nmode = "mute"'
     async with ScriptedBroker() as broker, configured(broker, tmp_path, tables) as sluice:
@@ -61,14 +61,14 @@ async def test_who_leaves_and_comes_again_gets_one_request_of_all_workers(tmp_pa
                 await client.read_frame()
             await until_given(sluice, at)
             client.close()
-            if at == 1:  # the others wait with what they sent
+            if at == 1:  # the other clients stay, because their requests wait
                 await until(lambda: len(sluice.events("connection_closed")) == 1)
         reached = [one for connection in broker.connections for one in connection.requests]
         assert len(reached) == 1
 
 
 async def until_given(sluice: SluiceProcess, count: int) -> None:
-    """Wait until so many connections were met by workers, whether they are still there or not."""
+    """Wait until workers have accepted `count` connections, open or closed."""
     while True:
         page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
         if page["open"] + len(sluice.events("connection_closed")) >= count:
@@ -76,7 +76,7 @@ async def until_given(sluice: SluiceProcess, count: int) -> None:
 
 
 async def test_connections_that_come_one_by_one_take_turns(tmp_path: Path) -> None:
-    """Where workers have as many connections each, the next goes to the one that was given fewer: short ones do not all go to the first."""
+    """Short connections, one after the other, are spread evenly over the workers."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         for at in range(1, 7):
             await served(sluice)
@@ -85,7 +85,7 @@ async def test_connections_that_come_one_by_one_take_turns(tmp_path: Path) -> No
 
 
 async def test_silent_connections_keep_no_client_out_and_leave_nothing(tmp_path: Path) -> None:
-    """Another client is served beside many that never send a byte; after they have left none of their sockets is open."""
+    """A client is served beside 300 silent connections, and their sockets are closed when they leave."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         await served(sluice)
         pids = [sluice.pid, *workers_of(sluice)]
@@ -99,7 +99,7 @@ async def test_silent_connections_keep_no_client_out_and_leave_nothing(tmp_path:
 
 
 async def test_a_client_that_leaves_on_its_way_to_a_worker_gives_its_slot_back(tmp_path: Path) -> None:
-    """Clients that were passed to workers that stood still, and left meanwhile, count no more when the workers go on."""
+    """Clients that leave before a stopped worker accepts them no longer count when the worker continues."""
     limit = "[connections]\nmax_connections = 8"
     async with ScriptedBroker() as broker, configured(broker, tmp_path, limit) as sluice:
         pids = workers_of(sluice)
@@ -114,7 +114,7 @@ async def test_a_client_that_leaves_on_its_way_to_a_worker_gives_its_slot_back(t
 
 
 async def test_connections_of_a_worker_that_dies_make_room(tmp_path: Path) -> None:
-    """At `max_connections` the next client waits, and is served when a worker died with some; so is one whose worker never took it."""
+    """When a worker dies, its connections, accepted or not, no longer count for `max_connections`."""
     limit = "[connections]\nmax_connections = 4"
     async with ScriptedBroker() as broker, configured(broker, tmp_path, limit) as sluice:
         clients = await connected(sluice, 4)
@@ -138,7 +138,7 @@ async def test_connections_of_a_worker_that_dies_make_room(tmp_path: Path) -> No
 
 
 async def test_a_protected_listener_makes_room_at_the_worker_that_has_others(tmp_path: Path) -> None:
-    """At `max_connections` a client of the protected listener ends one of another listener, whichever worker that has."""
+    """At `max_connections` a client of the protected listener closes one of another listener at any worker."""
     limit = '[connections]\nmax_connections = 4\nprotected_listener = "inner"'
     inner_port = free_bootstrap_port()
     inner = f'[[listener]]\nname = "inner"\naddress = "127.0.0.1:{inner_port}"\n'
@@ -153,13 +153,13 @@ async def test_a_protected_listener_makes_room_at_the_worker_that_has_others(tmp
 
 
 async def test_a_worker_without_memory_is_given_no_connection(tmp_path: Path) -> None:
-    """While clients of one worker leave answers unread up to the limit of its buffers, new clients go to the other."""
+    """While the buffers of one worker are full, new connections go to the other worker."""
     limit = f"[limits]\nprocess_buffer_bytes_max = {BUDGET_BYTES}"
     async with ScriptedBroker(records=bytes(32 * BUDGET_BYTES)) as broker, configured(broker, tmp_path, limit) as sluice:
         slow = await ScriptedClient.connect(sluice.port, receive_bytes=4_096)
         await slow.send(fetch_request(1))
         await until(lambda: any(one["buffered_bytes"] >= 0.95 * one["bytes_max"] for one in sluice.events("memory_pressure")))
-        await asyncio.sleep(0.3)  # workers report every 0.1 s whether they have memory
+        await asyncio.sleep(0.3)  # workers report every 0.1 s whether their buffers are full
         clients = await connected(sluice, 4)
         spread = await asyncio.to_thread(connections_of_workers, sluice)
         assert sorted(spread.values()) == [1, 4]
@@ -168,7 +168,7 @@ async def test_a_worker_without_memory_is_given_no_connection(tmp_path: Path) ->
 
 
 async def test_a_load_balancer_names_the_client_to_workers(tmp_path: Path) -> None:
-    """The header is read before a worker has the connection: limits and the list of connections know the client's address."""
+    """Limits and the list of connections use the client's address from the PROXY header."""
     behind = 'proxy_protocol_from = ["127.9.0.0/16"]\n'
     limit = "[connections]\nmax_connections_per_ip = 2"
     async with ScriptedBroker() as broker, configured(broker, tmp_path, limit, listener=behind) as sluice:
@@ -188,7 +188,7 @@ async def test_a_load_balancer_names_the_client_to_workers(tmp_path: Path) -> No
 
 @contextlib.asynccontextmanager
 async def by_tls(folder: Path, broker: ScriptedBroker, sni: str = "") -> AsyncIterator[tuple[SluiceProcess, ProxyFixture]]:
-    """A Sluice whose clients speak TLS."""
+    """Run a Sluice whose clients use TLS."""
     proxy = ProxyFixture(folder, BOOTSTRAP, "*.kafka.example.org")
     tls = f'[listener.tls]\ncertificate = "{proxy.server.certificate}"\nkey = "{proxy.server.key}"\n'
     async with configured(broker, folder, listener=tls + sni) as sluice:
@@ -196,7 +196,7 @@ async def by_tls(folder: Path, broker: ScriptedBroker, sni: str = "") -> AsyncIt
 
 
 async def test_workers_speak_tls(tmp_path: Path) -> None:
-    """Each worker shakes hands with the clients that it is given."""
+    """Each worker serves its clients by TLS."""
     async with ScriptedBroker() as broker, by_tls(tmp_path, broker) as (sluice, proxy):
         clients = [await proxy.connect(sluice.port) for _ in range(4)]
         for at, client in enumerate(clients):
@@ -207,7 +207,7 @@ async def test_workers_speak_tls(tmp_path: Path) -> None:
 
 
 async def test_a_host_name_leads_to_its_broker_by_any_worker(tmp_path: Path) -> None:
-    """The supervisor reads the name, the worker shakes hands with what was read: a hello as long as hellos may be is passed on, too."""
+    """With SNI, which the supervisor reads, each worker serves clients of the bootstrap name and of a broker's name."""
     async with ScriptedBroker() as broker, by_tls(tmp_path, broker, SNI_TABLE) as (sluice, proxy):
         clients = [await proxy.connect(sluice.port, name=BOOTSTRAP) for _ in range(2)]
         for at, client in enumerate(clients):
@@ -220,7 +220,7 @@ async def test_a_host_name_leads_to_its_broker_by_any_worker(tmp_path: Path) -> 
 
 
 async def test_a_long_hello_leaves_nothing(tmp_path: Path) -> None:
-    """A client whose hello is as long as hellos may be hears an alert of TLS from its worker; no descriptor or slot of it stays."""
+    """A hello of the largest size gets a TLS alert from its worker and leaves no descriptor open."""
     async with ScriptedBroker() as broker, by_tls(tmp_path, broker, SNI_TABLE) as (sluice, proxy):
         client = await proxy.connect(sluice.port, name=BOOTSTRAP)
         await client.close()
@@ -236,6 +236,6 @@ async def test_a_long_hello_leaves_nothing(tmp_path: Path) -> None:
 
 
 def long_hello() -> bytes:
-    """A hello of almost 64 KiB in many records: what it takes is more than 64 KiB."""
+    """Return a hello of almost 64 KiB, which takes more than 64 KiB with its record headers."""
     message = message_of(written(host_name(BOOTSTRAP.encode()), (PADDING, bytes(65_400))))
     return records(message, *[512] * 127)

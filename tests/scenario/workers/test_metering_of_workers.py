@@ -1,4 +1,4 @@
-"""Each worker meters as a run of its own, and what they say of each other fits."""
+"""Each worker writes a metering run of its own, and validation finds them consistent."""
 
 import asyncio
 import os
@@ -20,22 +20,22 @@ from tests.support.scripted.scripted_sockets import until
 
 REQUESTS = 60
 CONNECTIONS = 130
-"""More than an address may open in a window of 11 s."""
+"""More connections than an address may open in a window of 11 s."""
 
 
 def arguments(directory: Path) -> list[str]:
-    """Of a Sluice that meters into a directory."""
+    """Return the arguments of a Sluice that meters into a directory."""
     return ["--metering", str(directory)]
 
 
 async def produce(client: ScriptedClient, size: int = BOUND // 100) -> None:
-    """Produce one request after the other."""
+    """Send `REQUESTS` Produce requests, one after the other."""
     for at in range(REQUESTS):
         await client.ask(produce_of_size(size + at, at))
 
 
 async def test_what_workers_meter_fits(tmp_path: Path) -> None:
-    """Three workers serve clients of one group: every decision is worked out again, with what the worker knew of the others."""
+    """Validation recomputes each decision of three workers that share a group, and finds no deviation."""
     directory = tmp_path / "metering"
     async with ScriptedBroker() as broker, running(broker, tmp_path, workers=3, arguments=arguments(directory)) as sluice:
         clients = await connected(sluice, 6)
@@ -54,12 +54,12 @@ async def test_what_workers_meter_fits(tmp_path: Path) -> None:
 
 
 async def test_what_a_killed_worker_metered_fits(tmp_path: Path) -> None:
-    """Its first life ends in the middle; a second life and the other worker go on from what it published."""
+    """Validation finds no deviation in the files of a killed worker, its successor and the other worker."""
     directory = tmp_path / "metering"
     async with ScriptedBroker() as broker, running(broker, tmp_path, arguments=arguments(directory)) as sluice:
         clients = await connected(sluice, 2)
         await asyncio.gather(*(produce(client) for client in clients))
-        await asyncio.sleep(0.5)  # what was decided is in a segment after 250 ms
+        await asyncio.sleep(0.5)  # decisions are in a segment after 250 ms
         os.kill(workers_of(sluice)[0], signal.SIGKILL)
         await until(lambda: len(sluice.events("worker_ready")) == 3)
         clients += await connected(sluice, 2)
@@ -75,7 +75,7 @@ async def test_what_a_killed_worker_metered_fits(tmp_path: Path) -> None:
 
 
 async def test_decisions_on_connections_are_a_run_of_the_supervisor(tmp_path: Path) -> None:
-    """Rates of a listener and of an address are metered as by one process: under the name without a number, every wait is exact."""
+    """Decisions on connections are metered by the supervisor under the plain proxy id, and validation finds no deviation."""
     directory = tmp_path / "metering"
     write_quotas(tmp_path / "quotas.toml", [{"ip": "<default>", "connection_creation_rate": 10}])
     tables = (
@@ -102,5 +102,5 @@ async def test_decisions_on_connections_are_a_run_of_the_supervisor(tmp_path: Pa
 
 
 def stop(sluice: SluiceProcess) -> None:
-    """Let it drain and write all."""
+    """Let Sluice drain and write its files."""
     sluice.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""The admin port of a Sluice of several processes: one proxy is shown, also while a worker is gone or stands still."""
+"""The admin port of a Sluice with several workers shows one proxy, also while a worker is dead or stopped."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from tests.support.scripted.scripted_frames import correlation_id_of, produce_of
 from tests.support.scripted.scripted_sockets import until
 
 SENT_BYTES = 2_000
-"""By a request: less than the window of a group holds."""
+"""Bytes of a request: less than the window of a group allows."""
 
 
 async def page_of(sluice: SluiceProcess, path: str) -> Any:
@@ -28,14 +28,14 @@ async def metric(sluice: SluiceProcess, name: str, **labels: str) -> float:
 
 
 async def test_two_workers_are_shown_as_one_proxy(tmp_path: Path) -> None:
-    """One group with the usage of both, connections of both in one order, and each client as a sharer."""
+    """The pages show one group with the usage of both workers, and the connections of both."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         clients = await connected(sluice, 2)
         for at, client in enumerate(clients, 10):
             assert correlation_id_of(await client.ask(produce_of_size(SENT_BYTES, at))) == at
         groups = [one for one in (await page_of(sluice, "/quotas"))["groups"] if one["quota_type"] == "Produce"]
         sent = await metric(sluice, "kafka_quota_bytes_total", direction="produce")
-        assert sent == pytest.approx(2 * SENT_BYTES, rel=0.01)  # without the length of a request
+        assert sent == pytest.approx(2 * SENT_BYTES, rel=0.01)  # without the length fields
         assert [(one["recorded_total"], one["bound"]) for one in groups] == [(sent, 10_000)]
         rows = (await page_of(sluice, "/connections"))["connections"]
         assert [(row["number"], row["worker"]) for row in rows] == [(1, 0), (2, 1)]
@@ -47,7 +47,7 @@ async def test_two_workers_are_shown_as_one_proxy(tmp_path: Path) -> None:
 
 
 async def test_totals_stay_when_a_worker_is_killed(tmp_path: Path) -> None:
-    """What a scrape has seen stays counted; what is there now is that of the workers that live."""
+    """Counters keep the values of a killed worker, and the gauge of open connections drops."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         first, second = await connected(sluice, 2)
         assert correlation_id_of(await first.ask(produce_of_size(SENT_BYTES, 7))) == 7
@@ -64,7 +64,7 @@ async def test_totals_stay_when_a_worker_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_stands_still_stops_no_page(tmp_path: Path) -> None:
-    """Its last values are shown and called stale; other pages name it; one worker that answers is enough to be ready."""
+    """While a worker is stopped, metrics show its last values as stale, other pages list it, and /readyz is ok."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         clients = await connected(sluice, 2)
         assert await metric(sluice, "kafka_sluice_connections_open") == 2

@@ -1,4 +1,4 @@
-"""When quotas that changed are in force at workers."""
+"""When changed quotas apply in workers."""
 
 import asyncio
 import os
@@ -24,9 +24,9 @@ from tests.support.scripted.scripted_sockets import until
 
 VERSION = 7
 CLIENTS = 8
-"""Of each worker."""
+"""Clients of each worker."""
 REQUEST_BYTES = 600
-"""All of them together are far below the quota of before."""
+"""Bytes of a request; all requests together are far below the old quota."""
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ REQUEST_BYTES = 600
     ids=["another bound", "another group"],
 )
 async def test_a_worker_that_stood_still_decides_nothing_by_old_quotas(tmp_path: Path, quota: dict[str, Any]) -> None:
-    """Answers that wait in its sockets since before the change are judged by the quotas that hold when it goes on."""
+    """A worker that was stopped during a change of quotas decides on waiting responses by the new quotas."""
     goes_on = asyncio.Event()
 
     async def answer_late(connection: BrokerConnection, request: Request) -> None:
@@ -66,7 +66,7 @@ async def test_a_worker_that_stood_still_decides_nothing_by_old_quotas(tmp_path:
 
 
 async def test_quotas_that_do_not_come_stop_no_worker(tmp_path: Path) -> None:
-    """A worker that was told of quotas and gets none goes on by the old ones after a second, says so once, and obeys the next change."""
+    """A worker that does not get announced quotas uses the old ones after a second, logs it once, and applies the next change."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         clients = await connected(sluice, 2)
         segment = segment_of(sluice)
@@ -86,7 +86,7 @@ async def test_quotas_that_do_not_come_stop_no_worker(tmp_path: Path) -> None:
 
 
 def segment_of(sluice: SluiceProcess) -> Segment:
-    """The memory that its processes share."""
+    """Return the shared memory segment of a Sluice."""
     descriptors = Path(f"/proc/{sluice.pid}/fd").iterdir()
     memory = next(one for one in descriptors if "memfd:sluice-usage" in str(one.readlink()))
     return Segment(os.open(memory, os.O_RDWR))

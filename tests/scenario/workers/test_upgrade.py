@@ -1,4 +1,4 @@
-"""A new version takes the place of the one that runs: no connection is refused, one budget holds, and what fails changes nothing."""
+"""An upgrade of a running Sluice refuses no connection and keeps the usage, and a failed upgrade changes nothing."""
 
 import asyncio
 import os
@@ -17,12 +17,12 @@ from tests.support.scripted.scripted_sockets import until
 
 VERSION = 7
 LARGE_BYTES = 400_000
-"""Of a request: far beyond what the window of a group holds."""
+"""Bytes of a request: far more than the window of a group allows."""
 ONE_SUPERVISED = "workers = 1\nsupervised = true"
 
 
 async def test_an_upgrade_refuses_no_connection(tmp_path: Path) -> None:
-    """Clients that connect all the time are each served, by the old version or the new; the old one ends when it has drained."""
+    """Clients that connect during an upgrade are all served, and the old version ends after its drain."""
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
         done = asyncio.Event()
         served = 0
@@ -47,7 +47,7 @@ async def test_an_upgrade_refuses_no_connection(tmp_path: Path) -> None:
 
 
 async def test_an_upgrade_drains_connections_and_keeps_the_window(tmp_path: Path) -> None:
-    """A connection of the old version ends; what it used counts for the first small request of the next one, in the new version."""
+    """An upgrade closes open connections, and usage from before it counts in the new version."""
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path, head=ONE_SUPERVISED) as replaced:
         (client,) = await connected(replaced.sluice, 1)
         large = await client.ask(produce_of_size(LARGE_BYTES, 7))
@@ -63,14 +63,14 @@ async def test_an_upgrade_drains_connections_and_keeps_the_window(tmp_path: Path
 
 
 async def test_old_and_new_workers_have_one_budget(tmp_path: Path) -> None:
-    """While the old version drains, what a client of it uses counts at once for a client of the new one."""
+    """While the old version drains, usage of its clients counts for clients of the new version."""
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
         (old,) = await connected(replaced.sluice, 1)
         await replaced.upgrade()
         (new,) = await connected(replaced.sluice, 1)
         assert throttle_ms_of(PRODUCE, VERSION, await old.ask(produce_of_size(LARGE_BYTES, 7))) > 0
         throttle_ms = 0
-        for at in range(8, 1_000):  # the usage is known there after 10 ms
+        for at in range(8, 1_000):  # usage is shared within 10 ms
             throttle_ms = throttle_ms_of(PRODUCE, VERSION, await new.ask(produce_of_size(200, at)))
             if throttle_ms:
                 break
@@ -80,7 +80,7 @@ async def test_old_and_new_workers_have_one_budget(tmp_path: Path) -> None:
 
 
 async def test_upgrades_follow_each_other(tmp_path: Path) -> None:
-    """By the command, too: the third version uses the numbers of the first one, and has its log and its admin port."""
+    """Two upgrades by command succeed one after the other, and worker numbers are reused."""
     audit = '[audit]\nfile = "audit.jsonl"\n[metering]\ndir = "metering"'
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path, tables=audit) as replaced:
         for _ in range(2):
@@ -98,7 +98,7 @@ async def test_upgrades_follow_each_other(tmp_path: Path) -> None:
 
 
 async def test_a_new_version_that_cannot_start_changes_nothing(tmp_path: Path) -> None:
-    """With a wrong file, and with an address that cannot be bound, the old version goes on; one line says why."""
+    """When the new version has an invalid file or cannot bind a port, the old one continues and one line says why."""
     audit = '[audit]\nfile = "audit.jsonl"'
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path, tables=audit) as replaced:
         (client,) = await connected(replaced.sluice, 1)
@@ -122,13 +122,13 @@ async def test_a_new_version_that_cannot_start_changes_nothing(tmp_path: Path) -
 
 
 async def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
-    """A Sluice that is started beside one that runs in the same place ends, and says how to upgrade; the folder is its user's alone."""
+    """A second Sluice with the same runtime folder exits with a message, and only the owner can access the folder."""
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
         second = SluiceProcess("", config=replaced.config, port=replaced.sluice.port, name="second")
         message = ""
         try:
             await asyncio.to_thread(second.start)
-        except Exception as error:  # noqa: BLE001 - it is looked at
+        except Exception as error:  # noqa: BLE001 - its message is checked
             message = str(error)
         assert "sluice upgrade puts a new one in its place" in message
         assert stat.S_IMODE(replaced.runtime_dir.stat().st_mode) == 0o700
@@ -136,7 +136,7 @@ async def test_a_second_supervisor_is_refused(tmp_path: Path) -> None:
 
 
 async def test_without_a_supervisor_an_upgrade_is_refused(tmp_path: Path) -> None:
-    """By signal and by command, with the remedy; the process goes on."""
+    """Without a supervisor an upgrade by signal or by command is refused, and the process continues."""
     config = tmp_path / "sluice.toml"
     async with ScriptedBroker() as broker:
         sluice = SluiceProcess("", config=config, name="single")
@@ -155,7 +155,7 @@ async def test_without_a_supervisor_an_upgrade_is_refused(tmp_path: Path) -> Non
 
 
 async def test_a_new_supervisor_takes_the_ports_of_one_that_was_killed(tmp_path: Path) -> None:
-    """Connections go on meanwhile and afterwards, a client that comes in between waits, and what was used before still counts."""
+    """After a killed supervisor is replaced, open connections continue, a waiting client is served, and usage still counts."""
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
         first, second = await connected(replaced.sluice, 2)
         assert throttle_ms_of(PRODUCE, VERSION, await first.ask(produce_of_size(LARGE_BYTES, 7))) > 0
@@ -174,7 +174,7 @@ async def test_a_new_supervisor_takes_the_ports_of_one_that_was_killed(tmp_path:
 
 
 async def test_a_supervisor_that_is_killed_during_its_drain_leaves_no_process(tmp_path: Path) -> None:
-    """The new version goes on, and workers of the old one end with their connections."""
+    """When a draining supervisor is killed, the new version continues and the old workers end with their connections."""
     async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
         (client,) = await connected(replaced.sluice, 1)
         old_workers = replaced.workers()

@@ -1,4 +1,4 @@
-"""What ends, stops or hinders workers and their supervisor: the others go on, and what is gone comes back as it was."""
+"""Faults of workers and of their supervisor: the other processes continue, and a lost worker is replaced."""
 
 import asyncio
 import os
@@ -12,11 +12,11 @@ from tests.support.scripted.scripted_frames import Request, api_versions_request
 from tests.support.scripted.scripted_sockets import until
 
 SILENT_S = 1.2
-"""Longer than a worker may give no sign of life."""
+"""Longer than a worker may be silent."""
 
 
 async def test_a_worker_begins_with_the_configuration_that_holds(tmp_path: Path) -> None:
-    """A file that was rejected, or not loaded yet, is not that of a worker that takes the place of a dead one."""
+    """A worker that replaces a dead one starts with the configuration in force, not with a rejected or unloaded file."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         config = tmp_path / "sluice.toml"
         obeyed = config.read_text()
@@ -28,18 +28,18 @@ async def test_a_worker_begins_with_the_configuration_that_holds(tmp_path: Path)
         assert sorted((await asyncio.to_thread(connections_of_workers, sluice)).values()) == [2, 2]
         sluice.send(signal.SIGHUP)
         for client in clients:
-            assert await client.read_to_end() == b""  # now the file holds, in both
+            assert await client.read_to_end() == b""  # the file now applies in both workers
 
 
 async def test_reloads_in_quick_succession_are_obeyed_by_all(tmp_path: Path) -> None:
-    """Each of them waits for the one before: the last file holds in every process."""
+    """After quick reloads the last file applies in every process."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         clients = await connected(sluice, 2)
         config = tmp_path / "sluice.toml"
         config.write_text(config.read_text() + "[limits]\nidle_ms = 1\n")
         async with stopped(*workers_of(sluice)):
             sluice.send(signal.SIGHUP)
-            await asyncio.sleep(0.1)  # signals of one kind that come at once are one
+            await asyncio.sleep(0.1)  # two SIGHUP that are pending at once arrive as one
             sluice.send(signal.SIGHUP)
             await asyncio.sleep(0.1)
         for client in clients:
@@ -47,7 +47,7 @@ async def test_reloads_in_quick_succession_are_obeyed_by_all(tmp_path: Path) -> 
 
 
 async def test_a_signal_to_the_whole_service_lets_answers_through(tmp_path: Path) -> None:
-    """A service manager sends SIGTERM to all processes: a request in flight is answered all the same, then all end."""
+    """After SIGTERM to all processes a request in flight is answered before they end."""
     goes_on = asyncio.Event()
 
     async def answer_late(connection: BrokerConnection, request: Request) -> None:
@@ -73,7 +73,7 @@ async def test_a_signal_to_the_whole_service_lets_answers_through(tmp_path: Path
 
 
 async def test_a_stopped_worker_is_given_no_connection(tmp_path: Path) -> None:
-    """After a second without a sign of life the others get them; when it goes on, it has its turn again."""
+    """A stopped worker gets no new connection, and gets them again when it continues."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         first, _ = workers_of(sluice)
         async with stopped(first):
@@ -87,7 +87,7 @@ async def test_a_stopped_worker_is_given_no_connection(tmp_path: Path) -> None:
 
 
 async def test_a_worker_comes_back_when_the_system_has_descriptors_again(tmp_path: Path) -> None:
-    """A supervisor that could not start a worker for want of descriptors tries again, and leaves none open."""
+    """A supervisor that lacks descriptors for a worker starts it later and leaks none."""
     async with ScriptedBroker() as broker, configured(broker, tmp_path) as sluice:
         descriptors = Path(f"/proc/{sluice.pid}/fd")
         before = count_of(descriptors)
@@ -103,5 +103,5 @@ async def test_a_worker_comes_back_when_the_system_has_descriptors_again(tmp_pat
 
 
 def count_of(folder: Path) -> int:
-    """How many entries a folder has."""
+    """Return the number of entries of a folder."""
     return len(os.listdir(folder))

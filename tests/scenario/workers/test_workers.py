@@ -1,4 +1,4 @@
-"""A Sluice of several processes, started as an operator starts it, in front of a scripted broker: one budget, whichever worker serves."""
+"""A Sluice of several processes before a scripted broker: all workers share one budget."""
 
 import asyncio
 import os
@@ -21,11 +21,11 @@ from tests.support.scripted.scripted_sockets import until
 
 VERSION = 7
 LARGE_BYTES = 40 * BOUND
-"""Of a request: far beyond what the window of a group holds."""
+"""Bytes of a request: far more than the window of a group allows."""
 
 
 async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
-    """Each connection goes to the worker that has the fewest."""
+    """Connections are spread evenly over the workers."""
     async with ScriptedBroker() as broker, running(broker, tmp_path, workers=3) as sluice:
         clients = await connected(sluice, 9)
         spread = await asyncio.to_thread(connections_of_workers, sluice)
@@ -35,13 +35,13 @@ async def test_connections_are_spread_evenly(tmp_path: Path) -> None:
 
 
 async def test_workers_have_one_budget(tmp_path: Path) -> None:
-    """What a client used by one worker counts for the next client by another: it is throttled for its first small request."""
+    """Usage of a client at one worker throttles the next client at another worker."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         first, second = await connected(sluice, 2)
         large = await first.ask(produce_of_size(LARGE_BYTES, 7))
         assert throttle_ms_of(PRODUCE, VERSION, large) > 0
         throttle_ms = 0
-        for at in range(8, 1_000):  # the usage is known there after 10 ms
+        for at in range(8, 1_000):  # usage is shared within 10 ms
             small = await second.ask(produce_of_size(200, at))
             throttle_ms = throttle_ms_of(PRODUCE, VERSION, small)
             if throttle_ms:
@@ -52,12 +52,12 @@ async def test_workers_have_one_budget(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_dies_takes_its_connections_and_no_others(tmp_path: Path) -> None:
-    """They end, the reason is counted, its usage stays counted, and a new worker serves in its place."""
+    """When a worker dies, only its connections end, its usage still counts, and a new worker is started."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         first, second = await connected(sluice, 2)
         assert throttle_ms_of(PRODUCE, VERSION, await first.ask(produce_of_size(LARGE_BYTES, 7))) > 0
         dead, alive = workers_of(sluice)
-        await asyncio.sleep(0.05)  # the usage is published after 10 ms
+        await asyncio.sleep(0.05)  # usage is shared within 10 ms
         os.kill(dead, signal.SIGKILL)
         assert await first.read_to_end() == b""
         assert correlation_id_of(await second.ask(api_versions_request(9))) == 9
@@ -71,7 +71,7 @@ async def test_a_worker_that_dies_takes_its_connections_and_no_others(tmp_path: 
 
 
 async def test_limits_of_connections_hold_over_all_workers(tmp_path: Path) -> None:
-    """An address may have as many connections as the configuration says, not as many for each worker; who leaves makes room."""
+    """`max_connections_per_ip` counts the connections at all workers together."""
     config = tmp_path / "sluice.toml"
     async with ScriptedBroker() as broker:
         port = SluiceProcess("", config=config).port
@@ -95,7 +95,7 @@ async def test_limits_of_connections_hold_over_all_workers(tmp_path: Path) -> No
 
 
 async def test_another_quota_holds_in_every_worker(tmp_path: Path) -> None:
-    """A change of the quota file reaches all workers; none of them disconnects a client."""
+    """A change of the quota file applies in all workers without closing a connection."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         clients = await connected(sluice, 2)
         write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": 1}])
@@ -106,7 +106,7 @@ async def test_another_quota_holds_in_every_worker(tmp_path: Path) -> None:
 
 
 async def until_throttled(client: ScriptedClient) -> None:
-    """Ask until an answer says that the client is throttled."""
+    """Send requests until a response has a throttle time."""
     for at in range(7, 1_000):
         if throttle_ms_of(PRODUCE, VERSION, await client.ask(produce_of_size(200, at))):
             return
@@ -114,7 +114,7 @@ async def until_throttled(client: ScriptedClient) -> None:
 
 
 async def test_a_reload_is_obeyed_by_all_or_by_none(tmp_path: Path) -> None:
-    """A file that is wrong changes nothing; one that is right is obeyed by every worker, and no client is disconnected."""
+    """An invalid file is rejected, and a valid one applies in every worker."""
     config = tmp_path / "sluice.toml"
     async with ScriptedBroker() as broker:
         port = SluiceProcess("", config=config).port
@@ -131,14 +131,14 @@ async def test_a_reload_is_obeyed_by_all_or_by_none(tmp_path: Path) -> None:
             sluice.send(signal.SIGHUP)
             await until(lambda: bool(sluice.events("config_reloaded")))
             for client in clients:
-                assert await client.read_to_end() == b""  # the new deadline ends the idle ones, in both workers
+                assert await client.read_to_end() == b""  # the new idle limit closes the connections of both workers
             await until(lambda: [one["reason"] for one in sluice.events("connection_closed")] == ["idle", "idle"])
         finally:
             await asyncio.to_thread(sluice.__exit__, None, None, None)
 
 
 async def test_a_new_worker_obeys_the_configuration_in_force(tmp_path: Path) -> None:
-    """A file that was edited and not reloaded, or is wrong, does not reach the worker that takes the place of a dead one."""
+    """A worker that replaces a dead one starts although the file on disk is invalid and has not been loaded."""
     config = tmp_path / "sluice.toml"
     async with ScriptedBroker() as broker:
         port = SluiceProcess("", config=config).port
@@ -156,13 +156,13 @@ async def test_a_new_worker_obeys_the_configuration_in_force(tmp_path: Path) -> 
 
 
 async def test_a_stopped_worker_stops_no_other_client(tmp_path: Path) -> None:
-    """While one worker is stopped, the other serves its clients and new ones, and a change of quotas applies there."""
+    """While one worker is stopped, the other serves old and new clients and applies a change of quotas."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         _, second = clients = await connected(sluice, 2)
         stopped, _ = workers_of(sluice)
         os.kill(stopped, signal.SIGSTOP)
         try:
-            await asyncio.sleep(1.5)  # a worker says every 100 ms that it is alive, and is passed over after a second without
+            await asyncio.sleep(1.5)  # a worker signals every 100 ms and gets no connection after a second of silence
             for client in await connected(sluice, 4):
                 client.close()
             write_quotas(tmp_path / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": 1}])
@@ -175,7 +175,7 @@ async def test_a_stopped_worker_stops_no_other_client(tmp_path: Path) -> None:
 
 
 async def test_a_signal_to_all_processes_drains_once(tmp_path: Path) -> None:
-    """A service manager that ends all processes of a service at the same time loses no answer that is under way."""
+    """A SIGTERM to all processes at once loses no response in flight."""
     may_answer = asyncio.Event()
 
     async def answer_late(connection: BrokerConnection, request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Groups with parents: the whole chain counts, each with Kafka's arithmetic, and the longest throttle holds."""
+"""Groups with parents: each group of the chain records with Kafka's arithmetic, and the longest throttle applies."""
 
 import pytest
 from hypothesis import given
@@ -26,10 +26,7 @@ def state_of(group: EnforcedGroup) -> object:
 
 @given(st.tuples(BOUNDS, BOUNDS, BOUNDS, BOUNDS), STEPS, st.none() | st.just(1_000))
 def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[tuple[str, int, int, int]], cap_ms: int | None) -> None:
-    """Whatever is recorded where, every group has the state of one that stands alone and recorded the same.
-
-    The longest throttle of the chain is returned; nothing is done where it was not certain, and asking changes nothing.
-    """
+    """Every group of a chain has the state of a lone group with the same records, and the longest throttle of the chain is returned."""
     top = EnforcedGroup({"g": "top"}, bounds[0], cap_ms=cap_ms)
     middle = ChildGroup({"g": "middle"}, bounds[1], top, cap_ms=cap_ms)
     groups = [
@@ -63,7 +60,7 @@ def test_each_group_of_a_chain_is_kafkas(bounds: tuple[float, ...], steps: list[
 
 
 def test_the_longest_throttle_and_who_it_is_of() -> None:
-    """The group whose throttle is the longest keeps the books and hands out throttle rounds; a tie is the child's."""
+    """The group of the chain with the longest throttle is limiting and owns the throttle rounds; at a tie it is the child."""
     parent = EnforcedGroup({"g": "parent"}, 500.0)
     child, sibling = ChildGroup({"g": "child"}, 1_000.0, parent), ChildGroup({"g": "sibling"}, 1_000.0, parent)
     assert child.record(6_000.0, 0) == 2_000
@@ -80,7 +77,7 @@ def test_the_longest_throttle_and_who_it_is_of() -> None:
 
 
 def test_fetches_under_way_count_for_the_parent() -> None:
-    """What a sibling has under way takes the parent's room, and not this group's own."""
+    """Pending fetches of a sibling take room of the parent."""
     parent = EnforcedGroup({"g": "parent"}, 1_000.0)
     one, other = ChildGroup({"g": "one"}, 1_000.0, parent), ChildGroup({"g": "other"}, 1_000.0, parent)
     for group in (one, other):
@@ -97,7 +94,7 @@ def test_fetches_under_way_count_for_the_parent() -> None:
 
 
 def test_a_group_that_gets_a_parent_goes_on() -> None:
-    """With its samples, its books and its number in the files; and again when it has none any more."""
+    """A group that gets or loses a parent keeps its samples, its totals and its metering number."""
     group = EnforcedGroup({"g": "a"}, 100.0)
     group.record(3_000.0, 0)
     group.record_throttle(20_000, 0)
@@ -120,7 +117,7 @@ MUTATIONS = st.lists(
 
 @given(st.tuples(*[st.sampled_from([0.5, 1.0, 4.0])] * 3), MUTATIONS)
 def test_buckets_of_a_chain(bounds: tuple[float, float, float], steps: list[tuple[str, int, int, int]]) -> None:
-    """Strict: nothing is charged anywhere while one bucket is below zero; permissive: everything everywhere; the longest wait holds."""
+    """A strict charge is refused by all buckets if one is exhausted, a permissive charge applies to all, and the longest wait applies."""
     top = EnforcedMutationGroup({"g": "top"}, bounds[0])
     groups = [top, ChildMutationGroup({"g": "a"}, bounds[1], top), ChildMutationGroup({"g": "b"}, bounds[2], top)]
     alone = [EnforcedMutationGroup({}, bound) for bound in bounds]

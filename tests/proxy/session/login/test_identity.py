@@ -1,4 +1,4 @@
-"""From what is known of a client to its principal."""
+"""The principal of a client follows from its login, certificate and address."""
 
 import pytest
 from hypothesis import given
@@ -13,32 +13,32 @@ PEER = ("10.2.7.9", 4_711)
 
 
 def user(name: str) -> KafkaPrincipal:
-    """Return a principal of the usual type."""
+    """Return a principal of type User."""
     return KafkaPrincipal("User", name)
 
 
 @given(st.lists(st.sampled_from(["_", "%", "5F", "25", "_unknown__", "x", "__unknown__", "%5F_unknown__"]), max_size=5).map("".join))
 def test_no_real_name_stands_for_an_unknown_client(name: str) -> None:
-    """A real name never begins as the reserved ones do."""
+    """An escaped name never begins like a reserved name."""
     assert not escaped(name).startswith("__unknown__")
 
 
 @given(st.lists(st.sampled_from(["_", "%", "5F", "25", "_unknown__", "x"]), max_size=6).map("".join), st.data())
 def test_two_names_stay_two(name: str, data: st.DataObject) -> None:
-    """No two real names become one."""
+    """Two different names are escaped to different names."""
     other = data.draw(st.just(escaped(name)) | st.sampled_from([f"%5F{name[1:]}", f"_{name[3:]}", f"%25{name[1:]}", f"%{name[3:]}"]))
     assert (escaped(name) == escaped(other)) == (name == other)
 
 
 class Builder(PrincipalBuilder):
-    """Returns or raises what it was given, and remembers what it was asked."""
+    """A principal builder that returns or raises what it is given and records its calls."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
         self.asked: list[AuthenticationContext] = []
 
     def build(self, context: AuthenticationContext) -> KafkaPrincipal:
-        """Do as configured."""
+        """Return or raise the configured answer."""
         self.asked.append(context)
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -46,7 +46,7 @@ class Builder(PrincipalBuilder):
 
 
 def test_a_builder_receives_all_that_is_known() -> None:
-    """Listener, address, mechanism and name are handed over; what it returns is the principal."""
+    """A builder receives the listener, address, mechanism and name, and its result is the principal."""
     builder = Builder(user("tenant"))
     rules = IdentityRules("l", builder=builder)
     assert rules.before_login(PEER) == rules.after_login(PEER, "PLAIN", "alice", is_delegation_token=False) == user("tenant")
@@ -62,7 +62,7 @@ def test_a_builder_receives_all_that_is_known() -> None:
 
 @pytest.mark.parametrize("answer", [RuntimeError("no"), None, "alice", ("User", "alice"), KafkaPrincipal("User", ""), user("x" * 5_000)])
 def test_a_faulty_builder_makes_its_clients_unknown(answer: object) -> None:
-    """Whatever a builder raises or returns instead of a principal is counted, and costs no more than the name."""
+    """When a builder raises or returns no principal, the client is unknown and the fault is reported."""
     faults: list[tuple[str, Exception]] = []
     for rejects, expected in ((False, user("__unknown__/l/PLAIN")), (True, None)):
         rules = IdentityRules("l", builder=Builder(answer), rejects_unknown=rejects, on_fault=lambda *fault: faults.append(fault))
@@ -71,7 +71,7 @@ def test_a_faulty_builder_makes_its_clients_unknown(answer: object) -> None:
 
 
 def test_the_example_groups_clients_by_network() -> None:
-    """Without a login the most specific network names the user; a login's own name stands; elsewhere the user is ANONYMOUS."""
+    """The example builder names clients without a login by the most specific network, and keeps login names."""
     builder = NetworkPrincipals()
     builder.configure({"10.2.0.0/16": "web", "10.2.7.0/24": "web-batch"})
     rules = IdentityRules("l", builder=builder)

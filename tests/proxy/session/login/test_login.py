@@ -1,4 +1,4 @@
-"""The user of a connection: the one that the broker accepted, and until then none."""
+"""The user of a connection, which is the one that the broker has accepted."""
 
 import random
 import struct
@@ -36,7 +36,7 @@ EXCHANGES = {
 
 @pytest.fixture
 def proxy() -> Iterator[ProxyFixture]:
-    """A house without quotas."""
+    """Yield a proxy without quotas."""
     with ProxyFixture() as one:
         yield one
 
@@ -50,7 +50,7 @@ def exchange(
     lifetime_ms: int = 0,
     first_id: int = 1,
 ) -> None:
-    """Play a login by requests; every message goes through as it is."""
+    """Perform a login by requests and check that each is forwarded unchanged."""
     peer.client.arrive(frames.handshake(mechanism, correlation_id=first_id))
     assert peer.broker.take() == frames.handshake(mechanism, correlation_id=first_id)
     peer.broker.arrive(frames.handshake_answer(first_id))
@@ -63,7 +63,7 @@ def exchange(
 
 
 def bare_exchange(peer: Peer, mechanism: str, steps: list[tuple[bytes, bytes | None]]) -> None:
-    """Play a login by bare tokens; None: the broker says nothing."""
+    """Perform a login by bare tokens; an answer of None means that the broker sends nothing."""
     peer.client.arrive(frames.handshake(mechanism, version=0))
     peer.broker.take()
     peer.broker.arrive(frames.handshake_answer(1))
@@ -81,13 +81,13 @@ def who(peer: Peer) -> KafkaPrincipal | None:
     return peer.connection.session.principal
 
 
-# --- success
+# --- successful logins
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.parametrize("mechanism", EXCHANGES)
 def test_the_principal_is_set_at_the_success_mark(proxy: ProxyFixture, mechanism: str, version: int) -> None:
-    """Before the broker's last answer the client is ANONYMOUS, with it the one that it claimed to be."""
+    """The client is ANONYMOUS until the broker's last response of the login, and then the user that it claimed."""
     peer = proxy.connect(rules=DECLARED)
     *before, last = EXCHANGES[mechanism]
     lifetime_ms = 3_000 if mechanism == "OAUTHBEARER" else 0
@@ -105,7 +105,7 @@ def test_the_principal_is_set_at_the_success_mark(proxy: ProxyFixture, mechanism
 
 @pytest.mark.parametrize("mechanism", EXCHANGES)
 def test_e04_bare_tokens(proxy: ProxyFixture, mechanism: str) -> None:
-    """After a handshake v0 tokens travel bare; at the mechanism's own mark requests are requests again."""
+    """After a handshake v0 bare tokens are forwarded, and requests are read again after the login."""
     peer = proxy.connect(rules=DECLARED)
     bare_exchange(peer, mechanism, EXCHANGES[mechanism])
     assert who(peer) == ALICE
@@ -114,7 +114,7 @@ def test_e04_bare_tokens(proxy: ProxyFixture, mechanism: str) -> None:
 
 
 def test_e04_gssapi_ends_in_silence(proxy: ProxyFixture) -> None:
-    """The broker does not answer the last bare token of GSSAPI: a request shows that it was the last. Empty tokens are legal."""
+    """A bare GSSAPI login that the broker ends without a response ends with the next request."""
     peer = proxy.connect(rules=DECLARED)
     bare_exchange(peer, "GSSAPI", [(b"\x60\x82\x01", b"\x60\x81"), (b"", b"\x05\x04\x04\xff\x01"), (b"\x05\x04\x04\xff\x02", None)])
     assert peer.sends(METADATA) == [50]
@@ -123,7 +123,7 @@ def test_e04_gssapi_ends_in_silence(proxy: ProxyFixture) -> None:
 
 
 def test_bare_tokens_without_end(proxy: ProxyFixture) -> None:
-    """Of GSSAPI's bare tokens, which do not wait for an answer, more than an exchange has end the connection; none beyond goes on."""
+    """More pending bare tokens than `BARE_PENDING_MAX` close the connection."""
     peer = proxy.connect()
     bare_exchange(peer, "GSSAPI", [])
     peer.client.arrive(frames.bare(b"") * 10_000)
@@ -135,7 +135,7 @@ def test_bare_tokens_without_end(proxy: ProxyFixture) -> None:
 @pytest.mark.parametrize("mechanism", [*EXCHANGES, "GSSAPI"])
 @pytest.mark.parametrize("version", [0, 1])
 def test_any_cut_gives_the_same_login(proxy: ProxyFixture, mechanism: str, version: int) -> None:
-    """Where TCP cuts the stream of either side changes neither what passes nor who the client is."""
+    """Segmentation changes neither what is forwarded in a login nor its user."""
     steps = EXCHANGES.get(mechanism, [(b"\x60\x01", b"\x60\x02"), (b"", b"\x05\x04\x01")])
     for piece in (1, 2, 3, 7):
         peer = proxy.connect(rules=DECLARED)
@@ -162,7 +162,7 @@ def test_any_cut_gives_the_same_login(proxy: ProxyFixture, mechanism: str, versi
     assert proxy.closed == []
 
 
-# --- no success
+# --- failed logins
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_any_cut_gives_the_same_login(proxy: ProxyFixture, mechanism: str, versi
     ],
 )
 def test_a_response_without_success_names_no_user(proxy: ProxyFixture, mechanism: str, token: bytes, answer: bytes) -> None:
-    """An answer without the mechanism's mark of success passes on and changes nothing."""
+    """A login response without success is forwarded and sets no user."""
     peer = proxy.connect(rules=DECLARED)
     exchange(peer, mechanism, [])
     peer.client.arrive(frames.authenticate(token))
@@ -198,7 +198,7 @@ def test_a_response_without_success_names_no_user(proxy: ProxyFixture, mechanism
     ],
 )
 def test_a_doubt_is_a_bucket_or_the_end(proxy: ProxyFixture, mechanism: str, steps: list[tuple[bytes, bytes]]) -> None:
-    """A client that the broker accepts although its user is unknown counts as unknown, or is closed."""
+    """A login whose user cannot be read gets the unknown principal, or closes the connection if the listener rejects it."""
     peer = proxy.connect(rules=DECLARED)
     exchange(peer, mechanism, steps)
     assert who(peer) == KafkaPrincipal("User", f"__unknown__/sasl/{mechanism}")
@@ -216,7 +216,7 @@ def test_a_doubt_is_a_bucket_or_the_end(proxy: ProxyFixture, mechanism: str, ste
 
 
 def test_tokens_without_a_user_pass(proxy: ProxyFixture) -> None:
-    """On a listener without required login a token without a handshake, or after a refused one, goes to the broker."""
+    """Where no login is required, tokens without an accepted handshake are forwarded and set no user."""
     peer = proxy.connect()
     peer.client.arrive(frames.authenticate(PLAIN_TOKEN))
     peer.broker.arrive(frames.authenticate_answer(2, error_code=34))
@@ -234,13 +234,13 @@ def test_tokens_without_a_user_pass(proxy: ProxyFixture) -> None:
 
 
 def first_frame_of(key: int, version: int) -> bytes:
-    """Return the beginning of a request that is never completed."""
+    """Return the beginning of a request."""
     return struct.pack(">ihhih", 40_000, key, version, 1, 3) + b"app" + bytes(60)
 
 
 @pytest.mark.parametrize("key", sorted({api.key for api in API_VERSIONS.values()} - {17, 18, 36}))
 def test_e03_nothing_but_a_login_before_the_login(proxy: ProxyFixture, key: int) -> None:
-    """Every other API ends the connection before a byte of it reaches the broker."""
+    """On a listener that requires a login another API closes the connection before it is forwarded."""
     api = next(api for api in API_VERSIONS.values() if api.key == key)
     peer = proxy.connect(rules=DECLARED)
     peer.client.arrive(first_frame_of(key, api.version))
@@ -250,7 +250,7 @@ def test_e03_nothing_but_a_login_before_the_login(proxy: ProxyFixture, key: int)
 
 
 def test_e03_after_apiversions_and_between_tokens(proxy: ProxyFixture) -> None:
-    """ApiVersions may come first and opens nothing; half a login opens nothing either."""
+    """ApiVersions or an unfinished login do not permit other APIs."""
     for before in ([request_of(1, ApiKey.API_VERSIONS, 0)], []):
         peer = proxy.connect(rules=DECLARED)
         for frame in before:
@@ -263,7 +263,7 @@ def test_e03_after_apiversions_and_between_tokens(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("size", [65_537, 104_857_600, -1])
 def test_e07_long_tokens_end_on_their_length(proxy: ProxyFixture, size: int) -> None:
-    """Before the login a frame, and a token always, has at most 64 KiB; four bytes are enough to tell."""
+    """A token whose length is invalid or too large closes the connection at its length field."""
     peer = proxy.connect(rules=DECLARED)
     peer.client.arrive(struct.pack(">i", size))
     assert proxy.closed.pop()[0] is CloseReason.FRAME_SIZE
@@ -281,7 +281,7 @@ def test_e07_long_tokens_end_on_their_length(proxy: ProxyFixture, size: int) -> 
 
 
 def test_a_first_token_has_64_kib_and_that_of_a_renewal_512(proxy: ProxyFixture) -> None:
-    """A client that has logged in has a user; any client may begin a login."""
+    """A token may have 64 KiB in a first login and 512 KiB in a renewal."""
     open_listener = proxy.connect()
     open_listener.client.arrive(frames.handshake("PLAIN"))
     open_listener.broker.arrive(frames.handshake_answer(1))
@@ -293,7 +293,7 @@ def test_a_first_token_has_64_kib_and_that_of_a_renewal_512(proxy: ProxyFixture)
 
 
 def test_after_the_login_frames_are_as_long_as_ever(proxy: ProxyFixture) -> None:
-    """The limit of the login ends with it."""
+    """After the login a request of 600,000 bytes is forwarded."""
     peer = proxy.connect(rules=DECLARED)
     exchange(peer, "PLAIN", EXCHANGES["PLAIN"])
     peer.client.arrive(produce_of(600_000, 7))
@@ -301,7 +301,7 @@ def test_after_the_login_frames_are_as_long_as_ever(proxy: ProxyFixture) -> None
 
 
 def test_mechanisms_that_may_not_pass(proxy: ProxyFixture) -> None:
-    """What the listener does not name ends the connection, and so do bare tokens of a mechanism that Sluice cannot follow."""
+    """A mechanism that the listener does not allow, or that Sluice cannot follow, closes the connection."""
     only_scram = IdentityRules("sasl", requires_login=True, mechanisms=frozenset({"SCRAM-SHA-512"}))
     for rules, frame in ((only_scram, frames.handshake("PLAIN")), (DECLARED, frames.handshake("AWS_MSK_IAM", version=0))):
         peer = proxy.connect(rules=rules)
@@ -311,7 +311,7 @@ def test_mechanisms_that_may_not_pass(proxy: ProxyFixture) -> None:
 
 
 def test_plain_in_the_clear_is_reported(proxy: ProxyFixture) -> None:
-    """A login by PLAIN from another machine is reported, one from this machine is not."""
+    """A PLAIN login without TLS is reported unless it comes from loopback."""
     reported: list[tuple[str, tuple[str, int]]] = []
     rules = IdentityRules("open", on_plain_exposed=lambda listener, peer: reported.append((listener, peer)))
     for host in ("127.0.0.1", "::1", "::ffff:127.0.0.9", "10.0.0.7"):
@@ -320,12 +320,12 @@ def test_plain_in_the_clear_is_reported(proxy: ProxyFixture) -> None:
     assert reported == [("open", ("10.0.0.7", 9))]
 
 
-# --- what waits behind a token
+# --- requests behind a login message
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_e06_what_is_behind_a_token_waits(proxy: ProxyFixture, version: int) -> None:
-    """Nothing behind a message of a login reaches the broker before its answer, and nothing is charged to the wrong one."""
+    """Requests behind a login message wait for its response and count for the user of the login."""
     proxy.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1e9)
     proxy.scope.produce.update_quota(ClientQuotaEntity("ANONYMOUS", None), 1e9)
     peer = proxy.connect()
@@ -344,7 +344,7 @@ def test_e06_what_is_behind_a_token_waits(proxy: ProxyFixture, version: int) -> 
 
 
 def test_e06_a_client_that_leaves_changes_nothing(proxy: ProxyFixture) -> None:
-    """What a client sent behind its token and then left waits for the verdict all the same."""
+    """Requests behind a login of a half-closed client are forwarded after the login and count for its user."""
     proxy.scope.produce.update_quota(ClientQuotaEntity("alice", None), 1e9)
     peer = proxy.connect()
     produce = produce_of(100, 9, acks=0)
@@ -359,11 +359,11 @@ def test_e06_a_client_that_leaves_changes_nothing(proxy: ProxyFixture) -> None:
     assert [group.tags["user"] for group in proxy.scope.produce.groups()] == ["alice"]
 
 
-# --- once more
+# --- reauthentication
 
 
 def test_e01_a_session_is_renewed(proxy: ProxyFixture) -> None:
-    """A login on a live connection (KIP-368) keeps the principal; what was in flight before it is answered before it."""
+    """A renewal (KIP-368) keeps the principal and is ordered with the requests around it."""
     peer = proxy.connect()
     exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=3_000)
     peer.client.arrive(METADATA + frames.handshake("PLAIN", correlation_id=60) + frames.authenticate(PLAIN_TOKEN, correlation_id=61))
@@ -388,7 +388,7 @@ def test_e01_a_session_is_renewed(proxy: ProxyFixture) -> None:
     ],
 )
 def test_e05_no_client_becomes_another_user(proxy: ProxyFixture, mechanism: str, steps: list[tuple[bytes, bytes]]) -> None:
-    """Sluice does not allow another user or mechanism on an open connection, even when a broker does."""
+    """A renewal with another user or mechanism closes the connection, although the broker accepts it."""
     peer = proxy.connect()
     exchange(peer, "PLAIN", EXCHANGES["PLAIN"])
     exchange(peer, mechanism, steps, first_id=10)
@@ -398,7 +398,7 @@ def test_e05_no_client_becomes_another_user(proxy: ProxyFixture, mechanism: str,
 
 @pytest.mark.parametrize("error_code", [34, 58])
 def test_e05_a_refused_renewal_changes_nothing(proxy: ProxyFixture, error_code: int) -> None:
-    """A second login that the broker refuses leaves the session as it is; whether it closes is its business."""
+    """A renewal that the broker refuses leaves the connection and its user unchanged."""
     peer = proxy.connect()
     exchange(peer, "PLAIN", EXCHANGES["PLAIN"], lifetime_ms=3_000)
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=10))
@@ -412,11 +412,11 @@ def test_e05_a_refused_renewal_changes_nothing(proxy: ProxyFixture, error_code: 
     assert proxy.closed == []
 
 
-# --- limits and noise
+# --- limits and invalid messages
 
 
 def test_connections_of_a_principal_are_limited(proxy: ProxyFixture) -> None:
-    """A principal has no more connections than it may; who ends one may open another. In mode `observe` no connection is refused."""
+    """A principal above its limit of connections is closed, except in mode `observe`."""
     proxy.settings.principals.max_connections = 1
     proxy.settings.principals.overrides = {"User:bob": 2}
     first = proxy.connect()
@@ -438,7 +438,7 @@ def test_connections_of_a_principal_are_limited(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_noise_in_a_login_ends_it_at_most(seed: int) -> None:
-    """Whatever both sides send, changed and cut at will, the connection goes on or ends for a reason; nothing of ours breaks."""
+    """With mutated bytes from both sides a login causes no internal error."""
     dice = random.Random(seed)
     with ProxyFixture() as proxy:
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""What buckets of controller mutations decide stands in the files, at every level, and is worked out again to the last bit."""
+"""Metering of controller mutations: the validator recomputes each decision exactly."""
 
 import random
 from pathlib import Path
@@ -17,8 +17,8 @@ from tests.support.memory.topic_talk import Talk
 CHARGED, REFUSED, OWED, SETTLED, ASKED = 4, 5, 6, 7, 8
 
 
-def quarrel(proxy: MeteredFixture, seed: int, requests: int = 60, client_ids: tuple[str, ...] = ("etl",)) -> None:
-    """Make and delete topics, more than is allowed, by old versions and new."""
+def change_topics(proxy: MeteredFixture, seed: int, requests: int = 60, client_ids: tuple[str, ...] = ("etl",)) -> None:
+    """Create and delete more topics than the quota allows, by old and new versions."""
     dice = random.Random(seed)
     model = TopicModel()
     for number in range(requests):
@@ -34,12 +34,12 @@ def quarrel(proxy: MeteredFixture, seed: int, requests: int = 60, client_ids: tu
 @pytest.mark.parametrize("level", ["packed", "trace"])
 @pytest.mark.parametrize("mode", list(Mode))
 def test_every_step_of_a_bucket_is_judged_exact(tmp_path: Path, mode: Mode, level: str) -> None:
-    """In every mode what was charged, refused, owed and given back is found right, the bound changing in between."""
+    """In every mode the validator finds all mutation decisions exact, although the bound changes."""
     with MeteredFixture(tmp_path, mode=mode, level=level) as proxy:
         proxy.set_quota(mutation=7.3)
-        quarrel(proxy, 1)
+        change_topics(proxy, 1)
         proxy.set_quota(mutation=2.5)
-        quarrel(proxy, 2)
+        change_topics(proxy, 2)
         verdict = proxy.written()
     rows = proxy.rows("events")
     assert (verdict.kinds(), verdict.incomplete, verdict.coverage_percent, verdict.unjudged) == ({}, [], 100.0, 0)
@@ -53,7 +53,7 @@ def test_every_step_of_a_bucket_is_judged_exact(tmp_path: Path, mode: Mode, leve
 
 
 def test_what_fails_is_settled(tmp_path: Path) -> None:
-    """A topic that was charged and then not made gives its tokens back, and the file says so."""
+    """A topic that was charged and not created gets its tokens back, and the file has a settled row."""
     with MeteredFixture(tmp_path, mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=10.0)
         model = TopicModel()
@@ -66,7 +66,7 @@ def test_what_fails_is_settled(tmp_path: Path) -> None:
 
 
 def test_a_quota_that_goes_and_comes_back(tmp_path: Path) -> None:
-    """A quota that goes while a request is with the broker leaves a bucket without a bottom; the next one is as it should be."""
+    """When a quota is removed during a request its row is unlimited, and rows are exact again after the quota returns."""
     with MeteredFixture(tmp_path, mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=10.0)
         talk = Talk(proxy, TopicModel())
@@ -84,13 +84,13 @@ def test_a_quota_that_goes_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_buckets_go_on_in_the_next_file_set(tmp_path: Path) -> None:
-    """A bucket is known from one file set to the next."""
+    """The validator follows a bucket from one file set to the next."""
     with MeteredFixture(tmp_path, mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=5.0)
-        quarrel(proxy, 1, 10)
+        change_topics(proxy, 1, 10)
         proxy.meter.flush()
         proxy.writer.rotate()
-        quarrel(proxy, 2, 10)
+        change_topics(proxy, 2, 10)
         verdict = proxy.written()
     assert (verdict.kinds(), verdict.incomplete) == ({}, [])
     assert len(verdict.manifests) == 2
@@ -98,7 +98,7 @@ def test_buckets_go_on_in_the_next_file_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_buckets_of_a_chain_are_judged_each(tmp_path: Path, mode: Mode) -> None:
-    """A group, and the parent that its siblings empty too, have a step each, also where only one of the two refused."""
+    """A group and its parent have a row each, and the validator finds both exact."""
     bounds = {ClientQuotaType.CONTROLLER_MUTATION: 4.0}
     with MeteredFixture(tmp_path, mode=mode) as proxy:
         proxy.declare(
@@ -106,7 +106,7 @@ def test_buckets_of_a_chain_are_judged_each(tmp_path: Path, mode: Mode) -> None:
             DeclaredGroup("acme", Conditions(client_ids=(Pattern("acme-*"),)), bounds, "saas"),
             DeclaredGroup("globex", Conditions(client_ids=(Pattern("globex-*"),)), bounds, "saas"),
         )
-        quarrel(proxy, 5, 120, ("acme-a", "globex-b"))
+        change_topics(proxy, 5, 120, ("acme-a", "globex-b"))
         verdict = proxy.written()
     rows = proxy.rows("events")
     assert (verdict.kinds(), verdict.incomplete, verdict.decisions) == ({}, [], len(rows))

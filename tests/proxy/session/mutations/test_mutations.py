@@ -1,4 +1,4 @@
-"""Controller mutations through a whole connection: topics judged before they go on, refused ones put back into the answer."""
+"""Controller mutations through a whole connection: refused topics are removed from the request and inserted into the response."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,20 +15,20 @@ from tests.support.memory.topic_talk import Talk
 
 CREATE, DELETE, GROW, METADATA = 19, 20, 37, 3
 RATE = 10.0
-BURST = 110  # 11 samples of a second
+BURST = 110  # 11 samples of one second
 EXCEEDED = 89
 
 
 @pytest.fixture
 def talk() -> Iterator[Talk]:
-    """A client that may make or delete 10 partitions per second, in `mute`, so that answers show the whole wait."""
+    """Yield a client in mode `mute` that may create or delete 10 partitions per second."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=RATE)
         yield Talk(proxy, TopicModel())
 
 
 def test_within_the_budget_a_request_goes_on_as_it_came(talk: Talk) -> None:
-    """A full bucket of 110 takes 100 partitions without a question, and the broker's own bytes reach the client."""
+    """Within the quota the request and the response are forwarded unchanged."""
     request = create(1, {"a": 40, "b": 60})
     assert talk.peer.sends(request) == [1]
     answer = talk.model.answer(request)
@@ -38,7 +38,7 @@ def test_within_the_budget_a_request_goes_on_as_it_came(talk: Talk) -> None:
 
 
 def test_partly_over_budget(talk: Talk) -> None:
-    """Topic by topic: what finds a balance below zero is refused with 89 and put into the answer at its place; the rest is made."""
+    """Topics that find a negative balance get error 89 at their place in the response, and the others are created."""
     answer = talk.asks(CREATE, 7, create(1, {"a": 100, "b": 30, "c": 1, "d": 1}))
     assert answer == Answer([("a", 0), ("b", 0), ("c", EXCEEDED), ("d", EXCEEDED)], 2_000)
     assert talk.model.topics == {"a": 100, "b": 30}
@@ -46,7 +46,7 @@ def test_partly_over_budget(talk: Talk) -> None:
 
 
 def test_a_topic_that_exists_is_its_own_error_and_costs_nothing(talk: Talk) -> None:
-    """Asked for before anything is refused: a topic that is there fails in its own way, between refused ones, and takes no token."""
+    """A topic that exists gets the broker's error and costs no token, also between refused topics."""
     talk.model.topics["old"] = 5
     answer = talk.asks(CREATE, 7, create(1, {"a": 111, "b": 1, "old": 500, "c": 1}))
     assert answer.errors == [("a", 0), ("b", EXCEEDED), ("old", 36), ("c", EXCEEDED)]
@@ -65,7 +65,7 @@ def test_a_topic_that_exists_is_its_own_error_and_costs_nothing(talk: Talk) -> N
     ],
 )
 def test_nothing_left_is_answered_here(talk: Talk, key: int, version: int, frame: bytes) -> None:
-    """With no topic left the broker is not asked for any; the answer has every topic with 89 and the wait."""
+    """A request whose topics are all refused is answered by Sluice with error 89 and the wait."""
     talk.model.topics |= {"x1": 1, "y1": 1}
     talk.asks(CREATE, 7, create(1, {"a": 130}))
     before = dict(talk.model.topics)
@@ -91,7 +91,7 @@ def test_nothing_left_is_answered_here(talk: Talk, key: int, version: int, frame
     ],
 )
 def test_old_versions_are_throttled_afterwards(talk: Talk, key: int, version: int, frame: bytes, cost: int) -> None:
-    """A client that cannot be refused gets everything through at once; what it cost is charged, and it waits for the throttle."""
+    """A request of an old version is forwarded whole, charged, and throttled by its response."""
     talk.model.topics["old"] = 7
     talk.asks(CREATE, 7, create(1, {"a": 111}))
     talk.proxy.wait(100)
@@ -102,7 +102,7 @@ def test_old_versions_are_throttled_afterwards(talk: Talk, key: int, version: in
 
 
 def test_what_fails_asks_for_no_wait(talk: Talk) -> None:
-    """A topic that fails before its charge is not measured either: its maker does not wait for what others spent."""
+    """A topic that fails without a charge causes no throttle."""
     talk.model.topics["old"] = 7
     talk.asks(CREATE, 7, create(1, {"a": 130}))
     assert talk.asks(CREATE, 5, create(2, {"old": 1}, version=5)) == Answer([("old", 36)], 0)
@@ -110,7 +110,7 @@ def test_what_fails_asks_for_no_wait(talk: Talk) -> None:
 
 
 def test_sizes_are_asked_for_in_the_clients_turn(talk: Talk) -> None:
-    """The question goes before the request, which waits; its answer does not leave; what the client sends behind it keeps its order."""
+    """Sluice's Metadata request is sent in the client's turn, its response is not forwarded, and the order of requests is kept."""
     talk.model.topics |= {"a": 4, "b": 5}
     request, behind = delete(7, ["a", "b"]), plain(8)
     talk.peer.client.arrive(plain(6) + request + behind)
@@ -128,7 +128,7 @@ def test_sizes_are_asked_for_in_the_clients_turn(talk: Talk) -> None:
 
 
 def test_what_the_broker_is_asked_costs_its_time(talk: Talk) -> None:
-    """The question is charged to who made us ask it, without a wait of its own: the request goes on, and its answer is judged."""
+    """The time of Sluice's own request is charged to the client that caused it."""
     talk.proxy.set_quota(request=1e-6)
     talk.model.topics |= {"a": 4}
     request = delete(7, ["a"])
@@ -145,7 +145,7 @@ def test_what_the_broker_is_asked_costs_its_time(talk: Talk) -> None:
 
 
 def test_byte_by_byte(talk: Talk) -> None:
-    """However TCP cuts requests and answers, the broker gets whole requests and the client whole answers."""
+    """Requests and responses that arrive byte by byte give the same result as whole ones."""
     talk.model.topics["a"] = 4
     for byte in plain(1) + delete(2, ["a", "none"]) + create(3, {"b": 200}) + create(4, {"c": 1}) + plain(5):
         talk.peer.client.arrive(bytes([byte]))
@@ -165,7 +165,7 @@ def test_byte_by_byte(talk: Talk) -> None:
 
 @pytest.mark.parametrize(("version", "asked_version"), [(None, 10), (4, 12)])
 def test_topics_named_by_id(talk: Talk, version: int | None, asked_version: int) -> None:
-    """Their sizes are found by id; a refused one comes back with its name and its id, as Kafka answers it."""
+    """Sizes of topics named by id are looked up, and a refused topic comes back with its name and id."""
     talk.model.topics |= {"a": 111, "b": 9}
     if version is not None:
         talk.says(api_versions(1, version))
@@ -176,7 +176,7 @@ def test_topics_named_by_id(talk: Talk, version: int | None, asked_version: int)
 
 
 def test_what_fails_costs_nothing(talk: Talk) -> None:
-    """Bad names, bad numbers and duplicates never take a token; what the broker refuses is given back."""
+    """Invalid and duplicate topics cost no token, and a topic that the broker refuses gets its tokens back."""
     made: list[dict[str, Any]] = [
         {"Name": "", "NumPartitions": 50, "ReplicationFactor": 1},
         {"Name": "..", "NumPartitions": 50, "ReplicationFactor": 1},
@@ -195,14 +195,14 @@ def test_what_fails_costs_nothing(talk: Talk) -> None:
 
 
 def test_placed_by_hand(talk: Talk) -> None:
-    """Partitions that are placed by hand are counted by their placements; a total that does not fit its placements costs nothing."""
+    """Partitions with manual assignments are counted by their assignments."""
     placed = [{"PartitionIndex": index, "BrokerIds": [1]} for index in range(4)]
     talk.says(create_entries(1, [{"Name": "a", "NumPartitions": -1, "ReplicationFactor": -1, "Assignments": placed}]))
     assert talk.tokens == BURST - 4
 
 
 def test_the_brokers_default_is_asked_for_once(talk: Talk) -> None:
-    """A topic whose maker leaves the number to the broker costs what it gets; one question that makes nothing tells, for good."""
+    """The broker's default number of partitions is requested once and then used for every topic without a number."""
     answer = talk.asks(CREATE, 7, create(1, {"a": -1, "b": -1}))
     assert answer.errors == [("a", 0), ("b", 0)]
     assert talk.tokens == BURST - 6
@@ -213,7 +213,7 @@ def test_the_brokers_default_is_asked_for_once(talk: Talk) -> None:
 
 
 def test_the_default_for_a_client_of_old(talk: Talk) -> None:
-    """An answer of version 4 does not say how many partitions were made: the question goes before, without any client waiting."""
+    """For an old version the default number of partitions is requested before the request is forwarded."""
     talk.says(api_versions(1, 3))
     talk.asks(CREATE, 4, create(1, {"a": -1}, version=4))
     assert talk.model.asked[1:] == [(CREATE, 5, ["a"]), (CREATE, 4, ["a"])]
@@ -221,7 +221,7 @@ def test_the_default_for_a_client_of_old(talk: Talk) -> None:
 
 
 def test_metadata_that_lags_is_not_believed(talk: Talk) -> None:
-    """A broker's Metadata may lag behind the controller: what went through here a moment ago counts."""
+    """Changes that went through Sluice count although the broker's Metadata does not show them yet."""
     talk.model.metadata_shows = {}
     talk.asks(CREATE, 7, create(1, {"a": 4}))
     talk.asks(GROW, 3, grow(2, {"a": 10}))
@@ -232,7 +232,7 @@ def test_metadata_that_lags_is_not_believed(talk: Talk) -> None:
 
 
 def test_validate_only_is_charged(talk: Talk) -> None:
-    """As KRaft's controller does it, for topics and for partitions."""
+    """Validate-only requests are charged, as in KRaft's controller."""
     talk.model.topics["old"] = 2
     talk.asks(CREATE, 7, create(1, {"a": 30}, validate_only=True))
     talk.asks(GROW, 3, grow(2, {"old": 12}, validate_only=True))
@@ -241,7 +241,7 @@ def test_validate_only_is_charged(talk: Talk) -> None:
 
 
 def test_refused_and_muted(talk: Talk) -> None:
-    """From a refusal on nothing is read until the wait is over, in `mute` as Kafka does."""
+    """In mode `mute` nothing is read after a refusal until the wait is over."""
     talk.asks(CREATE, 7, create(1, {"a": 130}))
     assert talk.asks(CREATE, 7, create(2, {"b": 1})).throttle_ms == 2_000
     assert talk.says(plain(3)) == b""
@@ -253,7 +253,7 @@ def test_refused_and_muted(talk: Talk) -> None:
 
 
 def test_refused_and_held() -> None:
-    """In `delay` the answer of our own waits as long as a broker's would, and announces the rest."""
+    """In mode `delay` Sluice's own response is held up to `delay_max_ms` and announces the rest of the wait."""
     with ProxyFixture(mode=Mode.DELAY, delay_max_ms=500) as proxy:
         proxy.set_quota(mutation=RATE)
         talk = Talk(proxy, TopicModel())
@@ -268,7 +268,7 @@ def test_refused_and_held() -> None:
 
 
 def test_partly_refused_and_held() -> None:
-    """In `delay` a broker's answer with refused topics in it is held, too; all is right in it when it leaves."""
+    """In mode `delay` a response with inserted refusals is held and then complete."""
     with ProxyFixture(mode=Mode.DELAY) as proxy:
         proxy.set_quota(mutation=RATE)
         talk = Talk(proxy, TopicModel())
@@ -278,7 +278,7 @@ def test_partly_refused_and_held() -> None:
 
 
 def test_observe_refuses_nothing() -> None:
-    """In `observe` every topic is made at once, nothing is stamped, and the books are kept as if."""
+    """In mode `observe` no topic is refused, no response is changed, and the tokens are counted."""
     with ProxyFixture(mode=Mode.OBSERVE) as proxy:
         proxy.set_quota(mutation=RATE)
         talk = Talk(proxy, TopicModel(old=50))
@@ -294,7 +294,7 @@ def test_observe_refuses_nothing() -> None:
 
 
 def test_no_other_client_is_charged(talk: Talk) -> None:
-    """A client without a quota is not delayed: its request passes in pieces as it arrives."""
+    """A client without a quota has its request forwarded in pieces as it arrives."""
     request = create(1, {"a": 500}, client_id="other")
     talk.peer.client.arrive(request[:30])
     assert talk.peer.broker.take() == request[:30]
@@ -303,14 +303,14 @@ def test_no_other_client_is_charged(talk: Talk) -> None:
 
 
 def test_one_bucket_for_all_connections(talk: Talk) -> None:
-    """The bucket belongs to the cluster: what one connection spent the next one lacks."""
+    """All connections of a client share one bucket."""
     talk.asks(CREATE, 7, create(1, {"a": 130}))
     other = Talk(talk.proxy, talk.model)
     assert other.asks(CREATE, 7, create(1, {"b": 1})).errors == [("b", EXCEEDED)]
 
 
 def test_a_client_that_leaves_is_judged_all_the_same(talk: Talk) -> None:
-    """Sending and closing is no way around: what is refused does not go on, what is allowed does."""
+    """Requests of a half-closed client are refused or forwarded like those of any client."""
     talk.asks(CREATE, 7, create(1, {"a": 130}))
     talk.peer.client.arrive(plain(2) + create(3, {"b": 1, "c": 1}))
     talk.peer.connection.client.eof_received()
@@ -323,7 +323,7 @@ def test_a_client_that_leaves_is_judged_all_the_same(talk: Talk) -> None:
 
 
 def test_a_client_that_leaves_while_we_ask(talk: Talk) -> None:
-    """Its request goes on when the question is answered, as that of any other client."""
+    """A request of a client that half-closes during Sluice's Metadata request is forwarded afterwards."""
     talk.model.topics["a"] = 4
     talk.peer.client.arrive(delete(2, ["a"]))
     (question,) = split(talk.peer.broker.take())
@@ -337,7 +337,7 @@ def test_a_client_that_leaves_while_we_ask(talk: Talk) -> None:
 
 
 def test_refused_topics_stand_between_duplicates(talk: Talk) -> None:
-    """The answer is in the order of the request, also where that names a topic twice."""
+    """Refused and duplicate topics stand in the response in the order of the request."""
     talk.asks(CREATE, 7, create(1, {"a": 130}))
     names = ["b", "twice", "c", "twice", "d"]
     entries = [{"Name": name, "NumPartitions": 1, "ReplicationFactor": 1} for name in names]
@@ -346,7 +346,7 @@ def test_refused_topics_stand_between_duplicates(talk: Talk) -> None:
 
 
 def test_leaving_is_no_way_around_an_empty_bucket(talk: Talk) -> None:
-    """What a client left behind is refused while the balance is below zero, and what is behind that waits until it is not."""
+    """After a half-close a request over the quota is refused, and the one behind it waits until the balance is not negative."""
     talk.model.topics |= {"a": 4, "b": 5}
     talk.asks(CREATE, 7, create(1, {"c": 130}))
     talk.peer.client.arrive(delete(2, ["a"]) + grow(3, {"b": 50}))
@@ -365,7 +365,7 @@ def test_leaving_is_no_way_around_an_empty_bucket(talk: Talk) -> None:
 
 
 def test_too_large_to_be_held(talk: Talk) -> None:
-    """A request that claims more than is held whole ends its connection on its first bytes; its predecessor goes on."""
+    """A request whose length exceeds the limit closes the connection, and the request before it is forwarded."""
     huge = bytearray(create(2, {"a": 1}))
     huge[:4] = (5_000_000).to_bytes(4, "big")
     talk.peer.client.arrive(plain(1) + bytes(huge))
@@ -375,7 +375,7 @@ def test_too_large_to_be_held(talk: Talk) -> None:
 
 
 def test_what_stands_before_a_broken_request_goes_on(talk: Talk) -> None:
-    """The connection ends with the broken one, when it is met again."""
+    """A request before a malformed one is forwarded, and the malformed one closes the connection."""
     broken = create(2, {"a": 1}, version=5)[:-4]
     talk.peer.client.arrive(plain(1) + (len(broken) - 4).to_bytes(4, "big") + broken[4:])
     assert request_ids(talk.peer.broker.take()) == [1]
@@ -384,7 +384,7 @@ def test_what_stands_before_a_broken_request_goes_on(talk: Talk) -> None:
 
 
 def test_a_broken_request_ends_the_connection(talk: Talk) -> None:
-    """What does not read as its version says cannot be judged and does not go on."""
+    """A malformed request closes the connection and is not forwarded."""
     broken = create(1, {"a": 1})[:-4]
     talk.says((len(broken) - 4).to_bytes(4, "big") + broken[4:])
     assert [reason for reason, _ in talk.proxy.closed] == [CloseReason.BAD_REQUEST]
@@ -401,7 +401,7 @@ def test_a_broken_request_ends_the_connection(talk: Talk) -> None:
     ],
 )
 def test_the_longer_of_two_waits(partitions: int, announced_ms: int, by: str) -> None:
-    """A request that is too much for both quotas waits for the longer of them, never for the sum, and one of them is reported."""
+    """A request over two quotas waits for the longer throttle, and only that one is counted."""
     with ProxyFixture(request=1e-6, mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=RATE)
         talk = Talk(proxy, TopicModel())

@@ -1,4 +1,4 @@
-"""Any script of topic operations: through a connection, with a broker that has no quota, as from a controller that has one."""
+"""Any sequence of topic operations through Sluice gets the responses of a KRaft controller with the same quota."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 
 
 class Operation(NamedTuple):
-    """A request, how long before it nothing happens, and whether the broker's Metadata lags one operation behind."""
+    """A request, the time before it, and whether the broker's Metadata lags one operation behind."""
 
     wait_ms: int
     frame: bytes
@@ -27,7 +27,7 @@ class Operation(NamedTuple):
 
 @st.composite
 def creations(draw: st.DrawFn) -> bytes:
-    """CreateTopics with duplicates, bad names, bad and default numbers, and placements by hand."""
+    """Draw a CreateTopics with duplicates, invalid names and numbers, defaults, and manual assignments."""
     entry = st.fixed_dictionaries(
         {"Name": NAMES | st.just(""), "NumPartitions": st.integers(1, 40) | st.sampled_from([-1, 0]), "ReplicationFactor": st.just(1)}
     )
@@ -41,7 +41,7 @@ def creations(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def deletions(draw: st.DrawFn) -> bytes:
-    """DeleteTopics by name, and by id where the version has ids."""
+    """Draw a DeleteTopics by name, and by id where the version has ids."""
     version = draw(st.integers(1, 6))
     names = draw(st.lists(NAMES, min_size=1, max_size=4))
     by_id = draw(st.lists(NAMES.filter(lambda name: name not in names), max_size=2)) if version == 6 else []
@@ -50,7 +50,7 @@ def deletions(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def growths(draw: st.DrawFn) -> bytes:
-    """CreatePartitions to more, the same, or less."""
+    """Draw a CreatePartitions to more, the same, or fewer partitions."""
     totals = draw(st.dictionaries(NAMES, st.integers(1, 60), min_size=1, max_size=3))
     return grow(1, totals, version=draw(st.integers(0, 3)), validate_only=draw(st.sampled_from([False, False, True])))
 
@@ -60,10 +60,10 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=100, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])  # to explain takes minutes
+@settings(max_examples=100, phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink])  # the explain phase takes minutes
 @given(operations=OPERATIONS)
 def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> None:
-    """Every answer has the same errors and throttle time, and afterwards topics and balance are the same."""
+    """Each response has the errors and the throttle time of a controller with the quota, and the topics and tokens are equal."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=RATE)
         began_ms = proxy.now_ms
@@ -74,7 +74,7 @@ def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> Non
             kraft.now_ms = proxy.now_ms - began_ms
             key, version, body = body_of(operation.frame)
             by_id = any(topic.get("TopicId", NO_ID) != NO_ID for topic in body.get("Topics", ()))
-            plain.metadata_shows = before if operation.lags and not by_id else None  # answers of old versions do not tell us ids
+            plain.metadata_shows = before if operation.lags and not by_id else None  # responses of old versions have no topic ids
             before = dict(plain.topics)
             ours = read_answer(key, version, said(proxy, plain, operation.frame))
             expected = read_answer(key, version, kraft.answer(operation.frame))
@@ -87,7 +87,7 @@ def test_as_from_a_controller_with_the_quota(operations: list[Operation]) -> Non
 
 
 def said(proxy: ProxyFixture, model: TopicModel, frame: bytes) -> bytes:
-    """Send a request by a connection of its own, since one that is throttled is not read; return its answer."""
+    """Send a request on a new connection, because a throttled one is not read, and return its response."""
     peer = proxy.connect()
     for sent in (api_versions(0, 3), frame):
         peer.client.arrive(sent)

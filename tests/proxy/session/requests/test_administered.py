@@ -1,4 +1,4 @@
-"""Requests about quotas that are answered here: held whole, one at a time, in their turn; nothing of them reaches the broker."""
+"""Requests about quotas that Sluice answers: they are held until their turn, and do not reach the broker."""
 
 import pytest
 
@@ -25,25 +25,25 @@ ALICE = (("user", "alice"),)
 
 
 def asks(correlation_id: int, version: int = 1) -> bytes:
-    """A change of a quota."""
+    """Return a request that changes a quota."""
     return alter_request(version, correlation_id, "admin", [(ALICE, [QuotaOp("producer_byte_rate", 1_024.0)])], validate_only=False)
 
 
 def answers(correlation_id: int, version: int = 1) -> bytes:
-    """What is answered to it."""
+    """Return the response to that request."""
     return alter_answer(version, correlation_id, [AlterResult(ALICE, 0, None)])
 
 
 @pytest.fixture
 def peer(proxy: ProxyFixture) -> Peer:
-    """A connection where quotas are kept here."""
+    """Return a connection of a proxy that answers requests about quotas."""
     proxy.settings.answers_quotas = True
     return proxy.connect()
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_answered_here(proxy: ProxyFixture, peer: Peer, version: int) -> None:
-    """The broker never sees it; the administration is asked once, and the client gets its answer."""
+    """The request is handed to the administration once, does not reach the broker, and the client gets the response."""
     assert peer.sends(asks(7, version)) == []
     assert proxy.administered == [peer.connection]
     request = peer.connection.session.requests.pending.administered
@@ -57,7 +57,7 @@ def test_answered_here(proxy: ProxyFixture, peer: Peer, version: int) -> None:
 
 
 def test_behind_an_answer_that_is_not_here_in_whole(peer: Peer) -> None:
-    """Who administers may be asked already; the client gets what they say behind the last byte of that."""
+    """The response is sent only after the last byte of the response before it."""
     assert peer.sends(plain(1), asks(2), plain(3)) == [1]
     peer.broker.arrive(answered(1)[:-1])
     peer.connection.answer(answers(2))
@@ -67,7 +67,7 @@ def test_behind_an_answer_that_is_not_here_in_whole(peer: Peer) -> None:
 
 
 def test_a_description_too(proxy: ProxyFixture, peer: Peer) -> None:
-    """Its filter is read as it was meant."""
+    """A describe request is handed over with its filter."""
     peer.sends(describe_request(0, 1, "admin", [FilterComponent("ip", 2, None)], strict=True))
     request = peer.connection.session.requests.pending.administered
     assert request is not None
@@ -75,7 +75,7 @@ def test_a_description_too(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_a_large_one_is_read_by_who_answers_it(proxy: ProxyFixture, peer: Peer) -> None:
-    """Its header is read in its turn, its thousands of entities are not: that would keep all other connections waiting."""
+    """The entities of a large request are not parsed on the data path."""
     entries = [((("user", f"user-{number}"),), [QuotaOp("producer_byte_rate", 1_024.0)]) for number in range(1_000)]
     frame = alter_request(1, 7, "admin", entries, validate_only=False)
     assert len(frame) > AT_ONCE_BYTES
@@ -89,7 +89,7 @@ def test_a_large_one_is_read_by_who_answers_it(proxy: ProxyFixture, peer: Peer) 
 
 
 def test_where_brokers_keep_the_quotas_it_passes(proxy: ProxyFixture) -> None:
-    """Byte for byte."""
+    """Where brokers keep the quotas the request is forwarded unchanged."""
     peer = proxy.connect()
     peer.client.arrive(asks(7))
     assert peer.broker.take() == asks(7)
@@ -97,7 +97,7 @@ def test_where_brokers_keep_the_quotas_it_passes(proxy: ProxyFixture) -> None:
 
 
 def test_its_turn_comes_when_nothing_is_in_flight(proxy: ProxyFixture, peer: Peer) -> None:
-    """Behind a request that the broker works on it waits, and what is behind it waits for its answer; order is that of the requests."""
+    """The request waits for the responses before it, and requests behind it wait for its response."""
     assert peer.sends(plain(1), asks(2), plain(3), asks(4), plain(5)) == [1]
     assert proxy.administered == []
     assert peer.answers(answered(1)) == [1]
@@ -112,7 +112,7 @@ def test_its_turn_comes_when_nothing_is_in_flight(proxy: ProxyFixture, peer: Pee
 
 
 def test_cut_into_bytes(proxy: ProxyFixture, peer: Peer) -> None:
-    """It is here when its last byte is."""
+    """A request that arrives byte by byte is handed over when it is complete."""
     for byte in plain(1) + asks(2):
         peer.client.arrive(bytes([byte]))
     assert request_ids(peer.broker.take()) == [1]
@@ -127,7 +127,7 @@ def test_cut_into_bytes(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_behind_a_held_answer(proxy: ProxyFixture, peer: Peer) -> None:
-    """It is asked when that answer has left, and no client waits twice for its cost."""
+    """The request is handed over when the held response before it has left."""
     assert peer.sends(produce_for(2_000, 1), asks(2)) == [1]
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == []
     proxy.wait(1_999)
@@ -140,7 +140,7 @@ def test_behind_a_held_answer(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_who_half_closes_is_still_answered(proxy: ProxyFixture, peer: Peer) -> None:
-    """Complete frames behind it still reach the broker; then the connection ends in order."""
+    """A half-closed client gets its response, and the requests behind it are forwarded."""
     peer.sends(asks(1), plain(2), asks(3))
     peer.connection.client.eof_received()
     assert not peer.broker.eof_written
@@ -154,7 +154,7 @@ def test_who_half_closes_is_still_answered(proxy: ProxyFixture, peer: Peer) -> N
 
 
 def test_who_leaves_before_the_turn_still_has_it(proxy: ProxyFixture, peer: Peer) -> None:
-    """A change that was sent in whole is made, although its client half-closed while another answer was owed."""
+    """A complete request of a half-closed client is handed over in its turn."""
     assert peer.sends(plain(1), asks(2)) == [1]
     peer.connection.client.eof_received()
     assert proxy.administered == []
@@ -165,7 +165,7 @@ def test_who_leaves_before_the_turn_still_has_it(proxy: ProxyFixture, peer: Peer
 
 
 def test_who_is_gone_gets_nothing(proxy: ProxyFixture, peer: Peer) -> None:
-    """The answer for a client that was reset is dropped."""
+    """The response for a client that has reset is dropped."""
     peer.sends(asks(1))
     peer.connection.client.connection_lost(ConnectionResetError())
     peer.connection.answer(answers(1))
@@ -175,7 +175,7 @@ def test_who_is_gone_gets_nothing(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_a_drain_waits_for_it(proxy: ProxyFixture, peer: Peer) -> None:
-    """And for what was received behind it; nothing more is read."""
+    """A drain waits for the request and for those received behind it, and reads nothing more."""
     peer.sends(plain(1), asks(2), plain(3), asks(4))
     peer.connection.drain()
     peer.client.arrive(plain(5))
@@ -193,7 +193,7 @@ def test_a_drain_waits_for_it(proxy: ProxyFixture, peer: Peer) -> None:
 
 
 def test_one_that_does_not_read_ends_the_connection(proxy: ProxyFixture, peer: Peer) -> None:
-    """As at a broker; what was sent before it goes on and is answered first."""
+    """A malformed request closes the connection after the responses before it."""
     broken = asks(2)[:-6]
     peer.sends(plain(1), (len(broken) - 4).to_bytes(4) + broken[4:])
     assert peer.answers(answered(1)) == [1]
@@ -203,14 +203,14 @@ def test_one_that_does_not_read_ends_the_connection(proxy: ProxyFixture, peer: P
 
 
 def test_too_large_to_be_held(proxy: ProxyFixture, peer: Peer) -> None:
-    """Its length alone ends the connection."""
+    """A request above `MAX_QUOTA_REQUEST_BYTES` closes the connection at its length field."""
     peer.client.arrive((MAX_QUOTA_REQUEST_BYTES + 1).to_bytes(4) + asks(1)[4:])
     proxy.wait(0)
     assert [reason for reason, _ in proxy.closed] == [CloseReason.FRAME_SIZE]
 
 
 def test_a_question_for_it_goes_on_the_clients_own_connection(proxy: ProxyFixture, peer: Peer) -> None:
-    """What the broker says to it reaches only the client that asked, also when the client's answer has left meanwhile."""
+    """Responses to Sluice's own requests on the client's connection are not forwarded to the client."""
     session = peer.connection.session
     peer.sends(asks(1), plain(2))
     metadata = API_VERSIONS[3 << 16 | 8]

@@ -1,4 +1,4 @@
-"""What many connections begin with is parsed once."""
+"""The cache of parsed request headers."""
 
 import re
 
@@ -15,7 +15,7 @@ def read(met: HeaderCache, frame: bytes) -> object:
 
 
 def test_the_same_bytes_are_read_once() -> None:
-    """Two requests that differ in nothing but the correlation id share what was read; it is what reading says."""
+    """Two requests that differ only in the correlation id share one parsed header."""
     met = HeaderCache()
     first, second = read(met, plain(1)), read(met, plain(2))
     assert first is second is not None
@@ -25,14 +25,14 @@ def test_the_same_bytes_are_read_once() -> None:
 
 
 def test_another_byte_is_another_head() -> None:
-    """Limits of a fetch, versions and client-ids are distinguished."""
+    """Requests with different limits, versions or client-ids have different parsed headers."""
     met = HeaderCache()
     frames = [fetch(1), fetch(1, max_bytes=7), fetch(1, version=4), plain(1), plain(1, client_id="other")]
     assert len({id(read(met, frame)) for frame in frames}) == len(frames)
 
 
 def test_what_is_not_here_in_whole_is_not_remembered() -> None:
-    """A frame that TCP cut, or a large one, is read as it stands."""
+    """An incomplete or large frame is parsed and not cached."""
     met = HeaderCache()
     frame = plain(1)
     assert met.read(frame[:-1], 0, len(frame) - 4, unknown_apis_pass=False) is not read(met, frame)
@@ -47,22 +47,22 @@ BY_NAME = {api["name"]: api["key"] for api in TABLE["apis"] if ALTERS_OR_SHOWS.s
 
 @pytest.mark.parametrize("key", BY_NAME.values(), ids=BY_NAME)
 def test_nothing_of_a_credential_is_kept(key: int) -> None:
-    """Logins, delegation tokens, SCRAM credentials and altered configurations leave no byte of their body, in any version."""
+    """Requests with credentials are not cached, in any version."""
     met = HeaderCache()
     for api in (api for api in API_VERSIONS.values() if api.key == key):
         assert read(met, request(api, BODY, 1)) is not None
-    read(met, plain(1))  # is remembered
+    read(met, plain(1))  # is cached
     assert len(met._heads) == 1
     assert not any(BODY in kept for kept in met._heads)
 
 
 def test_every_api_whose_body_is_a_credential_is_known() -> None:
-    """The keys in the code are those that the names in the table of APIs say."""
+    """The keys of APIs with credentials match their names in the table of APIs."""
     assert set(BY_NAME.values()) == CREDENTIAL_KEYS >= {17, 36, 38, 39, 40, 41, 51}
 
 
 def test_the_number_of_heads_is_bounded() -> None:
-    """Clients choose their bytes."""
+    """The number of cached headers is bounded."""
     met = HeaderCache()
     for number in range(HEADS_MAX + 10):
         read(met, plain(1, client_id=str(number)))

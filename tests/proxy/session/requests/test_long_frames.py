@@ -1,4 +1,4 @@
-"""Frames with thousands of items in them: looked at some items in a turn of the event loop, or refused before any is looked at."""
+"""Frames with thousands of items: they are processed in steps over turns of the event loop, or refused before."""
 
 import struct
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ from tests.support.step_watch import StepWatch
 
 CREATE, DELETE, METADATA = 19, 20, 3
 CALL_ITEMS = 2 * ITEMS_PER_STEP
-"""One call may end a walk and begin the next one."""
+"""One call may end one walk and begin the next."""
 OURS = ("sluice.example", 19_092)
 
 
 @pytest.fixture
 def proxy() -> Iterator[ProxyFixture]:
-    """Clients may make or delete so many partitions that most requests pass, in `mute`, so that answers show the whole wait."""
+    """Yield a proxy in mode `mute` with a mutation quota that most requests stay within."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1_000.0)
         yield proxy
@@ -39,13 +39,13 @@ def proxy() -> Iterator[ProxyFixture]:
 
 @pytest.fixture
 def watch() -> Iterator[StepWatch]:
-    """What is looked at in each call."""
+    """Yield a watch that counts the items processed in each call."""
     with StepWatch() as watch:
         yield watch
 
 
 def gateway(proxy: ProxyFixture) -> Peer:
-    """A connection whose brokers are all at `OURS`."""
+    """Return a connection whose brokers are all rewritten to `OURS`."""
     return proxy.connect(lambda _node_id, _host, _port: OURS)
 
 
@@ -66,7 +66,7 @@ def gateway(proxy: ProxyFixture) -> Peer:
     ],
 )
 def test_too_much_in_a_request_ends_the_connection(proxy: ProxyFixture, watch: StepWatch, frame: bytes, items_max: int) -> None:
-    """More topics, or more assignments, configurations and tagged fields of them, than are judged: none of it reaches the broker."""
+    """A request with too many topics, assignments, configurations or tagged fields closes the connection and is not forwarded."""
     peer = proxy.connect()
     peer.client.arrive(plain(1) + frame)
     proxy.wait(0)
@@ -81,7 +81,7 @@ def test_too_much_in_a_request_ends_the_connection(proxy: ProxyFixture, watch: S
 
 @pytest.mark.parametrize("before", [b"", plain(1)])
 def test_the_number_of_topics_is_looked_at_first(proxy: ProxyFixture, before: bytes) -> None:
-    """Too many end the connection with the bytes that say so; the rest of the request is not waited for, nor kept."""
+    """Too many topics close the connection at their count, before the request is complete."""
     peer = proxy.connect()
     frame = create_of(uvarint(MAX_CHANGE_TOPICS + 2) + (TOPIC + b"\1\1\0") * (MAX_CHANGE_TOPICS + 1))
     peer.client.arrive(before + frame[:40])
@@ -92,7 +92,7 @@ def test_the_number_of_topics_is_looked_at_first(proxy: ProxyFixture, before: by
 
 
 def test_ten_thousand_topics_are_judged_in_steps(proxy: ProxyFixture, watch: StepWatch) -> None:
-    """What may be in one request is judged, a part of it in each turn; what passes goes on as it came, and its answer is settled so."""
+    """A request with 10,000 topics is processed in steps, forwarded unchanged, and charged."""
     talk = Talk(proxy, TopicModel())
     names = [f"t{number}" for number in range(MAX_CHANGE_TOPICS)]
     frame = create(1, dict.fromkeys(names, 1))
@@ -110,7 +110,7 @@ def test_ten_thousand_topics_are_judged_in_steps(proxy: ProxyFixture, watch: Ste
 
 
 def test_refused_topics_of_a_long_request(proxy: ProxyFixture, watch: StepWatch) -> None:
-    """Thousands are refused and put back into the answer at their places, each request and answer in steps."""
+    """Thousands of refused topics are inserted into the response at their places, in steps."""
     proxy.set_quota(mutation=100.0)
     talk = Talk(proxy, TopicModel())
     names = [f"t{number}" for number in range(3_000)]
@@ -130,7 +130,7 @@ def test_refused_topics_of_a_long_request(proxy: ProxyFixture, watch: StepWatch)
 
 
 def test_others_have_their_turn(proxy: ProxyFixture) -> None:
-    """Between two steps of long requests of many connections, the request of another client goes on."""
+    """Another client's request is forwarded while long requests of many connections are processed."""
     peers = [proxy.connect() for _ in range(20)]
     for peer in peers:
         peer.client.arrive(create(1, {f"t{number}": 1 for number in range(2_000)}))
@@ -145,13 +145,13 @@ def test_others_have_their_turn(proxy: ProxyFixture) -> None:
 
 
 def test_a_short_request_costs_no_turn(proxy: ProxyFixture) -> None:
-    """A request as people make them is judged in the call that reads it."""
+    """A short request is processed in the call that reads it."""
     peer = proxy.connect()
     assert peer.sends(create(1, {f"t{number}": 1 for number in range(20)})) == [1]
 
 
 def test_many_short_requests_in_one_read(proxy: ProxyFixture, watch: StepWatch) -> None:
-    """Together they are a long one: what is beyond has to wait for its turn, in its order."""
+    """Many short requests of one read are processed in steps and in order."""
     peer = proxy.connect()
     frames = [create(number, {f"t{number}-{one}": 1 for one in range(100)}, version=5) for number in range(60)]
     peer.client.arrive(b"".join(frames))
@@ -162,7 +162,7 @@ def test_many_short_requests_in_one_read(proxy: ProxyFixture, watch: StepWatch) 
 
 
 def test_a_client_that_leaves_meanwhile(proxy: ProxyFixture) -> None:
-    """A request that was received in whole reaches the broker although its client has half-closed; the broker learns of that afterwards."""
+    """A request that is processed in steps reaches the broker although its client half-closes."""
     peer = proxy.connect()
     frame = create(1, {f"t{number}": 1 for number in range(2_000)})
     peer.client.arrive(frame)
@@ -174,7 +174,7 @@ def test_a_client_that_leaves_meanwhile(proxy: ProxyFixture) -> None:
 
 
 def test_an_answer_about_too_many_topics(proxy: ProxyFixture) -> None:
-    """What a broker says of more topics than are judged ends the connection; it cannot be charged."""
+    """A response with too many topics closes the connection."""
     peer = proxy.connect()
     assert peer.sends(create(1, {"a": 1})) == [1]
     entry = b"\2t" + bytes(16) + b"\0\0\0" + struct.pack(">ih", 1, 1) + b"\1\0"
@@ -189,7 +189,7 @@ def test_an_answer_about_too_many_topics(proxy: ProxyFixture) -> None:
 
 
 def produced_to(correlation_id: int, partitions: int, *, version: int = 10, endpoints: bool = False) -> bytes:
-    """A Produce answer about so many partitions, all of which failed with a message."""
+    """Return a Produce response with failed partitions."""
     entry = struct.pack(">ihqqq", 0, 6, 0, 0, 0) + b"\1\2x\0"
     tags = b"\0"
     if endpoints:
@@ -200,7 +200,7 @@ def produced_to(correlation_id: int, partitions: int, *, version: int = 10, endp
 
 
 def fetched_of(correlation_id: int, partitions: int, *, endpoints: bool = False) -> bytes:
-    """A Fetch v16 answer about so many partitions without records, each with an aborted transaction."""
+    """Return a Fetch v16 response with partitions without records, each with an aborted transaction."""
     entry = struct.pack(">ihqqq", 0, 0, 0, 0, 0) + b"\2" + bytes(16) + b"\0" + struct.pack(">i", -1) + b"\1\0"
     tags = b"\0"
     if endpoints:
@@ -211,7 +211,7 @@ def fetched_of(correlation_id: int, partitions: int, *, endpoints: bool = False)
 
 
 def asked(peer: Peer, key: int, version: int, correlation_id: int) -> None:
-    """Let a request of an API go to the broker."""
+    """Forward a request of an API to the broker."""
     frame = {0: lambda: produce(correlation_id, version=version)}.get(key, lambda: plain(correlation_id, key, version))()
     if key == 1:
         frame = request(
@@ -238,7 +238,7 @@ ANSWERS = {
 @pytest.mark.parametrize("piece", [1 << 30, 256 * 1024, 10_007])
 @pytest.mark.parametrize("name", ANSWERS)
 def test_long_answers_leave_as_short_ones(proxy: ProxyFixture, watch: StepWatch, name: str, piece: int) -> None:
-    """Looked at in steps, however they are cut: what leaves is what would leave at once, and in its order."""
+    """A long response that is processed in steps leaves as it would at once, and in order."""
     key, version, answer, expected = ANSWERS[name]
     peer = gateway(proxy)
     asked(peer, key, version, 7)
@@ -255,7 +255,7 @@ def test_long_answers_leave_as_short_ones(proxy: ProxyFixture, watch: StepWatch,
 
 @pytest.mark.parametrize("piece", [1 << 30, 10_007])
 def test_new_leaders_at_the_end_of_a_long_fetch(proxy: ProxyFixture, watch: StepWatch, piece: int) -> None:
-    """The tail is found in steps, and no broker's host leaves in it."""
+    """The node endpoints at the end of a long Fetch response are rewritten."""
     peer = gateway(proxy)
     asked(peer, 1, 16, 7)
     answer = fetched_of(7, 20_000, endpoints=True)
@@ -269,7 +269,7 @@ def test_new_leaders_at_the_end_of_a_long_fetch(proxy: ProxyFixture, watch: Step
 
 
 def test_what_is_read_meanwhile_waits(proxy: ProxyFixture) -> None:
-    """Bytes that slip in behind a long answer, after reading was paused, follow it."""
+    """Bytes that arrive behind a long response are sent after it."""
     peer = gateway(proxy)
     asked(peer, 10, 4, 7)
     assert peer.sends(plain(8)) == [8]
@@ -283,7 +283,7 @@ def test_what_is_read_meanwhile_waits(proxy: ProxyFixture) -> None:
 
 
 def test_a_broker_that_leaves_behind_a_long_answer(proxy: ProxyFixture) -> None:
-    """What it said last is delivered first."""
+    """A long response is delivered although the broker closes behind it."""
     peer = gateway(proxy)
     asked(peer, 10, 4, 7)
     peer.broker.arrive(coordinators(7, 2_000))
@@ -295,7 +295,7 @@ def test_a_broker_that_leaves_behind_a_long_answer(proxy: ProxyFixture) -> None:
 
 
 def test_a_long_answer_that_does_not_read(proxy: ProxyFixture) -> None:
-    """It ends the connection; what the broker had answered before it has left."""
+    """A malformed long response closes the connection after the responses before it."""
     peer = gateway(proxy)
     assert peer.sends(plain(6)) == [6]
     asked(peer, 10, 4, 7)
@@ -308,7 +308,7 @@ def test_a_long_answer_that_does_not_read(proxy: ProxyFixture) -> None:
 
 
 def test_a_long_answer_announces_its_wait() -> None:
-    """The throttle time is put into a long answer where it lies, before or behind what was walked."""
+    """The throttle time is written into a long response in place."""
     with ProxyFixture(produce=1_000.0, mode=Mode.MUTE) as proxy:
         peer = gateway(proxy)
         asked(peer, 0, 10, 1)
@@ -332,7 +332,7 @@ def test_a_long_answer_announces_its_wait() -> None:
 
 
 def test_a_long_request_for_configurations(proxy: ProxyFixture, watch: StepWatch) -> None:
-    """Whether it names users or clients is looked for in steps; one that does not goes to the broker as it came."""
+    """A long request without users or clients is searched in steps and forwarded unchanged."""
     proxy.settings.answers_quotas = True
     peer = proxy.connect()
     frame = request(api_of(ApiKey.DESCRIBE_CONFIGS, 4), uvarint(20_001) + b"\2\2t\0\0" * 20_000 + b"\0\0\0", 7)
@@ -344,7 +344,7 @@ def test_a_long_request_for_configurations(proxy: ProxyFixture, watch: StepWatch
 
 
 def test_a_long_request_that_names_a_user_is_read_elsewhere(proxy: ProxyFixture, watch: StepWatch) -> None:
-    """It is taken in unread: the code that answers it reads it."""
+    """A long request that names a user is handed over without being parsed."""
     proxy.settings.answers_quotas = True
     peer = proxy.connect()
     frame = request(api_of(ApiKey.DESCRIBE_CONFIGS, 4), uvarint(2_001) + b"\3\2t\0\0" * 2_000 + b"\0\0\0", 7)
@@ -361,7 +361,7 @@ def test_a_long_request_that_names_a_user_is_read_elsewhere(proxy: ProxyFixture,
 
 
 def test_heads_that_have_to_be_read_take_a_larger_share_of_a_turn(proxy: ProxyFixture) -> None:
-    """No two alike: after eight of them in one read every other client has a turn, and all go on in their order."""
+    """Of 64 requests with different headers eight are forwarded in one turn and the others in the next ones."""
     peer = proxy.connect()
     frames = [plain(number, client_id=f"client-{number}") for number in range(64)]
     assert peer.sends(*frames) == list(range(8))

@@ -1,4 +1,4 @@
-"""Client-ids and heads of any length: what holds for them, and how little of them is kept."""
+"""Client-ids of any length: their quotas apply, and little of them is stored."""
 
 import gc
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ EVERY_CLIENT = ClientQuotaEntity(None, DEFAULT)
 
 
 def kept_texts(*roots: object) -> Iterator[bytes]:
-    """Every text and every bytes object that `roots` keep alive, as bytes."""
+    """Yield every text and bytes object that `roots` refer to, as bytes."""
     seen: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -40,17 +40,17 @@ def kept_texts(*roots: object) -> Iterator[bytes]:
 
 
 def largest_kept(*roots: object) -> int:
-    """Bytes of the longest text or bytes object that has anything of the long name in it."""
+    """Return the size of the longest stored object that contains the long name's marker."""
     return max((len(text) for text in kept_texts(*roots) if MARK.encode() in text), default=0)
 
 
 def produces(peer: Peer, number: int, client_id: str, size: int = 100) -> None:
-    """A request and its answer go through."""
+    """Send a Produce and its response."""
     peer.asks(produce(number, size=size, client_id=client_id), produced(number))
 
 
 def test_nothing_of_a_long_client_id_outlives_its_request(proxy: ProxyFixture) -> None:
-    """But its beginning and its digest, in groups, usage, heads and what a connection tells of itself; while it is in flight, too."""
+    """Only a shortened form of a long client-id is stored, also while a request is in flight."""
     for manager in (proxy.scope.produce, proxy.scope.fetch, proxy.scope.request):
         manager.update_quota(EVERY_CLIENT, 1e9)
     peer = proxy.connect()
@@ -62,7 +62,7 @@ def test_nothing_of_a_long_client_id_outlives_its_request(proxy: ProxyFixture) -
 
 
 def test_no_head_above_256_bytes_is_remembered(proxy: ProxyFixture) -> None:
-    """Not the last one, not one of each version, not in the table that connections share: 64 versions may each bring 150 KB."""
+    """No cache stores a header above 256 bytes."""
     peer = proxy.connect()
     for version in range(3, 10):
         produces(peer, version, "x" * 60)
@@ -74,7 +74,7 @@ def test_no_head_above_256_bytes_is_remembered(proxy: ProxyFixture) -> None:
 
 
 def test_two_long_names_that_begin_alike_are_two_clients(proxy: ProxyFixture) -> None:
-    """Each has its own budget and its own books, and so has one who calls itself by the short form of another."""
+    """Two long client-ids with the same beginning, and one equal to a short form, have groups and usage of their own."""
     proxy.scope.produce.update_quota(EVERY_CLIENT, 1e9)
     peer = proxy.connect()
     names = [LONG + "1", LONG + "2", "".join(kept_name(LONG + "1"))]
@@ -88,7 +88,7 @@ def test_two_long_names_that_begin_alike_are_two_clients(proxy: ProxyFixture) ->
 
 @pytest.mark.parametrize("length", [NAME_BYTES_MAX, NAME_BYTES_MAX + 1, 300, 32_000])
 def test_a_quota_for_a_long_client_id_holds(proxy: ProxyFixture, length: int) -> None:
-    """As it does for a short one, with the same verdict; who only begins like it has no quota. Its rule is shown cut."""
+    """A quota for a long client-id applies to that client-id only, and its rule is shown shortened."""
     name = "x" * length
     proxy.scope.produce.update_quota(ClientQuotaEntity(None, name), 1_000.0)
     peer = proxy.connect()
@@ -107,7 +107,7 @@ def test_a_quota_for_a_long_client_id_holds(proxy: ProxyFixture, length: int) ->
 
 
 class Recording(ClientQuotaCallback):
-    """Gives each client-id a budget of its own, and keeps what it was asked."""
+    """A callback that gives each client-id its own budget and records its calls."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -127,7 +127,7 @@ class Recording(ClientQuotaCallback):
 
 
 def test_a_custom_callback_gets_the_whole_name(proxy: ProxyFixture) -> None:
-    """With each request and each answer, when a limit is asked for, when a quota changes, and after a change of it."""
+    """A custom callback always gets the full client-id."""
     callback = Recording()
     proxy.scope.produce.replace_callback(callback)
     peer = proxy.connect()
@@ -144,7 +144,7 @@ def test_a_custom_callback_gets_the_whole_name(proxy: ProxyFixture) -> None:
 
 
 def test_what_is_remembered_for_a_callback_that_fails_is_bounded() -> None:
-    """The last good answers are known by the beginnings and digests of names; they hold for a long name as for a short one."""
+    """The last valid answers of a failing callback are stored by shortened names and apply to long ones."""
     callback = Recording()
     guarded = GuardedCallback(lambda: callback, now_ns=lambda: 0)
     guarded.configure({})
@@ -159,7 +159,7 @@ def test_what_is_remembered_for_a_callback_that_fails_is_bounded() -> None:
 
 
 def test_a_long_name_is_metered_by_what_is_kept_of_it(tmp_path: Path) -> None:
-    """In the rows of clients, groups and rules; every decision can be worked out again."""
+    """Metering has the shortened name in clients, groups and rules, and the validator finds it exact."""
     with MeteredFixture(tmp_path, produce=1e9) as proxy:
         proxy.scope.produce.update_quota(ClientQuotaEntity(None, LONG), 1_000.0)
         peer = proxy.connect()
@@ -174,7 +174,7 @@ def test_a_long_name_is_metered_by_what_is_kept_of_it(tmp_path: Path) -> None:
 
 
 def test_names_of_files_are_not_cut_again() -> None:
-    """What was read from metering has the quota of the name that it stands for."""
+    """A shortened name that is read from metering has the quota of the full name."""
     callback = DefaultQuotaCallback()
     user = "é" * 300
     callback.update_quota(ClientQuotaType.PRODUCE, ClientQuotaEntity(user, LONG), 5.0)
@@ -191,7 +191,7 @@ def test_names_of_files_are_not_cut_again() -> None:
     ids=["bytes", "time"],
 )
 def test_a_quota_for_a_long_user_holds(manager: ClientQuotaManager) -> None:
-    """Alone and with a client-id, whatever of the name has to be encoded."""
+    """A quota for a long user applies, alone and with a client-id."""
     for user in ("u" * 300, "é" * 130, "\U0001f600" * 200):
         manager.update_quota(ClientQuotaEntity(user, None), 7.0)
         manager.update_quota(ClientQuotaEntity(user, LONG), 5.0)
@@ -204,7 +204,7 @@ def test_a_quota_for_a_long_user_holds(manager: ClientQuotaManager) -> None:
 
 
 def test_metadata_by_a_long_client_id_passes(proxy: ProxyFixture) -> None:
-    """A head that is not remembered is read each time, to the same end."""
+    """Requests with a long client-id are forwarded and counted each time."""
     peer = proxy.connect()
     for number in range(1, 4):
         frame = request(api_of(3, 1), b"\0\0\0\0", number, LONG)

@@ -1,4 +1,4 @@
-"""Requests that have to be here in whole: their pieces are kept as they come, and a client that sends a long one is read in its turn."""
+"""Requests that have to be complete before they are forwarded: their pieces are buffered, and long ones are read in turns."""
 
 import struct
 import tracemalloc
@@ -25,14 +25,14 @@ PIECES = st.lists(st.sampled_from([b"a", b"bc" * 50, b"d" * 5_000, b"e" * PIECE_
 
 @pytest.fixture
 def proxy() -> Iterator[ProxyFixture]:
-    """Clients that have a quota on mutations, so that their requests for topics are looked at as a whole."""
+    """Yield a proxy with a mutation quota, so that requests for topics have to be complete."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1_000.0)
         yield proxy
 
 
 def long_create() -> bytes:
-    """A CreateTopics v7 request for one topic with configurations of more than a megabyte."""
+    """Return a CreateTopics v7 request of one topic with a megabyte of configurations."""
     configs = 1_000_000 // 1_003
     topic = (
         b"\x02t"
@@ -48,13 +48,13 @@ def long_create() -> bytes:
 
 
 def pieces_of(frame: bytes) -> list[bytes]:
-    """As a socket hands it over."""
+    """Return the frame in pieces of one read each."""
     return [frame[at : at + READ_BYTES] for at in range(0, len(frame), READ_BYTES)]
 
 
 @given(first=st.binary(max_size=20), pieces=PIECES)
 def test_pieces_join_to_what_came(first: bytes, pieces: list[bytes]) -> None:
-    """However it came, all of it is there, in order, and counted."""
+    """Pieces of any size are joined in order and counted."""
     whole = first + b"".join(pieces)
     frame = UnfinishedFrame(first, len(whole))
     enough = [frame.add(piece) for piece in pieces]
@@ -65,7 +65,7 @@ def test_pieces_join_to_what_came(first: bytes, pieces: list[bytes]) -> None:
 
 
 def test_small_reads_take_no_more_memory_than_is_counted() -> None:
-    """What comes a few bytes at a time is put together: beside its bytes it takes an eighth, which a buffer grows ahead."""
+    """Small pieces take at most an eighth more memory than their bytes."""
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -80,7 +80,7 @@ def test_small_reads_take_no_more_memory_than_is_counted() -> None:
 
 
 def test_a_long_request_goes_on_whole(proxy: ProxyFixture) -> None:
-    """It is read to its end, turn by turn, and then judged as one that came at once."""
+    """A long request is read in turns and then forwarded whole."""
     peer, frame = proxy.connect(), long_create()
     for piece in pieces_of(frame):
         peer.client.arrive(piece)
@@ -92,7 +92,7 @@ def test_a_long_request_goes_on_whole(proxy: ProxyFixture) -> None:
 
 
 def test_clients_with_long_requests_are_read_in_turn(proxy: ProxyFixture) -> None:
-    """No turn of the event loop reads more than a few of them, and no client is read again before all others were."""
+    """A turn of the event loop reads at most `READS_PER_TURN` long requests, and each in rotation."""
     peers = [proxy.connect() for _ in range(3 * READS_PER_TURN)]
     pieces = pieces_of(long_create())[:-1]
     for piece in pieces:
@@ -110,7 +110,7 @@ def test_clients_with_long_requests_are_read_in_turn(proxy: ProxyFixture) -> Non
 
 
 def test_a_client_that_closes_its_side_in_a_long_request_is_read_no_more(proxy: ProxyFixture) -> None:
-    """Its end of file is read once; what is in flight is answered, and the connection ends with that."""
+    """A client that half-closes in a long request is not read again, and the connection ends after its responses."""
     peer = proxy.connect()
     assert peer.sends(produce(1)) == [1]
     peer.client.arrive(pieces_of(long_create())[0])
@@ -123,7 +123,7 @@ def test_a_client_that_closes_its_side_in_a_long_request_is_read_no_more(proxy: 
 
 
 def test_a_client_that_leaves_in_a_long_request_takes_no_turn(proxy: ProxyFixture) -> None:
-    """Its end is its end, whichever connections wait."""
+    """A connection that closes in a long request takes no turn of the others."""
     peers = [proxy.connect() for _ in range(2 * READS_PER_TURN)]
     for peer in peers:
         peer.client.arrive(pieces_of(long_create())[0])
@@ -135,5 +135,5 @@ def test_a_client_that_leaves_in_a_long_request_takes_no_turn(proxy: ProxyFixtur
 
 
 def read_pieces(peer: Peer, count: int) -> int:
-    """How many of its pieces a client's socket has been read for."""
+    """Return how many of a client's pieces have been read."""
     return count - peer.client.unread_reads

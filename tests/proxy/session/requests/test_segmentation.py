@@ -1,4 +1,4 @@
-"""Where TCP cuts the streams never changes what arrives: requests and answers of all kinds, in every mode."""
+"""How TCP cuts the streams into pieces changes neither the requests and responses that arrive nor what is counted, in any mode."""
 
 from unittest import mock
 
@@ -33,12 +33,12 @@ RANGES = [(0, 3, 99), (1, 4, 99), (18, 0, 99), (4, 0, 7), (999, 0, 1)]
 
 
 def client_address(node_id: int, _host: str, _port: int) -> tuple[str, int] | None:
-    """Where clients find a broker."""
+    """Return the address of the listener for a broker."""
     return "localhost", 19_092 + node_id
 
 
 def exchange(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
-    """Return a request and its answer, empty where there is none from the broker."""
+    """Return a request and its response, which is empty where the broker sends none."""
     match kind:
         case 0:
             return produce(number, size=size), produced(number)
@@ -80,7 +80,7 @@ def relay(
     percent: float | None = None,
     broker_ms: int = 0,
 ) -> tuple[bytes, bytes, list[object]]:
-    """Send requests and answers in turn, in pieces of these sizes (the last one repeats); return what they got, and the books."""
+    """Send requests and responses in turn, in pieces of these sizes (the last one repeats); return what arrived and what was counted."""
     pairs = [exchange(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
     with ProxyFixture(produce=bound, fetch=bound, mode=mode, request=percent) as proxy:
         peer = proxy.connect(client_address)
@@ -89,11 +89,11 @@ def relay(
             proxy.wait(broker_ms)
             arrive(peer.broker.arrive, answer, answer_cuts)
             proxy.wait(wait_ms)
-        return peer.broker.take(), peer.client.take(), books_of(proxy, peer)
+        return peer.broker.take(), peer.client.take(), counts_of(proxy, peer)
 
 
-def books_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
-    """What was counted, by the process and for the connection."""
+def counts_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
+    """Return what was counted for the process and for the connection."""
     session = peer.connection.session
     groups = [group for manager in proxy.scope.own_managers for group in manager.groups()]
     return [
@@ -107,7 +107,7 @@ def books_of(proxy: ProxyFixture, peer: Peer) -> list[object]:
 
 
 def arrive(deliver: "object", data: bytes, cuts: list[int]) -> None:
-    """Deliver `data` in pieces."""
+    """Deliver `data` in pieces of these sizes."""
     at, step = 0, 0
     while at < len(data):
         size = cuts[min(step, len(cuts) - 1)]
@@ -118,13 +118,13 @@ def arrive(deliver: "object", data: bytes, cuts: list[int]) -> None:
 @pytest.mark.parametrize("mode", list(Mode))
 @settings(deadline=None, max_examples=100)
 @given(exchanges=EXCHANGES, request_cuts=CUTS, answer_cuts=CUTS, bound=st.sampled_from([20.0, 1_000.0, 1e12]))
-@example(  # the rest of a request without an answer whose head alone had been read when it had to wait
+@example(  # the rest of an acks=0 request of which only the head had been read when it had to wait
     exchanges=[(0, 3000), (0, 0), (2, 3000), (2, 600), (8, 0)], request_cuts=[1], answer_cuts=[1], bound=20.0
 )
 def test_any_cut_gives_the_same_streams(
     mode: Mode, exchanges: list[tuple[int, int]], request_cuts: list[int], answer_cuts: list[int], bound: float
 ) -> None:
-    """Byte for byte the same requests at the broker and, but for what is padded in a Fetch that passes in pieces, the same answers."""
+    """However the streams are cut, the broker gets the same requests and, unless a Fetch is padded, the client the same responses."""
     whole = relay(exchanges, mode, bound, [10**9], [10**9])
     cut = relay(exchanges, mode, bound, request_cuts, answer_cuts)
     assert cut[0] == whole[0]
@@ -144,7 +144,7 @@ def test_any_cut_gives_the_same_streams(
 def test_any_cut_leaves_the_same_books(
     mode: Mode, exchanges: list[tuple[int, int]], request_cuts: list[int], answer_cuts: list[int], pace: tuple[float, int]
 ) -> None:
-    """Whole frames, which mostly take a short way through the session, are counted and judged as those that come in pieces."""
+    """Frames that arrive in pieces are counted and judged exactly like frames that arrive whole."""
     bound, wait_ms = pace
     whole = relay(exchanges, mode, bound, [10**9], [10**9], wait_ms)
     assert relay(exchanges, mode, bound, request_cuts, answer_cuts, wait_ms)[2] == whole[2]
@@ -159,12 +159,12 @@ def test_any_cut_leaves_the_same_books(
     wait_ms=st.sampled_from([0, 300, 60_000]),
     broker_ms=st.sampled_from([0, 3, 900]),
 )
-@example(exchanges=[(0, 50)] * 6, bound=1e12, percent=0.005, wait_ms=0, broker_ms=3)  # time is the quota that is exceeded, on the short way
-@example(exchanges=[(0, 3000)] * 2, bound=320.0, percent=1e9, wait_ms=0, broker_ms=3)  # bytes are, when the time is charged already
+@example(exchanges=[(0, 50)] * 6, bound=1e12, percent=0.005, wait_ms=0, broker_ms=3)  # request time exceeds its quota, on the fast path
+@example(exchanges=[(0, 3000)] * 2, bound=320.0, percent=1e9, wait_ms=0, broker_ms=3)  # bytes exceed theirs, once the time has been charged
 def test_the_short_way_of_an_answer_is_the_long_one(
     mode: Mode, exchanges: list[tuple[int, int]], bound: float, percent: float, wait_ms: int, broker_ms: int
 ) -> None:
-    """An answer that is whole and alone takes a short way through the session: bytes, time and verdicts are those of the long way."""
+    """The fast path for a response that arrives whole records the same bytes, time and verdicts as the general path."""
     short = relay(exchanges, mode, bound, [10**9], [10**9], wait_ms, percent, broker_ms)
     with mock.patch.object(ResponseSide, "scan", ResponseSide._follow):
         assert relay(exchanges, mode, bound, [10**9], [10**9], wait_ms, percent, broker_ms) == short
@@ -173,7 +173,7 @@ def test_the_short_way_of_an_answer_is_the_long_one(
 @settings(deadline=None)
 @given(cuts=CUTS, tag=st.binary(max_size=200))
 def test_tagged_fields_in_a_header_hide_no_throttle_time(cuts: list[int], tag: bytes) -> None:
-    """However far they push it back, the announcement is stamped into its place and the bytes are counted as Kafka does."""
+    """The throttle time is written at its place behind a tagged field of any length, and the bytes are counted as Kafka counts them."""
     with ProxyFixture(fetch=1_000.0, mode=Mode.MUTE) as proxy:
         peer = proxy.connect()
         peer.sends(fetch(1))

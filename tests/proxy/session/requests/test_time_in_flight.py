@@ -1,4 +1,4 @@
-"""What requests in flight will probably cost stays within what the window can hold; Kafka handles one request of a connection at a time."""
+"""Requests are forwarded only while the expected request time of those in flight fits into the window of their quota."""
 
 import pytest
 
@@ -8,24 +8,24 @@ from tests.support.frames.kafka_frames import answered, plain
 from tests.support.memory.memory_connection import ProxyFixture
 
 COST_MS = 0.25
-"""Of a small request, as long as nothing is known."""
+"""The expected cost of a small request before anything has been measured."""
 HOLDS = 10
-"""Windows of a second that count."""
+"""The number of windows of one second that count."""
 
 
 def percent_for(requests: int) -> float:
-    """The quota whose window holds so many small requests, and half a one."""
+    """Return the request quota whose window holds this many small requests and half of one more."""
     return (requests + 0.5) * COST_MS / 10 / HOLDS
 
 
 def numbered(count: int, client_id: str = "etl") -> list[bytes]:
-    """So many requests."""
+    """Return this many requests."""
     return [plain(number, client_id=client_id) for number in range(1, count + 1)]
 
 
 @pytest.mark.parametrize(("holds", "forwarded"), [(0, 1), (1, 2), (5, 6), (62, 63), (63, 64), (1_000, 64)])
 def test_none_follows_those_that_will_bring_the_group_over_its_bound(proxy: ProxyFixture, holds: int, forwarded: int) -> None:
-    """The first goes whatever it costs; the others go while those before them fit."""
+    """The first request is forwarded at any cost, and others follow as long as those in flight before them fit into the window."""
     proxy.set_quota(request=percent_for(holds))
     peer = proxy.connect()
     assert peer.sends(*numbered(70)) == list(range(1, forwarded + 1))
@@ -34,7 +34,7 @@ def test_none_follows_those_that_will_bring_the_group_over_its_bound(proxy: Prox
 
 
 def test_what_was_counted_before_takes_room(proxy: ProxyFixture) -> None:
-    """Also what other connections of the group cost."""
+    """Request time that another connection of the group has used reduces the number of requests that are forwarded at once."""
     proxy.set_quota(request=percent_for(5))
     first, second = proxy.connect(), proxy.connect()
     for number in range(1, 4):
@@ -48,7 +48,7 @@ def test_what_was_counted_before_takes_room(proxy: ProxyFixture) -> None:
 
 
 def test_what_other_connections_sent_ahead_takes_room(proxy: ProxyFixture) -> None:
-    """While the requests of one connection may fill the window, another one has one in flight."""
+    """While the requests in flight of one connection fill the window, another connection of the group has one request in flight."""
     proxy.set_quota(request=percent_for(5))
     first, second = proxy.connect(), proxy.connect()
     assert first.sends(*numbered(9)) == [1, 2, 3, 4, 5, 6]
@@ -60,7 +60,7 @@ def test_what_other_connections_sent_ahead_takes_room(proxy: ProxyFixture) -> No
 
 
 def test_time_makes_room(proxy: ProxyFixture) -> None:
-    """An answer lets the next go when there is room by then."""
+    """A request that waits is forwarded at the next response after enough time has passed for it to fit into the window."""
     proxy.set_quota(request=percent_for(2))
     proxy.enforcement.mode = Mode.MUTE
     peer = proxy.connect()
@@ -74,14 +74,14 @@ def test_time_makes_room(proxy: ProxyFixture) -> None:
 
 
 def test_client_ids_of_a_connection_have_quotas_of_their_own(proxy: ProxyFixture) -> None:
-    """One without a quota is not stopped by another's."""
+    """A client-id without a quota is not limited by the quota of another client-id on the same connection."""
     proxy.set_quota(request=percent_for(1))
     peer = proxy.connect()
     assert peer.sends(plain(1), plain(2), *(plain(number, client_id="free") for number in (3, 4, 5)), plain(6)) == [1, 2, 3, 4, 5]
 
 
 def test_without_a_limit_nothing_waits(proxy: ProxyFixture) -> None:
-    """In observe, without a quota, and when a drain lets complete requests go."""
+    """No request waits without a quota, in a drain, or in observe mode."""
     proxy.set_quota(request=percent_for(1))
     assert proxy.connect().sends(*numbered(5, "free")) == [1, 2, 3, 4, 5]
     draining = proxy.connect()

@@ -1,4 +1,4 @@
-"""Answers that come many at a time are counted as if each had come alone."""
+"""Responses that arrive many at a time are counted as if each had arrived alone."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,30 +15,30 @@ from proxy.meter.usage import Place
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup
 from quota.groups.pattern import Pattern
-from tests.proxy.session.requests.test_segmentation import books_of, client_address, exchange
+from tests.proxy.session.requests.test_segmentation import client_address, counts_of, exchange
 from tests.support.frames.kafka_frames import fetch, fetched, produce, produced
 from tests.support.memory.memory_connection import BROKER, Peer, ProxyFixture
 from tests.support.metering.noted_decisions import decisions_of
 
 OLD = -1
 OLD_FETCH = -2
-# mostly Produce: of three kinds of answers; acks=0, Fetch, Metadata and Heartbeat between
+# mostly Produce with three kinds of responses; acks=0, Fetch, Metadata and Heartbeat in between
 KINDS = st.sampled_from([OLD, OLD, OLD, OLD, 0, 0, 0, 1, 1, 1, 2, 3, 6, 11])
 EXCHANGES = st.lists(st.tuples(KINDS, st.sampled_from([0, 1, 50, 600, 3_000])), min_size=2, max_size=40)
 UNLIMITED = 1e12
-# where answers are held it matters when they come
+# where responses are held, the result depends on the time at which they arrive
 PACES = [(mode, bound) for mode in (Mode.OBSERVE, Mode.MUTE) for bound in (20.0, 2_000.0)] + [(mode, UNLIMITED) for mode in Mode]
 
 
-def produce_or(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
-    """As `exchange`, and a Produce and a Fetch whose answers have headers without tags."""
+def exchange_of(kind: int, number: int, size: int) -> tuple[bytes, bytes]:
+    """Return the exchange of `exchange`, or a Produce or a Fetch whose response header has no tagged fields."""
     if kind == OLD_FETCH:
         return fetch(number, version=11), fetched(number, size=size, version=11)
     return (produce(number, size=size, version=7), produced(number, version=7)) if kind == OLD else exchange(kind, number, size)
 
 
 def metered(meter_of_level: type[Meter], **quotas: Any) -> tuple[ProxyFixture, list[Batch]]:
-    """A house that meters into a list."""
+    """Return a proxy with a meter, and the list of the batches that the meter hands over."""
     batches: list[Batch] = []
 
     def keep(batch: Batch) -> bool:
@@ -57,7 +57,7 @@ def connected(proxy: ProxyFixture) -> Peer:
 
 
 def rows_of(batches: list[Batch]) -> Iterator[tuple[int, int, int, int]]:
-    """What was decided, all that is the same however answers are cut; each batch holds as many decisions as it says."""
+    """Yield what each decision says however the responses are cut, after checking the number of decisions in each batch."""
     next_seq = 0
     for batch in batches:
         rows = decisions_of(batch)
@@ -77,8 +77,8 @@ def relay(
     parent: bool,
     fetch_bound: float = UNLIMITED,
 ) -> tuple[bytes, list[object]]:
-    """Send all requests, then their answers, so many bytes at a time (0: one answer); return what the client got, and the books."""
-    pairs = [produce_or(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
+    """Send all requests, then their responses, in pieces of these lengths or one by one; return what arrived and what was counted."""
+    pairs = [exchange_of(kind, number, size) for number, (kind, size) in enumerate(exchanges)]
     proxy, batches = metered(meter_of_level, produce=bound, fetch=fetch_bound, mode=mode)
     with proxy:
         if parent:
@@ -98,9 +98,9 @@ def relay(
         meter = proxy.settings.meter
         assert meter is not None
         meter.flush()
-        rows = sorted(rows_of(batches))  # a run is noted for one group of a chain after the other
+        rows = sorted(rows_of(batches))  # a run is recorded for one group of a chain after the other
         usage = sorted(meter.usage.take())
-        return peer.client.take(), [books_of(proxy, peer), rows, usage]
+        return peer.client.take(), [counts_of(proxy, peer), rows, usage]
 
 
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
@@ -116,7 +116,7 @@ def relay(
 def test_many_answers_at_a_time_leave_the_books_of_single_ones(
     meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
 ) -> None:
-    """Sensors, verdicts, counters, latencies, metered decisions and usage: all the same, wherever the stream of answers is cut."""
+    """Counters, verdicts, latencies, metered decisions and usage are the same wherever the stream of responses is cut."""
     alone = relay(exchanges, [], *pace, meter_of_level, parent=parent)
     assert relay(exchanges, lengths, *pace, meter_of_level, parent=parent) == alone
 
@@ -124,7 +124,7 @@ def test_many_answers_at_a_time_leave_the_books_of_single_ones(
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
 @settings(deadline=None)
 @given(
-    # of one version mostly, so that there are runs: answers without tags, with them, and such as may name new leaders
+    # mostly of one version, so that there are runs: responses with and without tagged fields, and responses that may name new leaders
     exchanges=st.sampled_from([OLD_FETCH, 9, 10]).flatmap(
         lambda kind: st.lists(
             st.tuples(st.sampled_from([kind] * 8 + [3, OLD]), st.sampled_from([0, 1, 50, 50, 50, 3_000])), min_size=2, max_size=40
@@ -137,7 +137,7 @@ def test_many_answers_at_a_time_leave_the_books_of_single_ones(
 def test_many_fetched_answers_at_a_time_leave_the_books_of_single_ones(
     meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
 ) -> None:
-    """Also of fetches: each answer counts by its own size, and ends what was expected of its request."""
+    """Fetch responses that arrive many at a time are counted as if each had arrived alone."""
     mode, bound = pace
     alone = relay(exchanges, [], mode, UNLIMITED, meter_of_level, parent=parent, fetch_bound=bound)
     assert relay(exchanges, lengths, mode, UNLIMITED, meter_of_level, parent=parent, fetch_bound=bound) == alone
@@ -146,13 +146,10 @@ def test_many_fetched_answers_at_a_time_leave_the_books_of_single_ones(
 @pytest.mark.parametrize("meter_of_level", [Meter, TracingMeter])
 @pytest.mark.parametrize("sizes", [[300] * 12, [300] * 4 + [301] + [300] * 7, [300, 301] * 6, [RUN_VALUE_END] * 12])
 def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level: type[Meter], sizes: list[int]) -> None:
-    """The second run and the third of a group, whose time and bound are noted already, hold as many decisions as answers came.
-
-    Also where each is of more bytes than the word of a run can say.
-    """
+    """Several runs of one group in one millisecond are recorded as the same decisions as single responses, of any size."""
     exchanges = [(OLD, size) for size in sizes]
     alone = relay(exchanges, [], Mode.DELAY, UNLIMITED, meter_of_level, parent=False)
-    four_answers = 4 * len(produce_or(OLD, 0, 300)[1])
+    four_answers = 4 * len(exchange_of(OLD, 0, 300)[1])
     assert relay(exchanges, [four_answers] * 2, Mode.DELAY, UNLIMITED, meter_of_level, parent=False) == alone
 
 
@@ -165,7 +162,7 @@ def test_runs_in_one_millisecond_are_noted_as_single_answers_are(meter_of_level:
     )
 )
 def test_groups_that_take_turns_in_one_millisecond_are_distinguished(turns: list[tuple[int, int, int, int]]) -> None:
-    """Each decision is noted for its client's group, wherever others stand between: one answer or a run, behind a throttle, a new time."""
+    """Each decision is recorded for the group of its client when the responses of several groups arrive in one millisecond."""
     proxy, batches = metered(Meter, mode=Mode.OBSERVE)
     expected: list[tuple[int, int, int]] = []
     with proxy:
@@ -188,13 +185,13 @@ def test_groups_that_take_turns_in_one_millisecond_are_distinguished(turns: list
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_throttle_that_was_served_ends_with_a_run(together: bool) -> None:
-    """The answers that were owed when it began are counted off one by one."""
+    """A run of responses within the quota ends a throttle that has been served."""
     proxy, _ = metered(Meter, produce=1_000.0, mode=Mode.MUTE)
     with proxy:
         peer = connected(proxy)
-        pairs = [produce_or(OLD, number, 1) for number in range(4)]
+        pairs = [exchange_of(OLD, number, 1) for number in range(4)]
         peer.client.arrive(b"".join(request for request, _ in pairs))
-        connected(proxy).asks(*produce_or(OLD, 1, 20_000))  # of the same quota
+        connected(proxy).asks(*exchange_of(OLD, 1, 20_000))  # uses the same quota
         peer.broker.arrive(pairs[0][1])
         assert peer.connection.session.throttle.active
         proxy.wait(60_000)
@@ -208,11 +205,11 @@ def test_a_throttle_that_was_served_ends_with_a_run(together: bool) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
-    """Changed between two answers of one millisecond, it is reported with the number of the second one."""
+    """A quota that changes between two responses of one millisecond applies from the second response on."""
     proxy, batches = metered(Meter, produce=UNLIMITED)
     with proxy:
         peer = connected(proxy)
-        request, answer = produce_or(OLD, 1, 50)
+        request, answer = exchange_of(OLD, 1, 50)
         for bound in (UNLIMITED, UNLIMITED, 2 * UNLIMITED):
             proxy.set_quota(produce=bound)
             peer.client.arrive(request * depth)
@@ -226,11 +223,11 @@ def test_a_bound_holds_from_the_next_answer_on(depth: int) -> None:
 
 @pytest.mark.parametrize("depth", [1, 16])
 def test_more_decisions_than_a_buffer_holds_fit_into_a_millisecond(depth: int) -> None:
-    """The full buffer is handed over in between; none is lost."""
+    """No decision is lost when one millisecond brings more decisions than a buffer holds."""
     proxy, batches = metered(Meter, produce=UNLIMITED)
     with proxy:
         peer = connected(proxy)
-        requests, answers = zip(*(produce_or(OLD, 1, 50 + number) for number in range(depth)), strict=True)
+        requests, answers = zip(*(exchange_of(OLD, 1, 50 + number) for number in range(depth)), strict=True)
         turns = BATCH_WORDS // depth + 5
         for _ in range(turns):
             peer.client.arrive(b"".join(requests))

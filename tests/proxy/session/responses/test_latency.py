@@ -1,4 +1,4 @@
-"""How long brokers took to answer, as it is counted while traffic passes."""
+"""The latency of brokers is counted while traffic passes."""
 
 from protocol.api_keys import ApiKey
 from proxy.telemetry.latency import SHIFT
@@ -9,7 +9,7 @@ VERSION = 2
 
 
 def test_an_answer_is_counted_by_the_time_since_its_request_left(proxy: ProxyFixture) -> None:
-    """By API and for all clients together; a second request that is under way meanwhile has its own beginning."""
+    """The latency of each response is counted by API from the moment its own request was forwarded."""
     peer, other = proxy.connect(), proxy.connect()
     peer.sends(plain(1, ApiKey.LIST_OFFSETS, VERSION))
     proxy.wait(100)

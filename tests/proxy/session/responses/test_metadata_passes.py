@@ -1,4 +1,4 @@
-"""Metadata answers whose brokers are rewritten while their topics pass."""
+"""The broker addresses of a Metadata response are rewritten while its topics are passed on."""
 
 from typing import Any
 
@@ -24,12 +24,12 @@ HOSTS = st.sampled_from(["b", "broker-1.internal", "x" * 200])
 
 
 def ours(node_id: int, _host: str, _port: int) -> tuple[str, int]:
-    """Where clients find a broker."""
+    """Return the client-facing address of a broker."""
     return "sluice.example.org", 9_000 + node_id
 
 
 def answer(api: ApiVersion, hosts: list[str], topics: int = 20, *, throttle_ms: int = 0) -> bytes:
-    """A whole answer with these brokers and some topics."""
+    """Return a whole Metadata response with these brokers and some topics."""
     partitions = [{"PartitionIndex": number, "LeaderId": 1, "ReplicaNodes": [1], "IsrNodes": [1]} for number in range(5)]
     values: dict[str, Any] = {
         "ThrottleTimeMs": throttle_ms,
@@ -41,7 +41,7 @@ def answer(api: ApiVersion, hosts: list[str], topics: int = 20, *, throttle_ms: 
 
 @BY_VERSION
 def test_however_it_is_cut_it_leaves_as_if_it_had_been_whole(api: ApiVersion) -> None:
-    """Brokers are ours, the length is right, topics are the broker's own bytes, and it is read as the version says."""
+    """A Metadata response in pieces leaves with rewritten brokers, the right length and the broker's own bytes for the topics."""
 
     @settings(max_examples=8, deadline=None)
     @given(hosts=st.lists(HOSTS, max_size=4), cuts=st.lists(st.integers(0, 8_000), max_size=8))
@@ -70,13 +70,13 @@ def test_however_it_is_cut_it_leaves_as_if_it_had_been_whole(api: ApiVersion) ->
 
 
 def through(rewriter: Rewriter, api: ApiVersion, frame: bytes) -> bytes:
-    """An answer as it leaves when nothing of the one before is used."""
+    """Return the response as it leaves when nothing of an earlier response is reused."""
     return bytes(finished(rewriter.walker(api, len(frame)).feed(frame, Pace())))
 
 
 @BY_VERSION
 def test_brokers_that_are_those_of_the_answer_before_are_not_read_again(api: ApiVersion) -> None:
-    """Other topics and another correlation id leave as if the brokers had been read; other brokers are read."""
+    """The rewritten brokers of a response are reused for the next response with the same brokers, and only for such a response."""
     book = AddressBook(lambda _: True)
     view = ClientView(book, lambda node_id: ours(node_id, "", 0))
     cut = ApiVersionsCut(unknown_apis_pass=False)
@@ -93,7 +93,7 @@ def test_brokers_that_are_those_of_the_answer_before_are_not_read_again(api: Api
 
 
 def test_brokers_are_read_again_after_one_has_moved() -> None:
-    """An answer that names an address of before is read, and the book learns from it, as if it were the first."""
+    """After a broker has moved, a response with the old addresses is parsed again, and the address book learns them from it."""
     api, book = METADATA[-1], AddressBook(lambda _: True)
     view = ClientView(book, lambda node_id: ours(node_id, "", 0))
     rewriter = Rewriter(view.client_address, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=True, revision=view.revision)
@@ -107,7 +107,7 @@ def test_brokers_are_read_again_after_one_has_moved() -> None:
 
 
 def test_topics_are_not_kept() -> None:
-    """When the brokers have left, nothing of the answer stays here, however much is still to come."""
+    """After the brokers have been forwarded, no bytes of a Metadata response are buffered, however many are still to come."""
     api = METADATA[-1]
     frame = answer(api, ["broker-1.internal"], 2_000)
     with ProxyFixture() as proxy:
@@ -125,7 +125,7 @@ def test_topics_are_not_kept() -> None:
 
 
 def test_the_wait_is_announced_before_the_brokers_are_here() -> None:
-    """A throttle time stands before the brokers, and is right however the answer is cut."""
+    """The throttle time of a Metadata response is written although its first bytes arrive before the end of the broker list."""
     api = next(one for one in METADATA if one.version == 9)
     frame = answer(api, ["broker-1.internal"])
     with ProxyFixture(request=0.000_001, mode="mute") as proxy:
@@ -145,7 +145,7 @@ def test_the_wait_is_announced_before_the_brokers_are_here() -> None:
 
 @pytest.mark.parametrize("cut", [9, 40, 1_000])
 def test_an_address_without_a_listener_ends_the_connection_before_it_leaves(cut: int) -> None:
-    """Nothing of the answer has left when its brokers are looked at."""
+    """A broker address without a listener closes the connection before any byte of the response is sent to the client."""
     frame = answer(METADATA[-1], ["b" * 1_500])
     with ProxyFixture() as proxy:
         peer = proxy.connect(lambda *_: None)
@@ -157,7 +157,7 @@ def test_an_address_without_a_listener_ends_the_connection_before_it_leaves(cut:
 
 
 def test_brokers_that_do_not_end_are_refused() -> None:
-    """A list that goes past the end of its frame is broken; one that is too long is not kept any further."""
+    """A broker list that goes beyond its frame, or beyond the largest size that is buffered, is an error."""
     api = METADATA[0]
     frame = answer(api, ["b"] * 3, 0)
     cut = (len(frame) - 20 - LENGTH_BYTES).to_bytes(4, "big") + frame[LENGTH_BYTES : len(frame) - 20]

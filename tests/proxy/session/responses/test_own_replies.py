@@ -1,4 +1,4 @@
-"""Replies of our own take their turn in the queue of answers (KIP-511: ApiVersions from the future)."""
+"""Responses that the proxy generates itself keep the order of the requests (KIP-511: ApiVersions in an unknown version)."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support.memory.verdicts import PRODUCE_VERSION, produce_for
 
 @pytest.mark.parametrize("version", [5, 6, 99, 32_767])
 def test_from_the_future(proxy: ProxyFixture, version: int) -> None:
-    """The broker never sees it; the client gets the v0 answer with error 35 and the versions it may ask for."""
+    """ApiVersions in an unknown version gets the v0 response with error 35 from the proxy, and the broker never sees the request."""
     peer = proxy.connect()
     assert peer.sends(api_versions(7, version)) == []
     proxy.wait(0)
@@ -22,7 +22,7 @@ def test_from_the_future(proxy: ProxyFixture, version: int) -> None:
 
 
 def test_a_version_that_is_known_goes_to_the_broker(proxy: ProxyFixture) -> None:
-    """And its answer comes back cut to what Sluice knows."""
+    """ApiVersions in a known version is forwarded, and its response is reduced to the APIs and versions that the proxy knows."""
     peer = proxy.connect()
     assert peer.sends(api_versions(1, MAX_VERSIONS[18])) == [1]
     peer.broker.arrive(api_versions_answer(1, [(0, 3, 99), (999, 0, 0), (4, 0, 7), (18, 0, 99)], MAX_VERSIONS[18]))
@@ -30,7 +30,7 @@ def test_a_version_that_is_known_goes_to_the_broker(proxy: ProxyFixture) -> None
 
 
 def test_in_turn(proxy: ProxyFixture) -> None:
-    """Behind an answer that is owed it waits; before one it goes first; order is that of the requests."""
+    """A response of the proxy is sent in the order of the requests, among the responses of the broker."""
     peer = proxy.connect()
     assert peer.sends(plain(1), api_versions(2, 99), plain(3), api_versions(4, 99), api_versions(5, 99)) == [1, 3]
     assert peer.delivered() == []
@@ -39,7 +39,7 @@ def test_in_turn(proxy: ProxyFixture) -> None:
 
 
 def test_behind_a_held_answer(proxy: ProxyFixture) -> None:
-    """It waits for the deadline with the rest."""
+    """A response of the proxy waits behind a held response and is sent with it."""
     peer = proxy.connect()
     assert peer.sends(produce_for(2_000, 1), api_versions(2, 99), plain(3)) == [1, 3]
     assert peer.answers(produced(1, version=PRODUCE_VERSION), answered(3)) == []
@@ -51,7 +51,7 @@ def test_behind_a_held_answer(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("piece_bytes", [1, 5, 9, 40])
 def test_behind_an_answer_in_pieces(proxy: ProxyFixture, piece_bytes: int) -> None:
-    """It comes when the last byte of the answer before it has gone, not into the middle of that."""
+    """A response of the proxy is sent after the last byte of the response before it, not in the middle of it."""
     peer = proxy.connect()
     assert peer.sends(plain(1), api_versions(2, 99), plain(3)) == [1, 3]
     answer = answered(1) + answered(3)
@@ -61,7 +61,7 @@ def test_behind_an_answer_in_pieces(proxy: ProxyFixture, piece_bytes: int) -> No
 
 
 def test_cut_and_between_others(proxy: ProxyFixture) -> None:
-    """Byte by byte, its bytes are taken out and all else goes on."""
+    """A request that the proxy answers itself is taken out of a stream that arrives byte by byte, and all other bytes are forwarded."""
     peer = proxy.connect()
     for byte in plain(1) + api_versions(2, 99) + plain(3):
         peer.client.arrive(bytes([byte]))
@@ -70,7 +70,7 @@ def test_cut_and_between_others(proxy: ProxyFixture) -> None:
 
 
 def test_an_answer_of_the_broker_to_it_is_a_mismatch(proxy: ProxyFixture) -> None:
-    """What the broker was not asked it cannot answer."""
+    """A broker response to a request that was never forwarded closes the connection."""
     peer = proxy.connect()
     peer.sends(api_versions(2, 99), plain(3))
     peer.answers(answered(2))

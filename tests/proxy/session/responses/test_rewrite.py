@@ -1,4 +1,4 @@
-"""Answers that may not leave as they came."""
+"""Responses are rewritten before they reach the client."""
 
 import json
 from pathlib import Path
@@ -42,12 +42,12 @@ def cases(file: str) -> list[dict[str, object]]:
     ],
 )
 def test_what_is_looked_at(key: int, version: int, expected: int) -> None:
-    """A gateway looks into the answers that carry addresses and into ApiVersions, and lets all others pass."""
+    """A gateway rewrites the responses that carry addresses or configurations and those to ApiVersions, and passes all others unchanged."""
     assert rewriter().what_for(API_VERSIONS[key << 16 | version]) == expected
 
 
 def test_a_sidecar_looks_only_at_api_versions() -> None:
-    """Its broker advertises the sidecar's address, so every other answer is the clients' own."""
+    """A sidecar, whose broker advertises the sidecar's address, rewrites ApiVersions responses only."""
     sidecar = rewriter(sidecar=True)
     assert {key for (key, _), api in ((divmod(index, 65_536), api) for index, api in API_VERSIONS.items()) if sidecar.what_for(api)} == {
         ApiKey.API_VERSIONS
@@ -56,7 +56,7 @@ def test_a_sidecar_looks_only_at_api_versions() -> None:
 
 @pytest.mark.parametrize("name", ["3.9.1-kraft-v0", "3.9.1-kraft-v3", "4.3.1-kraft-v3", "4.3.1-kraft-v4"])
 def test_a_broker_is_cut_once(name: str) -> None:
-    """The second client gets the kept result, with its own correlation id, byte for byte what the first got."""
+    """The second ApiVersions response of a broker is the cached result of the first with the correlation id of its own request."""
     case = next(case for case in cases("apiversions.json") if case["name"] == name)
     frame, version = bytes.fromhex(str(case["response"])), int(str(case["version"]))
     cut = ApiVersionsCut(unknown_apis_pass=False)
@@ -69,7 +69,7 @@ def test_a_broker_is_cut_once(name: str) -> None:
 
 
 def test_an_answer_about_controllers_does_not_leave() -> None:
-    """DescribeCluster about controllers names addresses that no listener of ours stands for."""
+    """A DescribeCluster response about controllers is an error, since no listener stands for a controller."""
     case = next(case for case in cases("addresses.json") if case.get("controllers"))
     with pytest.raises(ProtocolError) as error:
         rewriter().rewrite(API_VERSIONS[int(str(case["key"])) << 16 | int(str(case["version"]))], bytes.fromhex(str(case["frame"])))
@@ -77,7 +77,7 @@ def test_an_answer_about_controllers_does_not_leave() -> None:
 
 
 def test_a_broker_without_a_listener_does_not_leave() -> None:
-    """An address that has no port of ours closes the connection rather than go out."""
+    """A response that names a broker without a listener is an error."""
     case = next(case for case in cases("addresses.json") if case["name"] == "Metadata-v12-many")
     lonely = Rewriter(lambda *_: None, None, ApiVersionsCut(unknown_apis_pass=False), redact_configs=True)
     with pytest.raises(ProtocolError) as error:
@@ -86,7 +86,7 @@ def test_a_broker_without_a_listener_does_not_leave() -> None:
 
 
 def test_a_walked_answer_leaves_with_our_addresses_however_it_is_cut() -> None:
-    """A Fetch answer that passes in pieces keeps its length and shows no broker's host."""
+    """A Fetch response that passes in pieces keeps its length and contains no broker's host name."""
     case = next(case for case in cases("addresses.json") if case["key"] == 1 and str(case["name"]).endswith("-many") and case["ids"])
     api = API_VERSIONS[int(str(case["key"])) << 16 | int(str(case["version"]))]
     frame = bytes.fromhex(str(case["frame"]))

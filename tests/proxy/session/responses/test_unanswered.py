@@ -1,4 +1,4 @@
-"""acks=0: no answer, so the mute is all there is; neither is a slot taken nor a byte lost."""
+"""A Produce with acks=0 has no response, so the only way to throttle it is to stop reading from the client."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.memory.verdicts import PRODUCE_VERSION, produce_for, produce_
 
 @pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 def test_over_quota_mutes(proxy: ProxyFixture, mode: Mode) -> None:
-    """The request goes on, then nothing is read for the verdict; the delay's maximum has no say."""
+    """An acks=0 request over quota is forwarded, and nothing is read from the client for the whole throttle time."""
     proxy.enforcement.mode = mode
     peer = proxy.connect()
     assert peer.sends(produce_for(12_000, 1, acks=0)) == [1]
@@ -23,7 +23,7 @@ def test_over_quota_mutes(proxy: ProxyFixture, mode: Mode) -> None:
 
 
 def test_what_stands_behind_it_in_the_same_read_is_kept(proxy: ProxyFixture) -> None:
-    """From the verdict on nothing goes on, in the middle of a read too; a cut frame loses nothing."""
+    """Bytes that arrive in the same read behind an acks=0 request over quota are kept and forwarded whole after the throttle time."""
     peer = proxy.connect()
     second = produce_of(500, 2, acks=0)
     peer.client.arrive(produce_for(12_000, 1, acks=0) + second[:200])
@@ -34,14 +34,14 @@ def test_what_stands_behind_it_in_the_same_read_is_kept(proxy: ProxyFixture) -> 
 
 
 def test_it_takes_no_slot(proxy: ProxyFixture) -> None:
-    """The answer to the next request finds it at the head of the queue."""
+    """An acks=0 request takes no place in the queue of requests in flight."""
     peer = proxy.connect()
     assert peer.sends(produce_of(100, 1, acks=0), plain(2), produce_of(100, 3, acks=0), produce_of(100, 4)) == [1, 2, 3, 4]
     assert peer.answers(b"\0\0\0\x04\0\0\0\x02", produced(4, version=PRODUCE_VERSION)) == [2, 4]
 
 
 def test_answers_pending_when_it_mutes_are_not_held(proxy: ProxyFixture) -> None:
-    """There is no answer whose deadline they could share: they leave as they come, and each extends the throttle."""
+    """A response that is pending when an acks=0 request goes over quota is not held, and its own verdict extends the throttle."""
     peer = proxy.connect()
     assert peer.sends(produce_of(8_000, 1), produce_for(2_000, 2, acks=0)) == [1, 2]
     assert peer.answers(produced(1, version=PRODUCE_VERSION)) == [1]
@@ -49,7 +49,7 @@ def test_answers_pending_when_it_mutes_are_not_held(proxy: ProxyFixture) -> None
 
 
 def test_one_at_a_time_until_a_verdict_of_0(proxy: ProxyFixture) -> None:
-    """After the pause acks=0 requests go one by one while they are over quota, freely after one that is not."""
+    """After the throttle time acks=0 requests are forwarded one at a time until one of them is within the quota."""
     peer = proxy.connect()
     peer.sends(produce_for(2_000, 1, acks=0))
     peer.sends(produce_of(1_000, 2, acks=0), produce_of(1_000, 3, acks=0))
@@ -62,7 +62,7 @@ def test_one_at_a_time_until_a_verdict_of_0(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("acks", [-1, 1])
 def test_other_acks_are_judged_at_the_answer(proxy: ProxyFixture, acks: int) -> None:
-    """Kafka records produced bytes when it answers, so until then nothing is muted."""
+    """A Produce with acks=1 or acks=-1 is judged at its response, so the client is read until then."""
     peer = proxy.connect()
     peer.sends(produce_for(12_000, 1, acks=acks))
     assert peer.client.reading

@@ -1,4 +1,4 @@
-"""`delay`: the answer waits, the rest is announced, nothing is read meanwhile. Through a whole connection, step by step."""
+"""In `delay` a response is held, the rest of its throttle time is announced, and nothing is read from the client meanwhile."""
 
 import pytest
 
@@ -11,7 +11,7 @@ PRODUCE = (0, PRODUCE_VERSION)
 
 
 def delivered_after(proxy: ProxyFixture, peer: Peer, ms: int) -> bytes:
-    """Wait until just before `ms`: nothing comes. Return what comes then."""
+    """Assert that nothing reaches the client before this time; return what does then."""
     proxy.wait(ms - 1)
     assert peer.client.take() == b"", "the answer came too early"
     proxy.wait(1)
@@ -37,7 +37,7 @@ def delivered_after(proxy: ProxyFixture, peer: Peer, ms: int) -> bytes:
 def test_hold_and_announcement(
     proxy: ProxyFixture, verdict_ms: int, delay_max_ms: int, age_ms: int, held_ms: int, announced_ms: int
 ) -> None:
-    """hold = max(0, min(ms, delay_max_ms, 25 s - age)); the answer announces the rest."""
+    """A response is held for min(throttle time, delay_max_ms, 25 s - age of the request), and announces the rest."""
     proxy.enforcement.delay_max_ms = delay_max_ms
     peer = proxy.connect()
     assert peer.sends(produce_for(verdict_ms, 1)) == [1]
@@ -51,7 +51,7 @@ def test_hold_and_announcement(
     ("from_broker_ms", "expected_ms"), [(0, 55_000), (54_999, 55_000), (55_000, 55_000), (55_001, 55_001), (2**31 - 1, 2**31 - 1)]
 )
 def test_the_longer_throttle_time_wins(proxy: ProxyFixture, from_broker_ms: int, expected_ms: int) -> None:
-    """throttle_time_ms in the answer = max(what the broker wrote, ours)."""
+    """The response announces the larger of the broker's and the proxy's throttle time."""
     peer = proxy.connect()
     peer.sends(produce_for(60_000, 1))
     peer.broker.arrive(produced(1, version=PRODUCE_VERSION, throttle_ms=from_broker_ms))
@@ -61,7 +61,7 @@ def test_the_longer_throttle_time_wins(proxy: ProxyFixture, from_broker_ms: int,
 
 @pytest.mark.parametrize("from_broker_ms", [0, 7])
 def test_nothing_to_announce_leaves_the_answer_untouched(proxy: ProxyFixture, from_broker_ms: int) -> None:
-    """A verdict that is waited out, and no verdict at all, give the broker's own bytes."""
+    """A response within the quota, or held for its whole throttle time, reaches the client unchanged."""
     peer = proxy.connect()
     within = produced(1, version=PRODUCE_VERSION, throttle_ms=from_broker_ms)
     assert peer.asks(produce_of(9_000, 1), within) == within
@@ -72,7 +72,7 @@ def test_nothing_to_announce_leaves_the_answer_untouched(proxy: ProxyFixture, fr
 
 
 def test_a_held_answer_stays_in_the_brokers_socket(proxy: ProxyFixture) -> None:
-    """Reading from the broker stops at the answer's head and goes on at the deadline; a cut answer is not waited for."""
+    """Nothing is read from the broker behind the first bytes of a held response until its deadline."""
     peer = proxy.connect()
     peer.sends(fetch(1, version=FETCH_VERSION))
     answer = fetched_for(2_000, 1)
@@ -90,7 +90,7 @@ def test_a_held_answer_stays_in_the_brokers_socket(proxy: ProxyFixture) -> None:
 
 
 def test_nothing_is_read_until_the_throttle_is_over(proxy: ProxyFixture) -> None:
-    """Reading is off until min(throttled_until, now + 25 s), however long the answer itself waits."""
+    """Nothing is read from the client until the throttle is over, although its response is sent before that."""
     peer = proxy.connect()
     peer.sends(produce_for(12_000, 1))
     peer.answers(produced(1, version=PRODUCE_VERSION))
@@ -104,7 +104,7 @@ def test_nothing_is_read_until_the_throttle_is_over(proxy: ProxyFixture) -> None
 
 
 def test_a_read_that_slipped_in_is_kept_back(proxy: ProxyFixture) -> None:
-    """Bytes that arrive behind the verdict because their read was pending wait here, whole and in order."""
+    """Bytes of the client that were read just before reading stopped are kept whole and forwarded after the throttle."""
     peer = proxy.connect()
     peer.sends(produce_for(12_000, 1))
     peer.answers(produced(1, version=PRODUCE_VERSION))
@@ -118,7 +118,7 @@ def test_a_read_that_slipped_in_is_kept_back(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("pending", [1, 3, 20])
 def test_pending_answers_leave_at_the_same_deadline(proxy: ProxyFixture, pending: int) -> None:
-    """Every response in flight when the verdict fell waits for the first one's deadline; none starts a second wait."""
+    """All responses that are pending behind a held one are sent with it at its deadline."""
     peer = proxy.connect()
     ids = list(range(1, pending + 2))
     assert pipelined(proxy, peer, produce_for(2_000, 1), *(produce_of(100, number) for number in ids[1:])) == ids
@@ -133,7 +133,7 @@ def test_pending_answers_leave_at_the_same_deadline(proxy: ProxyFixture, pending
 
 
 def test_a_pending_answer_that_comes_after_the_deadline_does_not_wait(proxy: ProxyFixture) -> None:
-    """It is over quota too, yet it leaves at once and announces its whole verdict."""
+    """A pending response over quota that arrives after the deadline is sent at once and announces its whole throttle time."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), produce_of(3_000, 2)) == [1, 2]
     peer.answers(produced(1, version=PRODUCE_VERSION))
@@ -144,7 +144,7 @@ def test_a_pending_answer_that_comes_after_the_deadline_does_not_wait(proxy: Pro
 
 
 def test_each_pending_answer_extends_the_throttle(proxy: ProxyFixture) -> None:
-    """Its bytes are recorded as its head comes, and reading stays off for its verdict, counted from then."""
+    """Each pending response over quota extends the throttle by its own verdict, and is held no longer than the first one."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
     peer.answers(*(produced(number, version=PRODUCE_VERSION) for number in (1, 2, 3)))
@@ -156,7 +156,7 @@ def test_each_pending_answer_extends_the_throttle(proxy: ProxyFixture) -> None:
 
 
 def test_pending_answers_of_all_kinds_keep_their_order(proxy: ProxyFixture) -> None:
-    """What no byte quota judges waits behind a held answer too: no response before its predecessor."""
+    """Responses behind a held one wait with it, also those of other APIs, and all are sent in order."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), plain(2), produce_of(100, 3), plain(4)) == [1, 2, 3, 4]
     peer.answers(produced(1, version=PRODUCE_VERSION), answered(2), produced(3, version=PRODUCE_VERSION), answered(4))
@@ -167,7 +167,7 @@ def test_pending_answers_of_all_kinds_keep_their_order(proxy: ProxyFixture) -> N
 
 
 def test_one_request_at_a_time_while_throttled(proxy: ProxyFixture) -> None:
-    """After the pause one request goes on, the next when it is answered; a verdict of 0 opens the pipeline again."""
+    """After the throttle time requests are forwarded one at a time until a verdict of 0 ends the throttle."""
     peer = proxy.connect()
     peer.sends(produce_for(2_000, 1))
     peer.answers(produced(1, version=PRODUCE_VERSION))
@@ -184,7 +184,7 @@ def test_one_request_at_a_time_while_throttled(proxy: ProxyFixture) -> None:
 
 
 def test_what_was_sent_before_the_verdict_is_delivered(proxy: ProxyFixture) -> None:
-    """Answers in the same read before the one that is over quota leave at once, it alone waits."""
+    """Responses in front of the one over quota in the same read are sent at once."""
     peer = proxy.connect()
     assert peer.sends(plain(1), produce_of(100, 2), produce_for(2_000, 3)) == [1, 2, 3]
     assert peer.answers(answered(1), produced(2, version=PRODUCE_VERSION), produced(3, version=PRODUCE_VERSION)) == [1, 2]
@@ -193,7 +193,7 @@ def test_what_was_sent_before_the_verdict_is_delivered(proxy: ProxyFixture) -> N
 
 
 def test_the_throttle_belongs_to_the_connection(proxy: ProxyFixture) -> None:
-    """Another connection of the same group reads on; the rate is the group's, so its next answer is judged by it."""
+    """Another connection of a throttled group is still read, and its next response is judged by the rate of the group."""
     first, second = proxy.connect(), proxy.connect()
     first.sends(produce_for(2_000, 1))
     first.answers(produced(1, version=PRODUCE_VERSION))
@@ -207,7 +207,7 @@ def test_the_throttle_belongs_to_the_connection(proxy: ProxyFixture) -> None:
 
 
 def test_verdicts_stay_within_an_int32(proxy: ProxyFixture) -> None:
-    """A throttle of years is announced as the largest number that fits, and reading goes on after 25 s."""
+    """The largest throttle time that is announced fits an int32, and reading stops for 25 s at most."""
     proxy.set_quota(produce=1e-9)
     peer = proxy.connect()
     peer.sends(produce_of(100, 1))

@@ -1,4 +1,4 @@
-"""Clients that leave in order not to wait: half-closes, closes, resets and new connections buy nothing beyond the quota."""
+"""A client that closes or resets its connections in order not to wait gets no more than its quota."""
 
 import pytest
 
@@ -20,13 +20,13 @@ MODES = pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 
 
 def budget(elapsed_ms: int, request_bytes: int, *, open_at_once: int = 1) -> float:
-    """Return the bytes that may pass: the quota of the time and one window, a request of each connection, 25 s for each throttle round."""
+    """Return the bytes that may pass: the quota, one window, one request per connection, and 25 s of quota per throttle round."""
     rounds = 1 + elapsed_ms // 25_000
     return BOUND * (elapsed_ms + WINDOW_MS) / 1_000 + open_at_once * request_bytes + rounds * 25 * BOUND
 
 
 def forwarded_bytes(peer: Peer, request_bytes: int) -> list[int]:
-    """Answer what has reached the broker, at once; return the sizes of the requests."""
+    """Answer at once every request that has reached the broker; return their sizes."""
     numbers = peer.forwarded()
     for number in numbers:
         peer.broker.arrive(produced(number, version=PRODUCE_VERSION))
@@ -34,7 +34,7 @@ def forwarded_bytes(peer: Peer, request_bytes: int) -> list[int]:
 
 
 def leave(peer: Peer, how: str) -> None:
-    """The client ends its side, or the whole connection."""
+    """Close the client's side in this way."""
     connection = peer.connection
     if how == "half-close":
         connection.client.eof_received()
@@ -50,7 +50,7 @@ def leave(peer: Peer, how: str) -> None:
 @pytest.mark.parametrize("how", ["half-close", "close", "reset"])
 @pytest.mark.parametrize("request_bytes", [20_000, 90_000])
 def test_produce_leave_and_come_back(mode: Mode, how: str, request_bytes: int) -> None:
-    """A producer that leaves behind each request and comes back at once passes what its quota lets pass."""
+    """A producer that closes its connection behind each request and reconnects passes no more than its quota."""
     passed = 0
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         start_ms, peers = proxy.now_ms, []
@@ -67,7 +67,7 @@ def test_produce_leave_and_come_back(mode: Mode, how: str, request_bytes: int) -
 
 @MODES
 def test_produce_answered_leave_and_come_back(mode: Mode) -> None:
-    """A client that awaits the response, where it comes at once, and leaves while it is throttled is throttled on its next connection."""
+    """A producer that resets its throttled connection and reconnects passes no more than its quota."""
     passed = 0
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         start_ms = proxy.now_ms
@@ -82,7 +82,7 @@ def test_produce_answered_leave_and_come_back(mode: Mode) -> None:
 
 @MODES
 def test_fetch_and_half_close(mode: Mode) -> None:
-    """A fetch is judged before it goes, also when nothing will come behind it: twenty connections in turn read what the quota holds."""
+    """Twenty connections in turn that half-close behind a Fetch receive no more than the quota."""
     passed = 0
     with ProxyFixture(fetch=BOUND, mode=mode) as proxy:
         start_ms, peers = proxy.now_ms, []
@@ -104,7 +104,7 @@ def test_fetch_and_half_close(mode: Mode) -> None:
 
 
 def test_a_request_without_an_answer_counts_when_its_client_resets() -> None:
-    """Five requests of 20 kB, each followed by a reset before the answer, are recorded in full."""
+    """A request is recorded in full when its client resets the connection before the response."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         peers = [proxy.connect() for _ in range(5)]
         for peer in peers:
@@ -115,11 +115,11 @@ def test_a_request_without_an_answer_counts_when_its_client_resets() -> None:
         assert group.recorded_total == 5 * 20_000
 
 
-# --- what a client that has closed its side left behind
+# --- requests of a client that has closed its side
 
 
 def half_close(peer: Peer) -> None:
-    """The client closes its side; where it is not read, the kernel says so."""
+    """Half-close the connection, as the kernel reports it where the client is not read."""
     connection = peer.connection
     if connection.client.pauses:
         connection.client_left_while_paused()
@@ -129,14 +129,14 @@ def half_close(peer: Peer) -> None:
 
 
 def throttled(proxy: ProxyFixture, request_bytes: int = 150_000) -> Peer:
-    """A connection that has produced more than a window holds, and its answer."""
+    """Return a connection that has produced more than a window holds and received its response."""
     peer = proxy.connect()
     peer.asks(produce_of(request_bytes, 1), produced(1, version=PRODUCE_VERSION))
     return peer
 
 
 def test_what_was_sent_before_a_half_close_goes_on_in_its_turn() -> None:
-    """Five requests behind a throttle go on one by one, none before the throttle is over; then the connection ends."""
+    """Requests sent before a half-close are forwarded one by one after the throttle, and then the connection ends."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         peer = throttled(proxy)
         peer.client.arrive(b"".join(produce_of(100, number) for number in range(2, 7)))
@@ -157,7 +157,7 @@ def test_what_was_sent_before_a_half_close_goes_on_in_its_turn() -> None:
 
 @MODES
 def test_what_a_closed_client_left_behind_goes_on_without_it(mode: Mode) -> None:
-    """The client's socket is closed when the first answer is written to it; its requests still reach the broker, each in its turn."""
+    """Requests sent before a client's socket closed are forwarded to the broker in order."""
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         peer = throttled(proxy)
         peer.client.arrive(produce_of(100, 2) + produce_of(100, 3))
@@ -174,7 +174,7 @@ def test_what_a_closed_client_left_behind_goes_on_without_it(mode: Mode) -> None
 
 
 def test_what_is_left_after_its_time_is_dropped_and_counted() -> None:
-    """A throttle longer than `departed_ms`: the connection ends with a reason, and the bytes that were dropped are counted."""
+    """Requests that still wait `departed_ms` after a half-close are dropped and their bytes counted."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         peer = throttled(proxy, 2_000_000)
         left = produce_of(250_001, 2)
@@ -188,7 +188,7 @@ def test_what_is_left_after_its_time_is_dropped_and_counted() -> None:
 
 
 def test_only_so_many_of_one_address_are_served() -> None:
-    """The 65th connection of an address that closes its side with requests that wait is ended; one of another address is not."""
+    """The 65th half-closed connection of an address with waiting requests is closed."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         leave(throttled(proxy, 400_000), "reset")
         peers = [proxy.connect() for _ in range(65)]
@@ -202,7 +202,7 @@ def test_only_so_many_of_one_address_are_served() -> None:
 
 @MODES
 def test_a_half_close_ends_no_hold(mode: Mode) -> None:
-    """An answer that is held leaves when its time is over, no earlier."""
+    """A held response is sent at its deadline after a half-close, not before."""
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         peer = proxy.connect()
         assert peer.sends(produce_of(120_000, 1)) == [1]
@@ -218,7 +218,7 @@ def test_a_half_close_ends_no_hold(mode: Mode) -> None:
 
 
 def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
-    """Many connections that wait for one throttle do not go on together when it is over: each meets the verdict on the one before it."""
+    """At most three of ten closed connections of a throttled group have forwarded their request after 20 s."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         throttled(proxy)
         peers = [proxy.connect() for _ in range(10)]
@@ -233,7 +233,7 @@ def test_a_departed_client_waits_for_the_verdicts_of_its_like() -> None:
 
 
 def test_a_request_larger_than_a_throttle_round_waits_until_the_throttle_is_over() -> None:
-    """At 25 s a request of 25 s of the quota may go; a larger one gives the throttle round back to its group."""
+    """A request larger than 25 s of the quota waits until the throttle is over, and a smaller one is forwarded after 25 s."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         large, small = throttled(proxy, 400_000), throttled(proxy, 100_000)
         large.sends(produce_of(250_001, 2))
@@ -245,7 +245,7 @@ def test_a_request_larger_than_a_throttle_round_waits_until_the_throttle_is_over
 
 
 def test_a_verdict_of_zero_for_another_group_does_not_end_a_throttle() -> None:
-    """A throttled client that goes on with another client-id in a throttle round still serves the throttle of the first."""
+    """A request of another client-id within its quota does not end the throttle of the first client-id."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         peer = throttled(proxy, 800_000)
         peer.sends(produce_of(100, 2, client_id="free") + produce_of(200_000, 3))
@@ -256,11 +256,11 @@ def test_a_verdict_of_zero_for_another_group_does_not_end_a_throttle() -> None:
         assert peer.forwarded() == []
 
 
-# --- what has no answer
+# --- requests without a response
 
 
 def test_what_a_fetch_brought_counts_after_its_client_has_reset() -> None:
-    """The broker's answer is followed to its size, in however many pieces it comes."""
+    """A Fetch response that arrives after its client's reset is recorded in full."""
     with ProxyFixture(fetch=BOUND, mode=Mode.MUTE) as proxy:
         peer = proxy.connect()
         assert peer.sends(fetch(1, version=FETCH_VERSION)) == [1]
@@ -274,7 +274,7 @@ def test_what_a_fetch_brought_counts_after_its_client_has_reset() -> None:
 
 
 def test_a_request_that_was_not_sent_in_whole_does_not_count() -> None:
-    """The broker does nothing with half a request."""
+    """A request that was only partly sent before a reset is not recorded."""
     with ProxyFixture(produce=BOUND, mode=Mode.MUTE) as proxy:
         peer = proxy.connect()
         peer.client.arrive(produce_of(20_000, 1)[:15_000])
@@ -283,7 +283,7 @@ def test_a_request_that_was_not_sent_in_whole_does_not_count() -> None:
 
 
 def test_the_time_of_a_request_counts_although_its_client_resets() -> None:
-    """Metadata again and again, each on a connection that is reset: what it costs is charged, and the next connection waits for it."""
+    """Metadata requests on connections that are reset are charged, and together stay within the request quota."""
     with ProxyFixture(request=1.0, mode=Mode.MUTE) as proxy:
         passed = 0
         for _ in range(400):
@@ -298,7 +298,7 @@ def test_the_time_of_a_request_counts_although_its_client_resets() -> None:
 
 
 def test_mutations_count_although_their_client_resets() -> None:
-    """Old versions of CreateTopics are charged by their answer; without one, when the connection ends."""
+    """A CreateTopics whose client resets before the response is charged, and the next one waits."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1.0)
         peer = proxy.connect()
@@ -313,7 +313,7 @@ def test_mutations_count_although_their_client_resets() -> None:
 
 
 def test_a_request_that_can_be_refused_leaves_no_throttle() -> None:
-    """The bucket refuses what comes next, on whatever connection, and a broker makes no new connection wait for that."""
+    """A refused CreateTopics leaves no throttle to the next connections of the group."""
     with ProxyFixture(mode=Mode.MUTE) as proxy:
         proxy.set_quota(mutation=1.0)
         talk = Talk(proxy, TopicModel())
@@ -329,7 +329,7 @@ def test_a_request_that_can_be_refused_leaves_no_throttle() -> None:
 
 
 def test_a_drain_frees_no_fetch_but_all_else() -> None:
-    """A fetch that waits is not sent when Sluice ends; a Produce behind it goes when the fetch may, a throttled Produce at once."""
+    """In a drain a throttled Produce is forwarded at once, and one behind a waiting Fetch together with that Fetch."""
     with ProxyFixture(produce=BOUND, fetch=BOUND, mode=Mode.MUTE) as proxy:
         producer = proxy.connect()
         producer.sends(produce_of(150_000, 1) + produce_of(100, 2))

@@ -1,4 +1,4 @@
-"""The throttles that departed connections left to a group."""
+"""A throttle that a closed connection has not served is taken over by the next connection of its group."""
 
 from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.departed_throttles import THROTTLES_MAX, DepartedThrottles
@@ -7,7 +7,7 @@ from proxy.session.throttle.departed_throttles import longest_throttle, take_thr
 
 
 def test_each_new_connection_takes_the_longest() -> None:
-    """Three throttles are taken by three connections, the longest first; a fourth finds none."""
+    """Each new connection takes over the longest throttle that is left, and a fourth finds none of three."""
     throttles = DepartedThrottles()
     for until_ms in (300, 100, 200):
         throttles.leave(until_ms, 0)
@@ -15,7 +15,7 @@ def test_each_new_connection_takes_the_longest() -> None:
 
 
 def test_what_is_over_is_not_taken() -> None:
-    """A throttle ends at its time, taken or not."""
+    """A throttle that is over is not taken over."""
     throttles = DepartedThrottles()
     throttles.leave(100, 0)
     assert throttles.take(100) == 0
@@ -23,7 +23,7 @@ def test_what_is_over_is_not_taken() -> None:
 
 
 def test_beyond_the_limit_the_longest_holds_for_all() -> None:
-    """With 1,024 throttles the next one makes the longest of all hold for every connection until it is over."""
+    """Beyond 1,024 throttles the longest of them applies to every new connection until it is over."""
     throttles = DepartedThrottles()
     for at in range(THROTTLES_MAX):
         throttles.leave(1_000 + at, 0)
@@ -38,7 +38,7 @@ def test_beyond_the_limit_the_longest_holds_for_all() -> None:
 
 
 def test_a_longer_throttle_of_the_same_connection_replaces_its_first() -> None:
-    """A connection leaves one throttle, however often it grows; what another connection has taken stays taken."""
+    """A longer throttle of a connection replaces the one it left before."""
     throttles = DepartedThrottles()
     throttles.leave(100, 0)
     throttles.leave(200, 0, instead_of_ms=100)
@@ -48,7 +48,7 @@ def test_a_longer_throttle_of_the_same_connection_replaces_its_first() -> None:
 
 
 def test_a_member_of_a_group_serves_the_throttles_of_its_parents() -> None:
-    """The longest of the chain is taken, and it is known to whom it was left."""
+    """A connection takes over the longest throttle of its group and the parents of that."""
     parent = EnforcedGroup({"group": "tenant"}, 10.0)
     one, other = ChildGroup({"client-id": "a"}, 5.0, parent), ChildGroup({"client-id": "b"}, 5.0, parent)
     parent.leave_throttle(900, 0)
@@ -60,7 +60,7 @@ def test_a_member_of_a_group_serves_the_throttles_of_its_parents() -> None:
 
 
 def test_a_group_without_a_quota_has_no_throttles() -> None:
-    """A quota that was removed makes no client wait for what was left under it."""
+    """No throttle of a group is taken over after its quota was removed."""
     group = EnforcedMutationGroup({"user": "a"}, 10.0)
     group.leave_throttle(900, 0)
     group.update_bound(float("1.7976931348623157e308"))

@@ -1,4 +1,4 @@
-"""A fetch is judged twice: before it goes to the broker, since an answer that has come cannot be un-sent, and when its answer is here."""
+"""A Fetch is judged twice: before it is forwarded, because bytes that have arrived cannot be refused, and at its response."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def ask(number: int) -> bytes:
 
 @pytest.mark.parametrize("mode", ACTING)
 def test_it_waits_while_its_group_is_over_the_bound(proxy: ProxyFixture, mode: Mode) -> None:
-    """A connection without any throttle waits too, and is judged again when less counts, until the rate allows it."""
+    """A Fetch waits while its group is over quota, also on a connection without a throttle, and is forwarded when the rate allows it."""
     proxy.enforcement.mode = mode
     first, second = proxy.connect(), proxy.connect()
     first.asks(ask(1), fetched_for(5_000, 1))
@@ -40,7 +40,7 @@ def test_it_waits_while_its_group_is_over_the_bound(proxy: ProxyFixture, mode: M
 
 
 def test_what_others_will_bring_counts(proxy: ProxyFixture) -> None:
-    """Fetches under way count with the size of their connection's last answer, until their answers come."""
+    """A Fetch in flight counts with the size of the last response on its connection until its own response arrives."""
     first, second = proxy.connect(), proxy.connect()
     for peer in (first, second):
         peer.asks(ask(1), fetched_of(3_000, 1))
@@ -56,7 +56,7 @@ def test_what_others_will_bring_counts(proxy: ProxyFixture) -> None:
 
 
 def test_its_own_bytes_count_too(proxy: ProxyFixture) -> None:
-    """A fetch that would bring the group over its bound waits, or every burst would be one answer too large."""
+    """A Fetch whose expected response would exceed the quota waits."""
     peer = proxy.connect()
     peer.asks(ask(1), fetched_of(4_000, 1))
     peer.asks(ask(2), fetched_of(4_000, 2))
@@ -69,7 +69,7 @@ def test_its_own_bytes_count_too(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("size_bytes", [10_000, 12_000])
 def test_a_fetch_as_large_as_the_window_goes_when_that_is_empty(proxy: ProxyFixture, size_bytes: int) -> None:
-    """Also when its answers are larger than a window, because one batch is: such a client is slowed, not stopped."""
+    """A client whose responses are as large as the window or larger can fetch whenever the window is empty."""
     peer = proxy.connect()
     proxy.enforcement.mode = Mode.MUTE
     for number in range(1, 4):
@@ -78,7 +78,7 @@ def test_a_fetch_as_large_as_the_window_goes_when_that_is_empty(proxy: ProxyFixt
 
 
 def test_the_first_fetches_of_a_group_do_not_all_go_at_once(proxy: ProxyFixture) -> None:
-    """Before anything is known a fetch may bring all it asks for; the first answer tells what the others will bring."""
+    """The first Fetch of a group goes alone, and the others are forwarded once its response shows how large they are."""
     peers = [proxy.connect() for _ in range(5)]
     assert [peer.sends(ask(1)) for peer in peers] == [[1], [], [], [], []], "the first may bring a whole window"
     peers[0].answers(fetched_of(100, 1))
@@ -87,7 +87,7 @@ def test_the_first_fetches_of_a_group_do_not_all_go_at_once(proxy: ProxyFixture)
 
 
 def test_who_waits_longest_is_notified_first(proxy: ProxyFixture) -> None:
-    """Room for one fetch goes to the connection that stood in line first; one that left is passed over."""
+    """Waiting fetches are forwarded as responses make room, and a connection that has closed is skipped."""
     first, second, *others = [proxy.connect() for _ in range(5)]
     first.asks(ask(1), fetched_of(3_300, 1))
     assert first.sends(ask(2)) == [2]
@@ -105,7 +105,7 @@ def test_who_waits_longest_is_notified_first(proxy: ProxyFixture) -> None:
 
 
 def test_a_closed_connection_is_waited_for_no_more(proxy: ProxyFixture) -> None:
-    """What its fetches would have brought leaves the books with it, and makes room."""
+    """The expected bytes of a connection's fetches are released when it closes, and a waiting Fetch is forwarded."""
     peer, other, waiting = proxy.connect(), proxy.connect(), proxy.connect()
     peer.asks(ask(1), fetched_of(3_000, 1))
     assert peer.sends(ask(2)) == [2]
@@ -120,7 +120,7 @@ def test_a_closed_connection_is_waited_for_no_more(proxy: ProxyFixture) -> None:
 
 
 def test_25_s_after_it_was_read_it_goes_on(proxy: ProxyFixture) -> None:
-    """However far over the bound its group is."""
+    """A Fetch is forwarded 25 s after it was read, however far its group is over quota."""
     first, second = proxy.connect(), proxy.connect()
     first.asks(ask(1), fetched_for(10_000_000, 1))
     proxy.set_quota(fetch=1.0)
@@ -138,7 +138,7 @@ def test_25_s_after_it_was_read_it_goes_on(proxy: ProxyFixture) -> None:
 
 
 def test_one_waiting_fetch_of_the_group_goes_on_per_throttle_round(proxy: ProxyFixture) -> None:
-    """Of several that are 25 s old one goes on; the others wait for the next throttle rounds."""
+    """One of several waiting fetches of a group is forwarded in each throttle round, and each gets its turn."""
     peers = [proxy.connect() for _ in range(3)]
     proxy.set_quota(fetch=1.0)
     peers[0].asks(ask(1), fetched_of(9_000_000, 1))
@@ -157,7 +157,7 @@ def test_one_waiting_fetch_of_the_group_goes_on_per_throttle_round(proxy: ProxyF
 
 
 def test_time_kept_back_for_another_reason_counts(proxy: ProxyFixture) -> None:
-    """A fetch that waited out its connection's throttle is as old as its read, so the gate keeps it no further 25 s."""
+    """The 25 s of a Fetch begin when it is read, also while its connection's throttle keeps it back."""
     peer = proxy.connect()
     proxy.enforcement.mode = Mode.MUTE
     peer.asks(ask(1), fetched_for(60_000, 1))
@@ -173,7 +173,7 @@ def test_time_kept_back_for_another_reason_counts(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("mode", ACTING)
 def test_the_answer_is_judged_too(proxy: ProxyFixture, mode: Mode) -> None:
-    """Recorded, delivered, throttled: as a Produce answer."""
+    """A Fetch response over quota is held or announced, and its client is not read, as with Produce."""
     proxy.enforcement.mode = mode
     peer = proxy.connect()
     peer.sends(ask(1))
@@ -196,7 +196,7 @@ def asked(frame: bytes) -> tuple[int | None, int | None]:
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("mode", list(Mode))
 def test_max_bytes_is_lowered_to_the_window(proxy: ProxyFixture, mode: Mode, version: int) -> None:
-    """bound x 10 s in the modes that act, min_bytes with it; else an answer could be over quota for ever."""
+    """In enforcing modes max_bytes and min_bytes are lowered to the bytes of one window, and in observe mode the Fetch is unchanged."""
     proxy.enforcement.mode = mode
     peer = proxy.connect()
     request = fetch(1, version=version, max_bytes=50_000_000, min_bytes=20_000)
@@ -211,7 +211,7 @@ def test_max_bytes_is_lowered_to_the_window(proxy: ProxyFixture, mode: Mode, ver
 
 @pytest.mark.parametrize(("max_bytes", "min_bytes"), [(10_000, 10_000), (9_999, 1), (0, 0), (10_000, -1)])
 def test_less_than_the_window_stays(proxy: ProxyFixture, max_bytes: int, min_bytes: int) -> None:
-    """Nothing is raised, and a request that asks for little goes on as it came."""
+    """A Fetch that asks for no more than one window is forwarded unchanged."""
     peer = proxy.connect()
     request = fetch(1, max_bytes=max_bytes, min_bytes=min_bytes)
     peer.client.arrive(request)
@@ -220,7 +220,7 @@ def test_less_than_the_window_stays(proxy: ProxyFixture, max_bytes: int, min_byt
 
 @pytest.mark.parametrize("bound", [1e9, 2**31 / 10])
 def test_a_window_beyond_an_int32_changes_nothing(proxy: ProxyFixture, bound: float) -> None:
-    """What the field cannot say is not written."""
+    """A Fetch is forwarded unchanged when the window holds more bytes than an int32."""
     proxy.set_quota(fetch=bound)
     peer = proxy.connect()
     request = fetch(1, max_bytes=2**31 - 1)
@@ -229,7 +229,7 @@ def test_a_window_beyond_an_int32_changes_nothing(proxy: ProxyFixture, bound: fl
 
 
 def test_pipelined_fetches_are_all_lowered(proxy: ProxyFixture) -> None:
-    """In one read with other requests between them, and cut anywhere; each goes when the one before it is answered."""
+    """Each of several pipelined fetches that arrive in pieces is lowered, and each is forwarded after the response to the one before."""
     peer = proxy.connect()
     peer.asks(ask(9), fetched_of(100, 9))
     requests = b"".join([plain(1), fetch(2), plain(3), fetch(4), fetch(5, max_bytes=7)])
@@ -246,7 +246,7 @@ def test_pipelined_fetches_are_all_lowered(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("mode", ACTING)
 def test_no_fetch_goes_behind_one_that_may_fill_the_window(proxy: ProxyFixture, mode: Mode) -> None:
-    """However small the last answer was: who knows when answers become large would get a window with each request in flight."""
+    """No Fetch is forwarded while one that may fill the window is in flight, however small the last response was."""
     proxy.enforcement.mode = mode
     small, large = proxy.connect(), proxy.connect()
     small.asks(ask(1), fetched_of(100, 1))
@@ -259,7 +259,7 @@ def test_no_fetch_goes_behind_one_that_may_fill_the_window(proxy: ProxyFixture, 
 
 
 def test_small_fetches_go_behind_each_other_as_far_as_the_window_holds_them(proxy: ProxyFixture) -> None:
-    """What each may bring at most is what counts, so what asks for little is not held up."""
+    """Several fetches are in flight as long as the sum of their max_bytes fits into the window."""
     peer = proxy.connect()
     peer.asks(ask(9), fetched_of(100, 9))
     assert peer.sends(*[fetch(number, max_bytes=3_000, version=FETCH_VERSION) for number in range(1, 7)]) == [1, 2, 3, 4]
@@ -270,7 +270,7 @@ def test_small_fetches_go_behind_each_other_as_far_as_the_window_holds_them(prox
 
 @pytest.mark.parametrize("version", [4, 12, 14, 15, 17])
 def test_a_replica_id_exempts_no_client(proxy: ProxyFixture, version: int) -> None:
-    """A client that claims to be a replica is recorded, limited and delayed like any other."""
+    """A Fetch with a replica id is lowered, recorded and delayed like any other."""
     first, second = proxy.connect(), proxy.connect()
     request = fetch(1, version=version, replica_id=3)
     first.client.arrive(request)
@@ -281,7 +281,7 @@ def test_a_replica_id_exempts_no_client(proxy: ProxyFixture, version: int) -> No
 
 
 def test_share_fetch_is_judged_like_fetch(proxy: ProxyFixture) -> None:
-    """Lowered and gated before, recorded and held after."""
+    """A ShareFetch is lowered and waits like a Fetch, and its response is held and announced."""
     first, second = proxy.connect(), proxy.connect()
     first.client.arrive(share_fetch(1, min_bytes=20_000))
     assert first.broker.take() == share_fetch(1, max_bytes=10_000, min_bytes=10_000)
@@ -293,7 +293,7 @@ def test_share_fetch_is_judged_like_fetch(proxy: ProxyFixture) -> None:
 
 
 def test_switched_off_fetches_are_free(proxy: ProxyFixture) -> None:
-    """With `[quotas] fetch` off nothing is gated, lowered or throttled; bytes are still counted for the metrics."""
+    """With `[quotas] fetch` off a Fetch and its response pass unchanged and at once, and the usage still counts its bytes."""
     proxy.scopes.switch(produce=True, fetch=False)
     peer = proxy.connect()
     request = fetch(1, version=FETCH_VERSION)
@@ -317,12 +317,12 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_behind_others_the_short_way_of_a_fetch_is_the_long_one(steps: list[tuple[str, int]]) -> None:
-    """The same fetches go, and the same is expected of them, whether the room is measured or there for certain."""
+    """The fast path for a Fetch behind others makes the same decisions and expects the same bytes as the general path."""
     assert list(decisions(steps, short=True)) == list(decisions(steps, short=False))
 
 
 def decisions(steps: list[tuple[str, int]], *, short: bool) -> Iterator[object]:
-    """Play one connection's fetches; yield which go, and what is expected of them."""
+    """Apply these steps to the fetches of one connection; yield whether each is forwarded, and the bytes expected of it."""
     group, gate, now_ms, under_way = EnforcedGroup({}, 1_000.0), FetchAdmission(), 1_000_000, 0
     for step, amount in steps:
         if step == "wait":

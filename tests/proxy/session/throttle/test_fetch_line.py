@@ -1,4 +1,4 @@
-"""The fetches of a group that wait to go: fair turns, and no fetch waits until its client gives up."""
+"""Fetches of a group that wait for the quota are forwarded in fair turns, and no Fetch waits until its client gives up."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
 
 AGE_MAX_MS = 25_000
 BOUND = 100_000
-"""Of the loads: large enough that the heads of answers hardly matter."""
+"""Large enough that the headers of the responses hardly matter."""
 
 
 def number_waiting(group: EnforcedGroup) -> int:
@@ -22,18 +22,18 @@ def number_waiting(group: EnforcedGroup) -> int:
 
 
 def ask(number: int) -> bytes:
-    """Return a Fetch request that may bring all."""
+    """Return a Fetch request with the largest max_bytes."""
     return fetch(number, version=FETCH_VERSION)
 
 
 def group_of(proxy: ProxyFixture) -> EnforcedGroup:
-    """Return the one group."""
+    """Return the only group of the fetch quota."""
     (group,) = proxy.scope.fetch.groups()
     return group
 
 
 def full_proxy(proxy: ProxyFixture, waiting: int) -> list[Peer]:
-    """Fill the window of 10,000 bytes and let so many connections wait with a fetch each; the last answer was one of 4,000."""
+    """Fill the window of 10,000 bytes and let this many connections wait with one Fetch each; the last response had 4,000 bytes."""
     first = proxy.connect()
     first.asks(ask(1), fetched_of(4_000, 1))
     group_of(proxy).record_unchecked(6_000, proxy.now_ms)
@@ -67,7 +67,7 @@ def test_no_connection_starves_and_the_rate_holds(mode: Mode, connections: int, 
 
 
 def test_a_fetch_that_waits_is_a_verdict(proxy: ProxyFixture) -> None:
-    """Once for each, with the numbers of what it and those under way would bring: in /quotas, the histogram and the usage."""
+    """Each Fetch that waits is counted as one verdict with the bytes it and those in flight were expected to bring."""
     full_proxy(proxy, 3)
     group = group_of(proxy)
     assert [(verdict.amount, verdict.observed, verdict.throttle_ms) for verdict in group.verdicts] == [(4_000, 1_400.0, 4_000)] * 3
@@ -78,7 +78,7 @@ def test_a_fetch_that_waits_is_a_verdict(proxy: ProxyFixture) -> None:
 
 
 def test_fetches_go_in_the_order_in_which_they_were_read(proxy: ProxyFixture) -> None:
-    """Each that goes makes the next one the first."""
+    """Waiting fetches are forwarded in the order in which they were read."""
     peers = full_proxy(proxy, 5)
     turns = []
     proxy.wait(10_999)
@@ -92,7 +92,7 @@ def test_fetches_go_in_the_order_in_which_they_were_read(proxy: ProxyFixture) ->
 
 
 def test_time_read_counts_not_time_come(proxy: ProxyFixture) -> None:
-    """A fetch that its connection's throttle kept back goes before those that were read after it."""
+    """A Fetch that was kept back by its connection's throttle is forwarded before fetches that were read after it."""
     early = proxy.connect()
     proxy.enforcement.mode = Mode.MUTE
     early.asks(ask(1), fetched_of(12_000, 1))
@@ -109,7 +109,7 @@ def test_time_read_counts_not_time_come(proxy: ProxyFixture) -> None:
 
 
 def test_a_fetch_that_waited_may_bring_its_share(proxy: ProxyFixture) -> None:
-    """So much that all can go within 25 s: nine tenths of two windows, divided by those in line; who went just now counts too."""
+    """The max_bytes of a Fetch that waited is lowered so that all waiting fetches can be forwarded within 25 s."""
     peers = full_proxy(proxy, 20)
     proxy.wait(11_000)
     share = fetch(1, version=FETCH_VERSION, max_bytes=900)
@@ -121,7 +121,7 @@ def test_a_fetch_that_waited_may_bring_its_share(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize(("asked_bytes", "min_bytes"), [(899, 1), (900, 900)])
 def test_what_asks_for_less_than_its_share_stays(proxy: ProxyFixture, asked_bytes: int, min_bytes: int) -> None:
-    """Nothing is raised."""
+    """A Fetch that asks for no more than its share is forwarded unchanged."""
     request = fetch(1, version=FETCH_VERSION, max_bytes=asked_bytes, min_bytes=min_bytes)
     full_proxy(proxy, 0)
     first = proxy.connect()
@@ -133,7 +133,7 @@ def test_what_asks_for_less_than_its_share_stays(proxy: ProxyFixture, asked_byte
 
 
 def test_share_fetches_have_their_share(proxy: ProxyFixture) -> None:
-    """ShareFetch stands in the same line; min_bytes is lowered with max_bytes."""
+    """ShareFetch requests wait in the same queue, and their min_bytes is lowered with max_bytes."""
     full_proxy(proxy, 0)
     peers = [proxy.connect() for _ in range(20)]
     assert [peer.sends(share_fetch(1, min_bytes=5_000)) for peer in peers] == [[]] * 20
@@ -142,7 +142,7 @@ def test_share_fetches_have_their_share(proxy: ProxyFixture) -> None:
 
 
 def test_a_share_grows_when_the_line_is_short_again(proxy: ProxyFixture) -> None:
-    """The longest queue counts for two throttle rounds, no longer."""
+    """The longest length of the queue limits the share for two throttle rounds and no longer."""
     line = FetchQueue()
     places = [line.join(now_ms, lambda: None, now_ms) for now_ms in range(10)]
     for place in places[1:]:
@@ -153,7 +153,7 @@ def test_a_share_grows_when_the_line_is_short_again(proxy: ProxyFixture) -> None
 
 
 def test_a_small_answer_to_a_lowered_fetch_says_little(proxy: ProxyFixture) -> None:
-    """A fetch that may bring more than its predecessor, which brought all it was let, is expected to."""
+    """A Fetch is expected to bring a whole window after a response that was as large as its lowered max_bytes."""
     (peer, *others) = full_proxy(proxy, 20)
     proxy.wait(11_000)
     assert peer.forwarded() == [1]
@@ -167,7 +167,7 @@ def test_a_small_answer_to_a_lowered_fetch_says_little(proxy: ProxyFixture) -> N
 
 
 def test_who_leaves_gives_its_place_back(proxy: ProxyFixture) -> None:
-    """Connections that end while their fetch waits are in no other fetch's way, and nothing of them stays."""
+    """A connection that closes while its Fetch waits leaves the queue, and nothing of it stays pending."""
     first, *others = full_proxy(proxy, 8)
     line = group_of(proxy).fetch_queue
     assert len(line) == 8
@@ -183,7 +183,7 @@ def test_who_leaves_gives_its_place_back(proxy: ProxyFixture) -> None:
 
 
 def test_leaving_clients_do_not_stop_the_line() -> None:
-    """While waiting ones close all the time, the others are served as before."""
+    """Other fetches are served in time and at the rate of the quota while waiting connections close."""
     with ProxyFixture(fetch=float(BOUND)) as proxy:
         load = FetchLoad(proxy, 64, BOUND)
         for _ in range(32):
@@ -199,7 +199,7 @@ def test_leaving_clients_do_not_stop_the_line() -> None:
 
 
 def test_the_first_in_line_that_cannot_go_steps_aside(proxy: ProxyFixture) -> None:
-    """A verdict on what it has under way keeps its connection from reading; the others do not wait for that."""
+    """The first Fetch in the queue does not block the others while its own connection is throttled."""
     proxy.enforcement.mode = Mode.MUTE
     first, second = proxy.connect(), proxy.connect()
     first.asks(ask(1), fetched_of(3_000, 1))
@@ -215,7 +215,7 @@ def test_the_first_in_line_that_cannot_go_steps_aside(proxy: ProxyFixture) -> No
 
 
 def test_who_is_no_longer_judged_leaves_the_line(proxy: ProxyFixture) -> None:
-    """In observe, or without a quota, the fetches that waited go and leave no trace."""
+    """After a change to observe mode all waiting fetches are forwarded, and nothing stays pending."""
     peers = full_proxy(proxy, 3)
     group = group_of(proxy)
     proxy.enforcement.mode = Mode.OBSERVE
@@ -227,7 +227,7 @@ def test_who_is_no_longer_judged_leaves_the_line(proxy: ProxyFixture) -> None:
 
 
 def test_a_drain_empties_the_line(proxy: ProxyFixture) -> None:
-    """A fetch that waits does not go on because Sluice ends: its connection does, and the line forgets it."""
+    """In a drain waiting fetches are not forwarded, and the queue is emptied."""
     peers = full_proxy(proxy, 3)
     for peer in peers:
         peer.connection.drain()
@@ -236,7 +236,7 @@ def test_a_drain_empties_the_line(proxy: ProxyFixture) -> None:
 
 
 def test_a_throttle_round_lets_no_more_be_brought_than_the_quota_in_its_time() -> None:
-    """Where a window is longer than 25 s, the fetch that goes on at 25 s may bring 25 s of the quota, and not a window of it."""
+    """With a window longer than 25 s, the Fetch forwarded after 25 s may bring 25 s of the quota at most."""
     with ProxyFixture(fetch=1_000.0, mode=Mode.MUTE, windows=QuotaWindows(window_ms=30_000)) as proxy:
         first, second = proxy.connect(), proxy.connect()
         first.asks(fetch(1, version=FETCH_VERSION), fetched_of(1_000_000, 1))

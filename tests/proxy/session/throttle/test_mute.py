@@ -1,4 +1,4 @@
-"""`mute` (KIP-219): the answer goes at once and says how long its client is not read."""
+"""In `mute` (KIP-219) a response is sent at once with its throttle time, and nothing is read from the client for that time."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def _mute(proxy: ProxyFixture) -> None:
 
 @pytest.mark.parametrize("verdict_ms", [1, 5_000, 24_999, 25_000, 25_001, 600_000])
 def test_answered_at_once_then_not_read(proxy: ProxyFixture, verdict_ms: int) -> None:
-    """hold = 0, announce = ms; reading is off until min(throttled_until, now + 25 s)."""
+    """The response is sent at once with the whole throttle time, and nothing is read for that time or 25 s, whichever is shorter."""
     peer = proxy.connect()
     peer.sends(produce_for(verdict_ms, 1))
     peer.broker.arrive(produced(1, version=PRODUCE_VERSION))
@@ -32,7 +32,7 @@ def test_answered_at_once_then_not_read(proxy: ProxyFixture, verdict_ms: int) ->
 
 @pytest.mark.parametrize(("from_broker_ms", "expected_ms"), [(0, 3_000), (2_999, 3_000), (3_001, 3_001)])
 def test_the_longer_throttle_time_wins(proxy: ProxyFixture, from_broker_ms: int, expected_ms: int) -> None:
-    """Where the broker throttles longer, its own bytes go out."""
+    """The larger of the broker's and the proxy's throttle time is announced."""
     peer = proxy.connect()
     answer = produced(1, version=PRODUCE_VERSION, throttle_ms=from_broker_ms)
     frame = peer.asks(produce_for(3_000, 1), answer)
@@ -41,7 +41,7 @@ def test_the_longer_throttle_time_wins(proxy: ProxyFixture, from_broker_ms: int,
 
 
 def test_only_the_four_bytes_change(proxy: ProxyFixture) -> None:
-    """Records and all else of a large answer pass as the broker wrote them."""
+    """Only the four bytes of the throttle time of a large response are changed."""
     peer = proxy.connect()
     answer = fetched_for(3_000, 1)
     frame = peer.asks(fetch(1, version=FETCH_VERSION), answer)
@@ -51,7 +51,7 @@ def test_only_the_four_bytes_change(proxy: ProxyFixture) -> None:
 
 
 def test_pending_answers_go_at_once_too(proxy: ProxyFixture) -> None:
-    """Each is announced by its own verdict and extends the throttle."""
+    """Each pending response is sent at once with its own verdict, which extends the throttle."""
     peer = proxy.connect()
     assert pipelined(proxy, peer, produce_for(2_000, 1), produce_of(3_000, 2), produce_of(4_000, 3)) == [1, 2, 3]
     announced = []
@@ -63,7 +63,7 @@ def test_pending_answers_go_at_once_too(proxy: ProxyFixture) -> None:
 
 
 def test_an_old_version_without_throttle_time_is_muted_all_the_same(proxy: ProxyFixture) -> None:
-    """Produce v0 has no room for an announcement: the answer is untouched, reading stops."""
+    """A response in a version without a throttle time is unchanged, and nothing is read from the client."""
     peer = proxy.connect()
     request = produce_for(3_000, 1)
     as_v0 = request[:6] + b"\0\0" + request[8:17] + request[19:]  # version 0 has no transactional id

@@ -1,4 +1,4 @@
-"""`observe`: nothing is held, stamped, lowered or paused; arithmetic and metrics run as if."""
+"""In `observe` nothing is held, changed or paused, and verdicts and metrics are computed as in an enforcing mode."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def _observe(proxy: ProxyFixture) -> None:
 
 
 def test_every_byte_passes_as_it_came(proxy: ProxyFixture) -> None:
-    """Requests and answers far over quota, with acks=0 among them, go through untouched and at once."""
+    """Requests and responses far over quota, also with acks=0, pass unchanged and at once."""
     peer = proxy.connect()
     requests = [produce_for(60_000, 1), produce_for(60_000, 2, acks=0), fetch(3, version=FETCH_VERSION), share_fetch(4), plain(5)]
     peer.client.arrive(b"".join(requests))
@@ -27,7 +27,7 @@ def test_every_byte_passes_as_it_came(proxy: ProxyFixture) -> None:
 
 
 def test_a_fetch_is_not_kept_back(proxy: ProxyFixture) -> None:
-    """Not even when the group is over its bound, and its max_bytes stays."""
+    """A Fetch of a group over quota is forwarded at once and unchanged."""
     peer = proxy.connect()
     peer.asks(fetch(1, version=FETCH_VERSION), fetched_for(60_000, 1))
     request = fetch(2, version=FETCH_VERSION, max_bytes=2**31 - 1)
@@ -36,7 +36,7 @@ def test_a_fetch_is_not_kept_back(proxy: ProxyFixture) -> None:
 
 
 def test_the_arithmetic_runs(proxy: ProxyFixture) -> None:
-    """Verdicts, histogram and usage are those of a mode that acts."""
+    """The verdict, the histogram and the usage show the throttle time that an enforcing mode would have applied."""
     peer = proxy.connect()
     peer.asks(produce_for(60_000, 1), produced(1, version=PRODUCE_VERSION))
     (group,) = proxy.scope.produce.groups()

@@ -1,4 +1,4 @@
-"""Row F5: a client that leaves its muted connection and comes back on a new one, again and again, for two minutes."""
+"""Row F5: a client closes its muted connection and reconnects, again and again, for two minutes."""
 
 import heapq
 
@@ -17,12 +17,12 @@ BOUND = 100_000.0
 REQUEST_BYTES = 1_000
 ANSWER_MS = 5
 PATIENCE_MS, AWAY_MS = 50, 20
-"""Who has no answer for so long goes, and is back so much later: far less than the bound in new connections' first requests alone."""
+"""The client closes a connection on which a response takes longer than the first time, and reconnects after the second."""
 SETTLED_MS, END_MS = 30_000, 120_000
 
 
 class Impatient:
-    """One client that always has a request to send."""
+    """A client that always has a request to send and reconnects when its response is late."""
 
     def __init__(self, proxy: ProxyFixture) -> None:
         self.proxy = proxy
@@ -32,7 +32,7 @@ class Impatient:
         self.peer = self._connect()
 
     def turn(self) -> None:
-        """Send one request and wait for its answer; without patience, go and come back."""
+        """Send one request and wait for its response; reconnect if it does not arrive in time."""
         proxy = self.proxy
         self.correlation_id += 1
         self.peer.client.arrive(produce_of(REQUEST_BYTES, self.correlation_id))
@@ -54,12 +54,12 @@ class Impatient:
         return self.proxy.connect()
 
     def bytes_between(self, start_ms: int, end_ms: int) -> int:
-        """What reached the broker."""
+        """Return the bytes that were forwarded to the broker in this time."""
         return sum(size for at_ms, size in self.passed if start_ms <= at_ms < end_ms)
 
 
 def kafka_lets_pass(start_ms: int) -> int:
-    """What the same client gets through where each channel is muted after its request was handled, as brokers do."""
+    """Return the bytes that the same client could produce to a broker, which mutes each connection after its request."""
     manager = ClientQuotaManager(ClientQuotaType.PRODUCE, enforced_group)
     manager.update_quota(ClientQuotaEntity(None, CLIENT_ID), BOUND)
     passed, turns = 0, [start_ms]
@@ -72,7 +72,7 @@ def kafka_lets_pass(start_ms: int) -> int:
 
 @pytest.mark.parametrize("mode", [Mode.DELAY, Mode.MUTE])
 def test_f05_reconnecting_buys_nothing_in_the_long_run(mode: Mode) -> None:
-    """The throttle is the group's: a client that leaves a muted connection is throttled on its next one. The rate is that of the bound."""
+    """A client that reconnects whenever it is throttled is limited to the rate of its quota."""
     with ProxyFixture(produce=BOUND, mode=mode) as proxy:
         client = Impatient(proxy)
         start_ms = proxy.now_ms

@@ -1,4 +1,4 @@
-"""Row E11: sessions of SASL end, and a throttled client has to log in again before they do."""
+"""Row E11: a throttled client can reauthenticate before its SASL session ends."""
 
 import struct
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ MODES = pytest.mark.parametrize("mode", [Mode.MUTE, Mode.DELAY])
 
 @pytest.fixture
 def mode() -> Mode:
-    """Where a test does not say."""
+    """Return the mode of tests that do not set one."""
     return Mode.MUTE
 
 
 @pytest.fixture
 def proxy(mode: Mode) -> Iterator[ProxyFixture]:
-    """A house where alice may produce and fetch 1,000 bytes per second."""
+    """Yield a proxy in which alice may produce and fetch 1,000 bytes per second."""
     with ProxyFixture(mode=mode) as one:
         one.scope.produce.update_quota(ALICE, 1_000.0)
         one.scope.fetch.update_quota(ALICE, 1_000.0)
@@ -37,7 +37,7 @@ def proxy(mode: Mode) -> Iterator[ProxyFixture]:
 
 
 def log_in(peer: Peer, lifetime_ms: int) -> None:
-    """A first login, by PLAIN."""
+    """Log in for the first time, with PLAIN."""
     peer.client.arrive(frames.handshake("PLAIN", correlation_id=1))
     peer.broker.arrive(frames.handshake_answer(1))
     peer.client.arrive(frames.authenticate(TOKEN, correlation_id=2))
@@ -47,21 +47,21 @@ def log_in(peer: Peer, lifetime_ms: int) -> None:
 
 
 def exceed_quota(peer: Peer, size_bytes: int = 100_000) -> bytes:
-    """Produce so much; return what the client has got when the verdict has fallen."""
+    """Produce this many bytes; return what the client has received after the verdict."""
     assert peer.sends(produce_of(size_bytes, 20)) == [20]
     peer.broker.arrive(produced(20, version=PRODUCE_VERSION))
     return peer.client.take()
 
 
 def alices_group(proxy: ProxyFixture) -> EnforcedGroup:
-    """What she produces is counted there."""
+    """Return the group in which alice's produced bytes are counted."""
     (group,) = [one for one in proxy.scope.produce.groups() if one.tags["user"] == "alice"]
     return group
 
 
 @MODES
 def test_a_mute_leaves_time_to_log_in_again(proxy: ProxyFixture) -> None:
-    """Nothing is read for at most four fifths of what is left of a session; the rest of the throttle is served in the next one."""
+    """A throttle stops reading for four fifths of the remaining session at most, and its rest is served in the next session."""
     peer = proxy.connect()
     log_in(peer, 10_000)
     proxy.wait(2_000)
@@ -88,7 +88,7 @@ def test_a_mute_leaves_time_to_log_in_again(proxy: ProxyFixture) -> None:
 
 
 def test_a_fetch_waits_no_longer_than_its_session(proxy: ProxyFixture) -> None:
-    """A fetch that waits for its quota goes on while the session lives, or the broker would close the connection."""
+    """A Fetch that waits for its quota is forwarded before its session ends."""
     peer = proxy.connect()
     log_in(peer, 10_000)
     other = proxy.connect()
@@ -103,7 +103,7 @@ def test_a_fetch_waits_no_longer_than_its_session(proxy: ProxyFixture) -> None:
 
 
 def test_the_end_of_a_session_belongs_to_its_renewal(proxy: ProxyFixture) -> None:
-    """In its last twentieth nothing waits: all that was sent before the renewal reaches the broker in time, is counted, and is paid for."""
+    """Requests in front of a reauthentication are forwarded in the last twentieth of the session, and throttled in the next session."""
     peer = proxy.connect()
     log_in(peer, 20_000)
     exceed_quota(peer)
@@ -132,7 +132,7 @@ def test_the_end_of_a_session_belongs_to_its_renewal(proxy: ProxyFixture) -> Non
 
 
 def test_no_more_passes_at_the_end_of_a_session_than_is_sent_before_a_renewal(proxy: ProxyFixture) -> None:
-    """What passes for the sake of the renewal ends at 8 MiB, after which the quota holds again; and it takes at most the last 2 s."""
+    """About 8 MiB at most are forwarded over quota for a reauthentication, and not before the last 2 s of the session."""
     peer = proxy.connect()
     log_in(peer, 3_600_000)
     proxy.wait(3_590_000)
@@ -153,7 +153,7 @@ def test_no_more_passes_at_the_end_of_a_session_than_is_sent_before_a_renewal(pr
 
 
 def test_a_mute_longer_than_the_session_is_a_hold(proxy: ProxyFixture) -> None:
-    """Who waits for an answer sends no more than it may have in flight before it logs in again; an answer at once would ask for more."""
+    """In `mute` a response is held for up to 5 s when its throttle time is longer than the session."""
     peer = proxy.connect()
     log_in(peer, 10_000)
     assert exceed_quota(peer) == b""
@@ -164,7 +164,7 @@ def test_a_mute_longer_than_the_session_is_a_hold(proxy: ProxyFixture) -> None:
 
 
 def test_a_mute_that_the_session_outlives_is_a_mute(proxy: ProxyFixture) -> None:
-    """Within a session that lasts, the answer goes at once and announces all."""
+    """In `mute` a response is sent at once with its whole throttle time when the session lasts longer than that."""
     peer = proxy.connect()
     log_in(peer, 200_000)
     assert throttle_ms(exceed_quota(peer), 0, PRODUCE_VERSION) == 90_000
@@ -172,7 +172,7 @@ def test_a_mute_that_the_session_outlives_is_a_mute(proxy: ProxyFixture) -> None
 
 @MODES
 def test_throttle_is_served_while_a_client_waits_to_log_in_again(proxy: ProxyFixture) -> None:
-    """The broker's answer to the first message of a renewal waits up to 7 s: its client is silent so long, and no session runs."""
+    """The broker's response to the first request of a throttled client's reauthentication is held for up to 7 s."""
     peer = proxy.connect()
     log_in(peer, 2_000)
     exceed_quota(peer)
@@ -196,7 +196,7 @@ def test_throttle_is_served_while_a_client_waits_to_log_in_again(proxy: ProxyFix
 
 
 def test_without_throttle_a_renewal_waits_for_nothing(proxy: ProxyFixture) -> None:
-    """Both answers of the broker pass at once."""
+    """The response to the handshake of a reauthentication passes at once when the client is not throttled."""
     peer = proxy.connect()
     log_in(peer, 2_000)
     exceed_quota(peer, 5_000)
@@ -206,7 +206,7 @@ def test_without_throttle_a_renewal_waits_for_nothing(proxy: ProxyFixture) -> No
 
 
 def test_a_renewal_waits_7_s_at_most_whatever_is_held_in_front_of_it(proxy: ProxyFixture) -> None:
-    """A hold that began just before and a second one behind it would make 10 s, and librdkafka gives up; what is cut off is announced."""
+    """A reauthentication waits 7 s at most behind several held responses, and the rest of their throttle time is announced."""
     peer = proxy.connect()
     log_in(peer, 4_000)
     proxy.wait(3_500)
@@ -228,7 +228,7 @@ def test_a_renewal_waits_7_s_at_most_whatever_is_held_in_front_of_it(proxy: Prox
 
 @MODES
 def test_held_answers_keep_nothing_from_passing_before_a_renewal(proxy: ProxyFixture) -> None:
-    """Hundreds of small requests go to the broker before the session ends, although the answers to those before them are held."""
+    """Hundreds of small requests and the handshake are forwarded before the session ends while the response before them is held."""
     peer = proxy.connect()
     log_in(peer, 2_000)
     exceed_quota(peer)
@@ -241,7 +241,7 @@ def test_held_answers_keep_nothing_from_passing_before_a_renewal(proxy: ProxyFix
 
 
 def test_a_second_hold_ends_soon_after_the_session(proxy: ProxyFixture) -> None:
-    """Who may have no more requests in flight sends its renewal when one is answered: 3 s after the end at the latest."""
+    """A second held response is sent 3 s after the end of the session at the latest."""
     peer = proxy.connect()
     log_in(peer, 2_000)
     exceed_quota(peer)

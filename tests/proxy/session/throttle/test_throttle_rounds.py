@@ -1,4 +1,4 @@
-"""In each throttle round of 25 s one request of a throttled group goes on, so that its client does not give up."""
+"""In each throttle round of 25 s one request of a throttled group is forwarded, so that its client does not time out."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def throttled(proxy: ProxyFixture, verdict_ms: int) -> Peer:
 
 
 def test_a_single_connection_goes_on_in_each_throttle_round(proxy: ProxyFixture) -> None:
-    """The next request goes on after 25 s, before the throttle is over; it is recorded, and the next throttle round begins."""
+    """The next request of a throttled connection is forwarded after each 25 s, before the throttle is over."""
     peer = throttled(proxy, 100_000)
     peer.sends(produce_of(25_000, 2), produce_of(25_000, 3))
     for number in (2, 3):
@@ -34,7 +34,7 @@ def test_a_single_connection_goes_on_in_each_throttle_round(proxy: ProxyFixture)
 
 
 def test_one_connection_of_the_group_goes_on_per_throttle_round(proxy: ProxyFixture) -> None:
-    """Of three throttled connections one goes on per throttle round; each gets its turn."""
+    """One of three throttled connections of a group may forward a request in each throttle round, and each gets its turn."""
     peers = [throttled(proxy, 200_000) for _ in range(3)]
     for peer in peers:
         peer.sends(plain(2), plain(3))
@@ -47,7 +47,7 @@ def test_one_connection_of_the_group_goes_on_per_throttle_round(proxy: ProxyFixt
 
 
 def test_a_throttle_round_within_quota_does_not_end_the_throttle(proxy: ProxyFixture) -> None:
-    """After 25 s of silence the window is empty; what the client has ready waits all the same until the throttle is served."""
+    """A request within the quota that a throttle round lets pass does not end the throttle before its time."""
     peer = throttled(proxy, 60_000)
     peer.sends(*(produce_of(900, number) for number in range(2, 6)))
     for number, wait_ms in ((2, 25_000), (3, 25_000), (4, 10_000)):
@@ -60,7 +60,7 @@ def test_a_throttle_round_within_quota_does_not_end_the_throttle(proxy: ProxyFix
 
 
 def test_groups_do_not_share_throttle_rounds(proxy: ProxyFixture) -> None:
-    """The throttle rounds of another client-id are its own."""
+    """Two client-ids with quotas of their own each forward one request in the same 25 s."""
     proxy.set_quota(produce=1_000.0, client_id="other")
     first = throttled(proxy, 100_000)
     second = proxy.connect()
@@ -73,7 +73,7 @@ def test_groups_do_not_share_throttle_rounds(proxy: ProxyFixture) -> None:
 
 
 def test_a_throttle_that_is_over_needs_no_throttle_round(proxy: ProxyFixture) -> None:
-    """Two connections whose throttle ends within 25 s both go on at its end."""
+    """Two connections of a group whose throttles end within 25 s both forward their next request."""
     peers = [throttled(proxy, 5_000), throttled(proxy, 0)]
     for peer in peers:
         peer.sends(plain(2))
@@ -82,7 +82,7 @@ def test_a_throttle_that_is_over_needs_no_throttle_round(proxy: ProxyFixture) ->
 
 
 def test_a_throttle_round_lets_one_request_go(proxy: ProxyFixture) -> None:
-    """The request behind it waits for the answer, and an answer without a verdict begins no new throttle round."""
+    """A throttle round forwards one request of a connection, and the request behind it waits."""
     peer = throttled(proxy, 100_000)
     peer.sends(plain(2), plain(3))
     proxy.wait(25_000)
@@ -90,7 +90,7 @@ def test_a_throttle_round_lets_one_request_go(proxy: ProxyFixture) -> None:
 
 
 def test_a_request_that_waited_here_has_its_age(proxy: ProxyFixture) -> None:
-    """Time that a request was kept back counts for its 25 s: its answer is not held once more."""
+    """The time that a request waited in the proxy counts towards its 25 s, so its response is not held again."""
     proxy.enforcement.mode = Mode.DELAY
     peer = proxy.connect()
     pipelined(proxy, peer, produce_for(100_000, 1), *(produce_of(100, number) for number in range(2, 65)), produce_of(25_000, 65))
