@@ -45,17 +45,17 @@ def login_steps(mechanism: str, client: SaslClient, client_id: str) -> LoginStep
     for round_ in range(1, ROUNDS_MAX + 1):
         assert token is not None
         frame = yield authenticate_request(FIRST_CORRELATION_ID + round_, client_id, token)
-        answer = read_authenticate_answer(AUTHENTICATE, frame)
-        if answer.error_code:  # its text is the broker's own and may name the user
+        result = read_authenticate_answer(AUTHENTICATE, frame)
+        if result.error_code:  # its text is the broker's own and may name the user
             raise TokenRefusedError(
-                f"the broker refused {mechanism} (error {answer.error_code}): check that the user exists and that the password is right"
+                f"the broker refused {mechanism} (error {result.error_code}): check that the user exists and that the password is right"
             )
         try:
-            token = client.answer(frame[slice(*answer.token)])
+            token = client.answer(frame[slice(*result.token)])
         except TokenRefusedError as error:
             raise TokenRefusedError(f"{mechanism}: {error}") from error
         if token is None:
-            return answer.session_lifetime_ms or 0
+            return result.session_lifetime_ms or 0
     raise TokenRefusedError(f"{mechanism}: the broker did not complete the login")
 
 

@@ -25,7 +25,7 @@ def listener_of(quotas: ConnectionQuotas, name: str = "external") -> ListenerQuo
     return quotas.listeners[name]
 
 
-def come(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = NOW_MS, name: str = "external") -> Decision:
+def connect_one(quotas: ConnectionQuotas, key: tuple[int, str] = ALICE, now_ms: int = NOW_MS, name: str = "external") -> Decision:
     """Make one connection that waits as long as the rates require; return WAIT when it then has no slot."""
     listener = listener_of(quotas, name)
     decision = quotas.arrive(listener, now_ms)
