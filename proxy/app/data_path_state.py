@@ -96,4 +96,5 @@ def _about(connection: Connection, now_ms: int) -> ConnectionInfo:
         connection.client.paused_for + connection.broker.paused_for,
         session.throttle.throttled_until_ms,
         session.number,
+        connection.departure is not None,
     )

@@ -92,7 +92,7 @@ def _list_admins(table: dict[str, Any], principals: Sequence[str], problems: lis
     if not isinstance(inner, dict):
         return
     if inner.get("authority") == "broker":
-        problems.append(Problem(COMMAND_LINE, "--quota-admin", "has no effect when the broker decides on permissions", "leave it out"))
+        problems.append(Problem(COMMAND_LINE, "--quota-admin", "has no effect where the broker decides on permissions", "leave it out"))
         return
     listed = inner.get("principals", [])
     inner["authority"] = "list"

@@ -128,6 +128,8 @@ class ConnectionInfo(NamedTuple):
     requests: int
     in_flight: int
     paused_for: Sequence[str]
-    debt_until_ms: int
+    throttled_until_ms: int
     number: int
     """The number of the connection in this process, from 1 in the order of arrival."""
+    client_closed: bool = False
+    """Whether the client has closed its side; its requests may still wait for a quota."""

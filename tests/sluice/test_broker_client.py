@@ -37,9 +37,9 @@ async def test_an_answer_comes_with_its_length() -> None:
     ("answer", "problem"),
     [
         (bytes.fromhex("00000006 00000008 0000"), "a response to another request"),
-        (bytes.fromhex("00000003 000000"), "an answer of 3 bytes"),
-        (bytes.fromhex("ffffffff"), "an answer of -1 bytes"),
-        ((ANSWER_BYTES_MAX + 1).to_bytes(4, "big"), f"an answer of {ANSWER_BYTES_MAX + 1} bytes"),
+        (bytes.fromhex("00000003 000000"), "a response of 3 bytes"),
+        (bytes.fromhex("ffffffff"), "a response of -1 bytes"),
+        ((ANSWER_BYTES_MAX + 1).to_bytes(4, "big"), f"a response of {ANSWER_BYTES_MAX + 1} bytes"),
     ],
 )
 async def test_what_is_no_answer_is_refused(answer: bytes, problem: str) -> None:

@@ -27,7 +27,7 @@ def test_every_close_reason_is_explained_once_in_the_order_of_the_list() -> None
 
 def test_every_log_event_is_explained() -> None:
     """The table of log events names each event that the code can log once, and no other event."""
-    said = set(re.findall(r'(?:log\.(?:debug|info|warning|error|info_of)|say)\(\s*"(\w+)"', SOURCES))
+    said = set(re.findall(r'(?:log\.(?:debug|info|warning|error|info_of)|write_log|log_change)\(\s*"(\w+)"', SOURCES))
     events = first_column("What the log says")
     assert set(events) == said
     assert len(events) == len(set(events))

@@ -83,7 +83,7 @@ def test_what_is_not_there_is_named(spark: Any, mounted: tuple[Path, str]) -> No
         validate_remote(spark, f"{place}/absent")
     write_directory(directory / "short", batches(file_sets=1), sensors())
     next((directory / "short" / "samples").rglob("*.parquet")).unlink()
-    with pytest.raises(IncompleteError, match="promises"):
+    with pytest.raises(IncompleteError, match="a manifest lists that file"):
         validate_remote(spark, f"{place}/short")
 
 

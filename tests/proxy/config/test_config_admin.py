@@ -67,7 +67,7 @@ def test_a_flag_puts_principals_on_the_list(tmp_path: Path) -> None:
         ('principals = ["User:__unknown__/x/GSSAPI"]', 'quota_admin.principals: "User:__unknown__/x/GSSAPI" stands for clients without a known user, which are never authorized; write a list such as ["User:alice"]'),
         ('principals = "User:a"', 'quota_admin.principals: "User:a" is not a list of principals; write a list such as ["User:alice"]'),
         ('principals = ["User:a"]', 'quota_admin.principals: has no effect where no client may; write authority = "list", or leave it out'),
-        ('authority = "broker"\nprincipals = ["User:a"]', 'quota_admin.principals: has no effect when the broker decides on permissions; write authority = "list", or leave it out'),
+        ('authority = "broker"\nprincipals = ["User:a"]', 'quota_admin.principals: has no effect where the broker decides on permissions; write authority = "list", or leave it out'),
         ('authority = "list"', 'quota_admin.principals: is missing: the list is empty; write principals = ["User:NAME"], or authority = "nobody"'),
         ('authority = "all"', 'quota_admin.authority: "all" is not valid; write "nobody", "list" or "broker"'),
     ],
@@ -80,7 +80,7 @@ def test_lists_that_mean_nothing(tmp_path: Path, text: str, line: str) -> None:
 def test_a_flag_beside_the_broker_is_refused(tmp_path: Path) -> None:
     """The flag is refused when the broker is the authority."""
     lines = problems(tmp_path, LOCAL + '[quota_admin]\nauthority = "broker"\n', Flags(quota_admin=("User:a",)))
-    assert lines == ["command line: --quota-admin: has no effect when the broker decides on permissions; leave it out"]
+    assert lines == ["command line: --quota-admin: has no effect where the broker decides on permissions; leave it out"]
 
 
 @pytest.mark.parametrize(

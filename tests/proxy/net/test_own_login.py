@@ -81,7 +81,7 @@ async def test_a_secret_that_cannot_be_read_is_reported_once(password: Path) -> 
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        (33, "the broker does not take PLAIN, but PLAIN"),
+        (33, "the broker does not support PLAIN; it supports PLAIN"),
         (34, "this listener of the broker accepts no login"),
         (7, "the broker refused the handshake (error 7)"),
     ],

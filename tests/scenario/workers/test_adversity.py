@@ -61,10 +61,20 @@ async def test_who_leaves_and_comes_again_gets_one_request_of_all_workers(tmp_pa
                 await client.read_frame()
             await until_given(sluice, at)
             client.close()
-            if at == 1:  # the other clients stay, because their requests wait
+            if at == 1:  # the connections of the other clients stay, because their requests wait
                 await until(lambda: len(sluice.events("connection_closed")) == 1)
+            else:
+                await until_left(sluice, at - 1)
         reached = [one for connection in broker.connections for one in connection.requests]
         assert len(reached) == 1
+
+
+async def until_left(sluice: SluiceProcess, count: int) -> None:
+    """Wait until workers have noticed that the clients of `count` open connections have left, and so passed on their throttles."""
+    while True:
+        page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
+        if sum(one["client_closed"] for one in page["connections"]) >= count:
+            return
 
 
 async def until_given(sluice: SluiceProcess, count: int) -> None:
