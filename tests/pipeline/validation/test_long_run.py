@@ -182,5 +182,5 @@ def test_another_quota_file_is_refused(tmp_path: Path) -> None:
     """A quota file that was never in force is refused."""
     path, _ = _quotas(tmp_path / "quotas", '[[quota]]\nuser = "u"\nproducer_byte_rate = 1\n')
     directory = metered(tmp_path / "run", list(closed_loop(2, 10_000, BOUND, 20)), 2, source="sha256:other")
-    with pytest.raises(BadInputError, match="name the quotas.toml that was in effect"):
+    with pytest.raises(BadInputError, match="no recorded bound comes from this file"):
         check_by_file(checked_runs(directory), path)
