@@ -6,13 +6,13 @@ Layout, in words of 8 bytes:
 2. for each row a generation, two halves of a digest and, for each worker, a mark "in use";
 3. the rows;
 4. the rows of brokers (`broker_rows`);
-5. for each row the throttles that departed connections left, which any worker writes under a lock of the row.
+5. for each row the throttles that departed connections left (`departed_rows`).
 
 A row has for each worker: the total, the usage in flight, the number of waiting fetches, the time of the oldest of them, the size of the
 last response to a fetch, the time of the last throttle round, and a ring of (number of a time slot, sum).
 
 Reads take no lock: a store of 8 aligned bytes is atomic on x86-64 and aarch64, and each word has one writer. A lock of the file protects
-the assignment of rows to groups. No process waits for this lock, and the kernel releases it when its holder dies.
+the assignment of rows to groups (`file_lock`).
 
 A row with an odd generation belongs to a group. A row with an even one is free, or its writer died during a change.
 """
@@ -24,14 +24,12 @@ import mmap
 import os
 import secrets
 import struct
-from array import array
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from proxy.base.errors import ProxyError
-from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.shared_usage.broker_rows import broker_words, claim_broker
+from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
+from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
 VERSION: Final = 3
@@ -40,11 +38,6 @@ DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
 """Number of consecutive rows that are candidates for a group; the segment is full for a group if other groups use them all."""
 CACHE_LINE_WORDS: Final = 8
-DEPARTED_WORDS: Final = 128
-DEPARTED_MAX: Final = DEPARTED_WORDS - 3
-"""Maximum number of departed connections' throttles of a row: its words less the longest end, the end of one for all, and the count."""
-LOCK_TRIES: Final = 50
-"""Number of attempts to lock a row: a holder needs microseconds, unless it is interrupted."""
 NEVER_MS: Final = -(2**62)
 """Time of the last throttle round of a worker without one."""
 
@@ -73,18 +66,19 @@ class Segment:
         descriptor: the memory file; a child process that inherits it maps it too.
         words: the whole memory.
         workers, rows_max: maximum numbers of workers and rows.
+        departed: the throttles that departed connections left, by row.
         slots, slot_ms: number and length of the time slots. There is one slot more than a group has samples, since a writer may begin
             one during a read.
     """
 
     __slots__ = (
-        "_departed",
         "_digests",
         "_generations",
         "_in_use",
         "_memory",
         "_row_words",
         "_rows",
+        "departed",
         "descriptor",
         "rows_max",
         "slot_ms",
@@ -109,7 +103,7 @@ class Segment:
         self.workers, self.rows_max, self.slots, self.slot_ms = words[_WORKERS : _SLOT_MS + 1].tolist()
         self._generations, self._digests, self._in_use, self._rows = _places(self.workers, self.rows_max)
         self._row_words = _row_words(self.workers, self.slots)
-        self._departed = _departed_at(self.workers, self.rows_max, self.slots)
+        self.departed = DepartedRows(descriptor, words[_departed_at(self.workers, self.rows_max, self.slots) :])
 
     @classmethod
     def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int) -> Segment:
@@ -165,7 +159,7 @@ class Segment:
     def claim(self, digest: bytes, worker: int, now_ms: int) -> int:
         """Return the row of a group, created if necessary, and mark it as used by `worker`; or `LOCKED`, `FULL` or `TAKEN`."""
         high, low = struct.unpack("2q", digest)
-        with _lock(self.descriptor, 0) as is_locked:
+        with try_lock(self.descriptor, ROWS_AT) as is_locked:
             if not is_locked:
                 return LOCKED
             row, is_found = self._find(high, low, now_ms)
@@ -213,41 +207,11 @@ class Segment:
 
     def claim_broker(self, digest: bytes) -> memoryview | None:
         """Return the cells of all workers for a broker, with a new row if it has none; None: rows are being changed, or none is free."""
-        with _lock(self.descriptor, 0) as is_locked:
+        with try_lock(self.descriptor, ROWS_AT) as is_locked:
             if not is_locked:
                 return None
             first = _brokers_at(self.workers, self.rows_max, self.slots)
             return claim_broker(self.words[first : first + broker_words(self.workers)], self.workers, digest)
-
-    # Throttles of departed connections, under the lock of a row
-
-    def departed_until_ms(self, row: int) -> int:
-        """Return the end of the longest throttle in monotonic ms, which may have passed; 0: there is none. Takes no lock."""
-        return self.words[self._departed + row * DEPARTED_WORDS]
-
-    @contextmanager
-    def departed(self, row: int) -> Iterator[DepartedThrottles | None]:
-        """Lock the throttles of a row for a change; None: another process holds the lock for too long, and they are unchanged."""
-        at = self._departed + row * DEPARTED_WORDS
-        for _ in range(LOCK_TRIES):
-            with _lock(self.descriptor, 1 + row) as is_locked:
-                if is_locked:
-                    throttles = self._read_departed(at)
-                    yield throttles
-                    self._write_departed(at, throttles)
-                    return
-        yield None
-
-    def _read_departed(self, at: int) -> DepartedThrottles:
-        _, for_all_until_ms, count = self.words[at : at + 3].tolist()
-        return DepartedThrottles(self.words[at + 3 : at + 3 + count].tolist(), for_all_until_ms, DEPARTED_MAX)
-
-    def _write_departed(self, at: int, throttles: DepartedThrottles) -> None:
-        words, until_ms = self.words, throttles.until_ms
-        words[at + 3 : at + 3 + len(until_ms)] = array("q", until_ms)
-        words[at + 2] = len(until_ms)
-        words[at + 1] = throttles.for_all_until_ms
-        words[at] = throttles.longest_until_ms(0)
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
         """Return a group's row and True, or a free row and False. Called with the lock held."""
@@ -270,7 +234,7 @@ class Segment:
     def _is_left(self, row: int, now_ms: int) -> bool:
         """Whether no worker uses a row, all its usage is older than the slots, and no throttle is left."""
         words, rows_max = self.words, self.rows_max
-        if self.departed_until_ms(row) > now_ms:
+        if self.departed.until_ms(row) > now_ms:
             return False
         if any(words[self._in_use + row : self._in_use + self.workers * rows_max : rows_max].tolist()):
             return False
@@ -286,8 +250,7 @@ class Segment:
         words[self._generations + row] = generation
         start = self.totals_at(row)
         words[start : start + self._row_words] = _zeros(self._row_words)
-        departed = self._departed + row * DEPARTED_WORDS
-        words[departed : departed + 3] = _zeros(3)
+        self.departed.clear(row)
         for at in range(self.throttle_rounds_at(row), self.ring_at(row, 0)):
             words[at] = NEVER_MS
         words[self._digests + 2 * row] = high
@@ -324,20 +287,3 @@ def _departed_at(workers: int, rows_max: int, slots: int) -> int:
 def _whole_lines(words: int) -> int:
     """Round up to whole cache lines, so that no two rows share one."""
     return -(-words // CACHE_LINE_WORDS) * CACHE_LINE_WORDS
-
-
-@contextmanager
-def _lock(descriptor: int, at: int) -> Iterator[bool]:
-    """Try to lock a byte of the file, without waiting; yield whether this process has the lock. It ends with the process.
-
-    Byte 0 protects the assignment of rows to groups, and each further byte the departed throttles of a row.
-    """
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, at)
-    except (BlockingIOError, PermissionError):
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        fcntl.lockf(descriptor, fcntl.LOCK_UN, 1, at)

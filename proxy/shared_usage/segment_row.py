@@ -100,11 +100,11 @@ class SegmentRow:
 
     def departed_until_ms(self) -> int:
         """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""
-        return self._segment.departed_until_ms(self._row)
+        return self._segment.departed.until_ms(self._row)
 
     def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
         """Lock the throttles that departed connections left for a change; None: another process changes them."""
-        return self._segment.departed(self._row)
+        return self._segment.departed.locked(self._row)
 
     def release(self) -> None:
         """Stop using the row; this worker's usage in flight and waiting fetches in it become 0."""

@@ -24,6 +24,7 @@ from proxy.enforcement.groups.child_groups import ChildGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue
 from proxy.shared_usage.shared_fetch_queue import SharedFetchQueue
+from proxy.shared_usage.shared_throttles import SharedThrottles
 from proxy.shared_usage.sharing import Sharing, UsageRow, UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import Verdict
@@ -37,7 +38,7 @@ LITTLE_PARTS: Final = 32
 """Usage is little while it stays below this part of the process's share of the room."""
 
 
-class Shared(EnforcedGroup):
+class Shared(SharedThrottles, EnforcedGroup):
     """The sharing of usage: a mixin of groups with and without a parent.
 
     Attributes:
@@ -127,52 +128,8 @@ class Shared(EnforcedGroup):
         """Units recorded by this process since the start, without usage of others."""
         return self.recorded_total - self._sharing.remote
 
-    # Throttles of departed connections are in the row; without a row, and while another process changes them, they are here
-
-    def departed_until(self, now_ms: int) -> int:
-        """Return the end of the longest throttle that departed connections of any worker left; 0, or up to `now_ms`: there is none."""
-        row = self._row_at(now_ms)
-        until_ms = self.departed_until_ms if row is None else max(self.departed_until_ms, row.departed_until_ms())
-        return until_ms if until_ms > now_ms else 0
-
-    def leave_throttle(self, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
-        """Add a throttle for the next connection at any worker; the arguments are those of `DepartedThrottles.leave`."""
-        row = self._row_at(now_ms)
-        if row is not None:
-            with row.departed() as throttles:
-                if throttles is not None:
-                    throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
-                    return
-        super().leave_throttle(until_ms, now_ms, instead_of_ms=instead_of_ms)
-        self._note_unpublished()
-
-    def take_throttle(self, now_ms: int) -> int:
-        """Take the longest throttle for a new connection. While another process changes the throttles it also stays, so none is lost."""
-        row = self._row_at(now_ms)
-        if row is None:
-            return super().take_throttle(now_ms)
-        self._share_throttles(row, now_ms)
-        with row.departed() as throttles:
-            if throttles is not None:
-                return throttles.take(now_ms)
-        return self.departed_until(now_ms)
-
-    def _share_throttles(self, row: UsageRow, now_ms: int) -> None:
-        """Move the throttles kept here to the row."""
-        left = self.departed_throttles
-        if left is None or self.departed_until_ms == 0:
-            return
-        with row.departed() as throttles:
-            if throttles is None:
-                self._note_unpublished()
-                return
-            for until_ms in (*left.until_ms, left.for_all_until_ms):
-                if until_ms > now_ms:
-                    throttles.leave(until_ms, now_ms)
-        self.departed_throttles, self.departed_until_ms = None, 0
-
     def _row_at(self, now_ms: int) -> UsageRow | None:
-        """Return the row for the scope's current key; it is claimed if necessary."""
+        """Return the row for the scope's current key, which is claimed if necessary; None: the group has none now."""
         sharing = self._sharing
         if sharing.row is None or sharing.row.scope_key != sharing.rows.scope_key:
             self._refresh(now_ms)

@@ -7,13 +7,12 @@ slot, or is new in this process, the difference is recorded by the slots of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from metering_format.event_kinds import REMOTE, SKIPPED
-from proxy.enforcement.groups.departed_throttles import DepartedThrottles, HoldsThrottles
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
+from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
 
@@ -25,7 +24,7 @@ row skips 0 units of its own worker, with the total in the row.
 """
 
 
-class UsageRow(Protocol):
+class UsageRow(ThrottleRow, Protocol):
     """One group's row: for each worker a total, sums by slots of time, usage in flight, waiting fetches, and its last throttle round.
 
     Its numbers, each for all workers: total usage since the row began; usage in flight; number of waiting fetches; time of the
@@ -34,9 +33,6 @@ class UsageRow(Protocol):
 
     scope_key: str
     """The scope for which the row was claimed."""
-
-    def is_held(self) -> bool:
-        """Whether the row still belongs to the group."""
 
     def used(self) -> list[int]:
         """Return the numbers of the row."""
@@ -68,24 +64,8 @@ class UsageRow(Protocol):
     def publish_throttle_round(self, throttle_round_ms: int) -> None:
         """Set the time of this worker's last throttle round, in monotonic ms."""
 
-    def departed_until_ms(self) -> int:
-        """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""
 
-    def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
-        """Lock the throttles that departed connections left for a change; None: another process changes them."""
-
-    def release(self) -> None:
-        """Stop using the row."""
-
-
-class Publisher(Protocol):
-    """A group that may have usage to publish."""
-
-    def publish(self, now_ms: int) -> None:
-        """Publish the usage recorded here."""
-
-
-class UsageRows(Protocol):
+class UsageRows(ThrottleRows, Protocol):
     """The rows of the groups of one quota type in one scope."""
 
     scope_key: str
@@ -104,9 +84,6 @@ class UsageRows(Protocol):
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
-
-    def note_unpublished(self, group: Publisher, within_ms: int) -> None:
-        """Call `publish` of this group within `within_ms`."""
 
 
 class Remote(NamedTuple):
@@ -295,7 +272,7 @@ class Sharing:
         """Claim the row for the scope's current key; usage published in another row stays there and is not published again."""
         if left is not None:
             if left.is_held():
-                _take_throttles_along(group, left, now_ms)
+                take_throttles_along(group, left, now_ms)
                 self._take_in(group, left, left.used(), now_ms)
                 self.publish(group, now_ms)
             self._release(left)
@@ -385,17 +362,6 @@ class Sharing:
         self.remote += units
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, worker, amount, source_total, time_ms, REMOTE)
-
-
-def _take_throttles_along(group: EnforcedGroup, left: UsageRow, now_ms: int) -> None:
-    """Move the departed connections' throttles from the row that is left to the group; the first worker that leaves the row does this."""
-    with left.departed() as throttles:
-        if throttles is not None:
-            for until_ms in (*throttles.until_ms, throttles.for_all_until_ms):
-                if until_ms > now_ms:
-                    HoldsThrottles.leave_throttle(group, until_ms, now_ms)
-            throttles.until_ms.clear()
-            throttles.for_all_until_ms = 0
 
 
 def _by_slots(row: UsageRow, worker: int, seen: int, total: int, oldest_ms: int) -> list[Remote]:

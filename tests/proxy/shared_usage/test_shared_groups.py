@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.groups.fetch_queue import Place
-from proxy.shared_usage.segment import DEPARTED_MAX, Segment
+from proxy.shared_usage.departed_rows import DEPARTED_MAX
+from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_groups import LITTLE_PARTS, SHARE_LITTLE_MS, SHARE_MS
 from quota.entity import UNLIMITED, ClientQuotaType
 from tests.support.memory.shared_workers import SharedWorker, new_segment, replay

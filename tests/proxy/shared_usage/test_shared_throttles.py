@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.mode import Mode
 from proxy.session.throttle.departed_throttles import take_throttle
-from proxy.shared_usage.segment import DEPARTED_MAX, FULL
+from proxy.shared_usage.departed_rows import DEPARTED_MAX
+from proxy.shared_usage.segment import FULL
 from tests.support.frames.kafka_frames import produced
 from tests.support.memory.shared_workers import WINDOW_MS, SharedWorker, new_segment
 from tests.support.memory.verdicts import PRODUCE_VERSION, produce_of
@@ -74,7 +75,7 @@ def test_a_row_with_throttles_is_not_given_away() -> None:
     assert again.take_throttle(20 * WINDOW_MS) == 60_000
     again.leave()
     row = segment.claim(other, 0, 20 * WINDOW_MS)
-    assert (row, segment.departed_until_ms(row)) == (0, 0)
+    assert (row, segment.departed.until_ms(row)) == (0, 0)
 
 
 def test_under_the_key_of_a_scope_that_became_known_they_are_left_once() -> None:
@@ -95,7 +96,7 @@ def test_while_another_process_changes_them_none_is_lost() -> None:
     segment = new_segment(2)
     first, second = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
     first.group.leave_throttle(8_000, 1)
-    row = next(at for at in range(segment.rows_max) if segment.departed_until_ms(at))
+    row = next(at for at in range(segment.rows_max) if segment.departed.until_ms(at))
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=hold_lock, args=(segment.descriptor, theirs, 1 + row))
     process.start()
@@ -106,6 +107,24 @@ def test_while_another_process_changes_them_none_is_lost() -> None:
     process.join()
     second.publish(15)
     assert [first.group.take_throttle(16) for _ in range(3)] == [9_000, 8_000, 0]
+
+
+def test_a_throttle_that_grows_is_left_once() -> None:
+    """The longer throttle of a connection replaces its first one, also while that is not yet published."""
+    segment = new_segment(2)
+    first, second = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
+    first.group.leave_throttle(1, 0)
+    row = next(at for at in range(segment.rows_max) if segment.departed.until_ms(at))
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=hold_lock, args=(segment.descriptor, theirs, 1 + row))
+    process.start()
+    assert ours.recv() == "locked"
+    first.group.leave_throttle(8_000, 2)
+    process.kill()
+    process.join()
+    first.group.leave_throttle(9_000, 3, instead_of_ms=8_000)
+    first.publish(12)
+    assert [second.group.take_throttle(13) for _ in range(2)] == [9_000, 0]
 
 
 # --- a client that closes its connections in order not to wait

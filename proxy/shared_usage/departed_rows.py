@@ -1,0 +1,71 @@
+"""The part of the segment with the throttles that departed connections left: words for each row, which any worker writes.
+
+The words of a row are: the end of its longest throttle, the end of one that applies to every new connection, the number of the other
+throttles, and their ends, ascending. An end is in monotonic milliseconds, 0: none. A lock of the row protects changes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles
+from proxy.shared_usage.file_lock import DEPARTED_AT, try_lock
+
+DEPARTED_WORDS: Final = 128
+_ENDS: Final = 3
+"""Index of the first end in the words of a row."""
+DEPARTED_MAX: Final = DEPARTED_WORDS - _ENDS
+"""Maximum number of throttles of a row."""
+LOCK_TRIES: Final = 50
+"""Number of attempts to lock a row: a holder needs microseconds, unless it is interrupted."""
+
+
+class DepartedRows:
+    """The throttles of all rows.
+
+    Args:
+        descriptor: the memory file.
+        words: the words of all rows.
+    """
+
+    __slots__ = ("_descriptor", "_words")
+
+    def __init__(self, descriptor: int, words: memoryview) -> None:
+        self._descriptor = descriptor
+        self._words = words
+
+    def until_ms(self, row: int) -> int:
+        """Return the end of the longest throttle in monotonic ms, which may have passed; 0: there is none. Takes no lock."""
+        return self._words[row * DEPARTED_WORDS]
+
+    @contextmanager
+    def locked(self, row: int) -> Iterator[DepartedThrottles | None]:
+        """Lock the throttles of a row for a change; None: another process holds the lock for too long, and they are unchanged."""
+        for _ in range(LOCK_TRIES):
+            with try_lock(self._descriptor, DEPARTED_AT + row) as is_locked:
+                if is_locked:
+                    throttles = self._read(row)
+                    yield throttles
+                    self._write(row, throttles)
+                    return
+        yield None
+
+    def clear(self, row: int) -> None:
+        """Remove all throttles of a row that is assigned to another group."""
+        at = row * DEPARTED_WORDS
+        self._words[at : at + _ENDS] = array("q", [0] * _ENDS)
+
+    def _read(self, row: int) -> DepartedThrottles:
+        at = row * DEPARTED_WORDS
+        _, for_all_until_ms, count = self._words[at : at + _ENDS].tolist()
+        return DepartedThrottles(self._words[at + _ENDS : at + _ENDS + count].tolist(), for_all_until_ms, DEPARTED_MAX)
+
+    def _write(self, row: int, throttles: DepartedThrottles) -> None:
+        words, until_ms, at = self._words, throttles.until_ms, row * DEPARTED_WORDS
+        words[at + _ENDS : at + _ENDS + len(until_ms)] = array("q", until_ms)
+        words[at + 2] = len(until_ms)
+        words[at + 1] = throttles.for_all_until_ms
+        words[at] = throttles.longest_until_ms(0)

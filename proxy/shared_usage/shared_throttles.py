@@ -1,0 +1,120 @@
+"""Throttles of departed connections that several processes share: they are in the row of their group.
+
+While a group has no row, and while another process changes the throttles of the row, a group keeps its throttles itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from proxy.enforcement.groups.departed_throttles import DepartedThrottles, HoldsThrottles, ThrottleHolder
+from quota.groups.group import GroupKey
+
+
+class ThrottleRow(Protocol):
+    """The throttles in the row of one group."""
+
+    def is_held(self) -> bool:
+        """Whether the row still belongs to the group."""
+
+    def departed_until_ms(self) -> int:
+        """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""
+
+    def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
+        """Lock the throttles that departed connections left for a change; None: another process changes them."""
+
+    def release(self) -> None:
+        """Stop using the row."""
+
+
+class Publisher(Protocol):
+    """A group that may have usage or throttles to publish."""
+
+    def publish(self, now_ms: int) -> None:
+        """Publish what was recorded or left here."""
+
+
+class ThrottleRows(Protocol):
+    """The rows of the groups of one quota type in one scope."""
+
+    def claim(self, key: GroupKey, now_ms: int) -> ThrottleRow | int:
+        """Return the row of a group, or the time in ms after which to request it again."""
+
+    def note_unpublished(self, group: Publisher, within_ms: int) -> None:
+        """Call `publish` of this group within `within_ms`."""
+
+
+class SharedThrottles(HoldsThrottles):
+    """The sharing of throttles: a mixin of groups with a row."""
+
+    __slots__ = ()
+
+    departed_throttles: DepartedThrottles | None
+    departed_until_ms: int
+
+    def departed_until(self, now_ms: int) -> int:
+        """Return the end of the longest throttle that departed connections of any worker left; 0, or up to `now_ms`: there is none."""
+        row = self._row_at(now_ms)
+        until_ms = self.departed_until_ms if row is None else max(self.departed_until_ms, row.departed_until_ms())
+        return until_ms if until_ms > now_ms else 0
+
+    def leave_throttle(self, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
+        """Add a throttle for the next connection at any worker; the arguments are those of `DepartedThrottles.leave`."""
+        row = self._row_at(now_ms)
+        if row is not None:
+            self._share_throttles(row, now_ms)  # the throttle that this one replaces may be kept here
+            with row.departed() as throttles:
+                if throttles is not None:
+                    throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
+                    return
+        super().leave_throttle(until_ms, now_ms, instead_of_ms=instead_of_ms)
+        self._note_unpublished()
+
+    def take_throttle(self, now_ms: int) -> int:
+        """Take the longest throttle for a new connection. While another process changes the throttles it also stays, so none is lost."""
+        row = self._row_at(now_ms)
+        if row is None:
+            return super().take_throttle(now_ms)
+        self._share_throttles(row, now_ms)
+        with row.departed() as throttles:
+            if throttles is not None:
+                return throttles.take(now_ms)
+        return self.departed_until(now_ms)
+
+    def _share_throttles(self, row: ThrottleRow, now_ms: int) -> None:
+        """Move the throttles kept here to the row."""
+        left = self.departed_throttles
+        if left is None or self.departed_until_ms == 0:
+            return
+        with row.departed() as throttles:
+            if throttles is None:
+                self._note_unpublished()
+                return
+            for until_ms in (*left.until_ms, left.for_all_until_ms):
+                if until_ms > now_ms:
+                    throttles.leave(until_ms, now_ms)
+        _keep_none(self)
+
+    def _row_at(self, now_ms: int) -> ThrottleRow | None:
+        """Return the row of the group, which is claimed if necessary; None: it has none now."""
+        raise NotImplementedError
+
+    def _note_unpublished(self) -> None:
+        """Let `_share_throttles` be called soon."""
+        raise NotImplementedError
+
+
+def take_throttles_along(holder: ThrottleHolder, left: ThrottleRow, now_ms: int) -> None:
+    """Move the throttles from the row that is left to the group itself; the first worker that leaves the row does this."""
+    with left.departed() as throttles:
+        if throttles is not None:
+            for until_ms in (*throttles.until_ms, throttles.for_all_until_ms):
+                if until_ms > now_ms:
+                    HoldsThrottles.leave_throttle(holder, until_ms, now_ms)
+            throttles.until_ms.clear()
+            throttles.for_all_until_ms = 0
+
+
+def _keep_none(holder: ThrottleHolder) -> None:
+    holder.departed_throttles, holder.departed_until_ms = None, 0
