@@ -10,6 +10,7 @@ from typing import Protocol
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles, HoldsThrottles, ThrottleHolder
 from quota.groups.group import GroupKey
+from quota.sensor import NEVER_MS
 
 
 class ThrottleRow(Protocol):
@@ -118,3 +119,56 @@ def take_throttles_along(holder: ThrottleHolder, left: ThrottleRow, now_ms: int)
 
 def _keep_none(holder: ThrottleHolder) -> None:
     holder.departed_throttles, holder.departed_until_ms = None, 0
+
+
+class OwnRow:
+    """The row of a group that shares nothing but throttles. It is claimed at the first use.
+
+    Args:
+        rows: the rows of the group's quota type and scope.
+    """
+
+    __slots__ = ("_claim_ms", "_is_noted", "_row", "_rows")
+
+    def __init__(self, rows: ThrottleRows) -> None:
+        self._rows = rows
+        self._row: ThrottleRow | None = None
+        self._claim_ms = -NEVER_MS
+        self._is_noted = False
+
+    def at(self, key: GroupKey, now_ms: int) -> ThrottleRow | None:
+        """Return the row of the group with this key; None: none is free, other processes change rows, or the group was removed."""
+        row = self._row
+        if row is not None and row.is_held():
+            return row
+        self._row = None
+        if now_ms < self._claim_ms:
+            return None
+        claimed = self._rows.claim(key, now_ms)
+        if isinstance(claimed, int):
+            self._claim_ms = now_ms + claimed
+            return None
+        self._row = claimed
+        return claimed
+
+    def note_unpublished(self, group: Publisher, within_ms: int) -> None:
+        """Call `publish` of the group once within `within_ms`, unless the group was removed."""
+        if not self._is_noted and self._claim_ms < NEVER_MS:
+            self._is_noted = True
+            self._rows.note_unpublished(group, within_ms)
+
+    def note_published(self) -> None:
+        """`publish` was called."""
+        self._is_noted = False
+
+    def release(self) -> None:
+        """Stop using the row, because the group is removed; no other is claimed."""
+        self._claim_ms = NEVER_MS
+        if self._row is not None:
+            self._row.release()
+            self._row = None
+
+    def hand_over(self, other: OwnRow) -> None:
+        """Move the row to the group of `other`, which replaces this one."""
+        other._row, other._claim_ms = self._row, self._claim_ms
+        self._row, self._claim_ms = None, NEVER_MS

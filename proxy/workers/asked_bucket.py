@@ -7,16 +7,21 @@ worker can meter the balance before and after the step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Self
 
 import msgspec
 
 from proxy.enforcement.groups.child_groups import ChildMutationGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
+from proxy.enforcement.quota_scopes import CLUSTER
+from proxy.shared_usage.shared_groups import SHARE_LITTLE_MS, SHARE_MS
+from proxy.shared_usage.shared_throttles import OwnRow, SharedThrottles, ThrottleRow, ThrottleRows
+from proxy.shared_usage.shared_usage import ScopeRows, SharedUsage
 from proxy.workers.handover.messages import BucketState
 from proxy.workers.messaging.questions import BucketOf, Questions, UseBuckets
-from quota.entity import UNLIMITED
+from quota.entity import UNLIMITED, ClientQuotaType
 from quota.sensor import TokenBucket
 
 Balance = tuple[float, int]
@@ -24,28 +29,61 @@ Balance = tuple[float, int]
 _BALANCES: Final[msgspec.msgpack.Decoder[list[Balance]]] = msgspec.msgpack.Decoder(list[Balance])
 
 
-class AskedGroup(EnforcedMutationGroup):
-    """A group whose bucket is in the supervisor. While the supervisor does not answer, the worker uses the last balance."""
+class Asked(SharedThrottles, EnforcedMutationGroup):
+    """A group whose bucket is in the supervisor. While the supervisor does not answer, the worker uses the last balance.
 
-    __slots__ = ("questions",)
+    Throttles of departed connections are in a row of the segment, which is claimed when a connection leaves a throttle
+    or looks for one.
+    """
+
+    __slots__ = ()
 
     questions: Questions
+    own_row: OwnRow
 
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
         """Charge the supervisor's buckets with `permits`, and use the balances that it returns."""
         _begin(self, self.questions, permits, now_ms, strict=strict)
 
+    def leave(self) -> None:
+        """Stop using the row."""
+        self.own_row.release()
 
-class AskedChildGroup(ChildMutationGroup):
-    """An `AskedGroup` with a parent."""
+    def copy_to(self, other: Self) -> None:
+        """Copy the state to another group, which replaces this one and gets the row."""
+        super().copy_to(other)
+        self.own_row.hand_over(other.own_row)
+        if other.departed_until_ms:
+            other._note_unpublished()
 
-    __slots__ = ("questions",)
+    def publish(self, now_ms: int) -> None:
+        """Move the throttles kept here to the row; without a row try again after `SHARE_LITTLE_MS`."""
+        self.own_row.note_published()
+        if self.departed_until_ms <= now_ms:
+            return
+        row = self._row_at(now_ms)
+        if row is None:
+            self.own_row.note_unpublished(self, SHARE_LITTLE_MS)
+        else:
+            self._share_throttles(row, now_ms)
 
-    questions: Questions
+    def _row_at(self, now_ms: int) -> ThrottleRow | None:
+        return self.own_row.at(self.key, now_ms)
 
-    def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
-        """Charge the supervisor's buckets with `permits`, and use the balances that it returns."""
-        _begin(self, self.questions, permits, now_ms, strict=strict)
+    def _note_unpublished(self) -> None:
+        self.own_row.note_unpublished(self, SHARE_MS)
+
+
+class AskedGroup(Asked):
+    """A group without a parent."""
+
+    __slots__ = ("own_row", "questions")
+
+
+class AskedChildGroup(Asked, ChildMutationGroup):
+    """A group with a parent; both have their buckets in the supervisor."""
+
+    __slots__ = ("own_row", "questions")
 
 
 def _begin(group: EnforcedMutationGroup, questions: Questions, permits: float, now_ms: int, *, strict: bool) -> None:
@@ -63,12 +101,21 @@ def _chain(group: EnforcedMutationGroup) -> Iterator[EnforcedMutationGroup]:
         one = one.parent
 
 
-def asked_bucket(
-    questions: Questions, tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedMutationGroup | None = None, **settings: Any
-) -> EnforcedMutationGroup:
-    """Return a new group of controller mutations whose bucket is in the supervisor, with or without a parent."""
+def asked_buckets(questions: Questions, usage: SharedUsage) -> Callable[..., Asked]:
+    """Return the function that creates the groups of controller mutations of one worker, as `enforced_bucket` does."""
+    return partial(_asked_bucket, questions, ScopeRows(usage, CLUSTER, ClientQuotaType.CONTROLLER_MUTATION))
+
+
+def _asked_bucket(
+    questions: Questions,
+    rows: ThrottleRows,
+    tags: Mapping[str, str],
+    bound: float = UNLIMITED,
+    parent: EnforcedMutationGroup | None = None,
+    **settings: Any,
+) -> Asked:
     group = AskedGroup(tags, bound, **settings) if parent is None else AskedChildGroup(tags, bound, parent, **settings)
-    group.questions = questions
+    group.questions, group.own_row = questions, OwnRow(rows)
     return group
 
 

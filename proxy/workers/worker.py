@@ -41,7 +41,7 @@ from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
-from proxy.workers.asked_bucket import asked_bucket
+from proxy.workers.asked_bucket import asked_buckets
 from proxy.workers.asked_principals import RemotePrincipals
 from proxy.workers.handover.orphan import Orphan
 from proxy.workers.handover.parts import Broker
@@ -104,7 +104,7 @@ class Worker:
             on_login_failed=self._login_failed,
             factories=usage,
             make_handler_time=shared_by(usage),
-            make_mutation_group=functools.partial(asked_bucket, questions),
+            make_mutation_group=asked_buckets(questions, usage),
             check=self._check_quotas,
         )
         sessions = self.data_path.session_settings

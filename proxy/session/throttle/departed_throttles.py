@@ -21,8 +21,8 @@ def longest_throttle(group: ThrottlingGroup, now_ms: int) -> tuple[ThrottlingGro
     longest_ms = now_ms
     member: ThrottlingGroup | None = group
     while member is not None:
-        until_ms = member.departed_until(now_ms)
-        if until_ms > longest_ms and member.bound < UNLIMITED:
+        until_ms = member.departed_until(now_ms) if member.bound < UNLIMITED else 0
+        if until_ms > longest_ms:
             found, longest_ms = member, until_ms
         member = member.parent
     return None if found is None else (found, longest_ms)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,12 +9,14 @@ import pytest
 
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
-from proxy.workers.asked_bucket import Buckets, asked_bucket
+from proxy.shared_usage.shared_usage import SharedUsage
+from proxy.workers.asked_bucket import Buckets, asked_buckets
 from proxy.workers.asked_principals import RemotePrincipals
 from proxy.workers.messaging.messages import AnyMessage, PrincipalConnectionEnded
 from proxy.workers.messaging.passing import socket_pair
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, BucketOf, EnterPrincipal, QuestionResponder, Questions, UseBuckets
 from quota.entity import KafkaPrincipal
+from tests.support.memory.shared_workers import new_segment
 
 PORTS: msgspec.msgpack.Decoder[dict[str, int]] = msgspec.msgpack.Decoder(dict[str, int])
 ALICE = KafkaPrincipal("User", "alice")
@@ -91,7 +92,8 @@ async def test_two_workers_take_from_one_bucket(has_parent: bool) -> None:
         return make({"user": "a"}, 2.0, parent, **WINDOWS, last_update_ms=-22_000)
 
     def play(questions: Questions) -> list[Any]:
-        workers = [chain(partial(asked_bucket, questions)) for _ in range(2)]
+        segment = new_segment(2)
+        workers = [chain(asked_buckets(questions, SharedUsage(segment, number))) for number in range(2)]
         return [take(workers[number], permits, at * 700, strict=strict) for at, (number, permits, strict) in enumerate(STEPS)]
 
     one = chain(enforced_bucket)
@@ -123,7 +125,7 @@ async def test_a_supervisor_that_is_silent_leaves_the_last_balance() -> None:
         return [] if silent else buckets.use(question)
 
     def play(questions: Questions) -> list[Any]:
-        group = asked_bucket(questions, {"user": "a"}, 1.0, **WINDOWS)
+        group = asked_buckets(questions, SharedUsage(new_segment(1), 0))({"user": "a"}, 1.0, **WINDOWS)
         take(group, 5.0, 1_000, strict=True)
         silent.append(True)
         return take(group, 2.0, 1_500, strict=True)

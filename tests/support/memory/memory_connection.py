@@ -17,6 +17,7 @@ import pytest
 import proxy.base.clock
 from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
+from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.group_factory import PLAIN
 from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
@@ -259,6 +260,7 @@ class ProxyFixture:
             statics={},
             windows=settings.get("windows"),
             factories=settings.get("factories", PLAIN),
+            make_mutation_group=settings.get("make_mutation_group", enforced_bucket),
         )
         self.scope = self.scopes.of(BROKER)
         self.closed: list[tuple[CloseReason, str]] = []
@@ -267,7 +269,7 @@ class ProxyFixture:
         self._peers: list[weakref.ref[Peer]] = []  # kept by the code that plays them
         self._clock = pytest.MonkeyPatch()
         self.broker_times = BrokerHandlerTime()
-        self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"))
+        self.set_quota(produce=produce, fetch=fetch, request=settings.get("request"), mutation=settings.get("mutation"))
 
     def set_quota(
         self,

@@ -5,6 +5,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from proxy.shared_usage.shared_usage import SharedUsage
+from proxy.workers.asked_bucket import Buckets, asked_buckets
+from tests.support.memory.bucket_questions import BucketQuestions
 from tests.support.memory.memory_connection import ManualLoop, Peer, ProxyFixture
 from tests.support.memory.shared_workers import new_segment
 
@@ -25,12 +27,13 @@ class WorkerProxies:
         if workers == 1:
             self.proxies.append(ProxyFixture(loop=self.loop, **settings))
             return
-        segment = new_segment(workers)
+        segment, buckets = new_segment(workers), Buckets()
         for number in range(workers):
             usage = SharedUsage(segment, number)
             usage.on_unpublished = self._timer_of(usage)
             self.usages.append(usage)
-            self.proxies.append(ProxyFixture(loop=self.loop, factories=usage, **settings))
+            make_mutation_group = asked_buckets(BucketQuestions(buckets), usage)
+            self.proxies.append(ProxyFixture(loop=self.loop, factories=usage, make_mutation_group=make_mutation_group, **settings))
 
     def connect(self) -> Peer:
         """Return a new connection of the next worker."""
