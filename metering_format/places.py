@@ -11,6 +11,8 @@ SHARED_SCHEMA_VERSION: Final = 2
 SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION)
 SHARED: Final = "shared"
 """Setting of a run: the processes that share usage."""
+CONTINUED: Final = "continued_ms"
+"""Setting of a run that continues the sensors of another run: the wall-clock time of that, in ms."""
 KIND: Final = "sluice-metering"
 """The kind of a manifest, in its keys `schema` and `kind`."""
 

@@ -4,10 +4,33 @@ Source: Kafka 3.8 `SampledStat`, `Rate`, `WindowedSum`, `Avg`, `TokenBucket`. Ti
 plain loops in list order, because `math.fsum` and, from Python 3.12 on, `sum` compensate and give other last digits.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 NEVER_MS: Final = 2**63
 """Later than any time: marks a sample in use that does not expire."""
+
+
+class RingState(NamedTuple):
+    """The whole state of a `SampleRing`, with which another process continues it.
+
+    Attributes:
+        num_samples, window_ms: the settings of the ring.
+        values, starts_ms, lasts_ms: sum, start and last event of each slot; `values` and `lasts_ms` of the slot in use are out of date.
+        current: the slot in use.
+        value, start_ms, last_ms: the sample in use.
+        recorded_before: everything recorded before the sample in use.
+    """
+
+    num_samples: int
+    window_ms: int
+    values: list[float]
+    starts_ms: list[int]
+    lasts_ms: list[int]
+    current: int
+    value: float
+    start_ms: int
+    last_ms: int
+    recorded_before: float
 
 
 class SampleRing:
@@ -57,6 +80,34 @@ class SampleRing:
     def last_record_ms(self) -> int:
         """Time of the last record, or of the creation."""
         return self._last_ms
+
+    @property
+    def state(self) -> RingState:
+        """The state of this ring, which shares no list with it."""
+        return RingState(
+            self.num_samples,
+            self.window_ms,
+            self._values.copy(),
+            self._starts.copy(),
+            self._lasts.copy(),
+            self._current,
+            self._value,
+            self._start_ms,
+            self._last_ms,
+            self._recorded_before,
+        )
+
+    def continue_from(self, state: RingState) -> None:
+        """Take on the state of another ring with the same settings; every later measurement equals that of the other ring.
+
+        Args:
+            state: of a ring in which something was recorded.
+        """
+        self._values, self._starts, self._lasts = state.values.copy(), state.starts_ms.copy(), state.lasts_ms.copy()
+        self._current, self._value = state.current, state.value
+        self._start_ms, self._last_ms, self._recorded_before = state.start_ms, state.last_ms, state.recorded_before
+        self._find_purge(min(self._lasts))
+        self._rolled()
 
     def window_size_ms(self, now_ms: int) -> int:
         """Return the span that a measurement at `now_ms` divides by, at least 1 ms; changes nothing."""

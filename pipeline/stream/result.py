@@ -16,7 +16,7 @@ class Written:
     """The rows that a batch added to the tables.
 
     Attributes:
-        unjudged: number of decisions that are too close after a loss to be judged.
+        unjudged: number of decisions that are too close after a loss, or after an upgrade, to be judged.
         findings: the first divergence of each group of each file set.
     """
 
@@ -91,7 +91,7 @@ class StreamResult:
         dropped = f", {counted(self.lost.dropped, 'decision')} not written or in no file set" if self.lost.dropped else ""
         yield f"coverage    {self.lost.percent:.4g} %{dropped}"
         if self.unjudged:
-            yield f"unjudged    {counted(self.unjudged, 'decision')}, which follow missing decisions too closely"
+            yield f"unjudged    {counted(self.unjudged, 'decision')}, which follow missing decisions or an upgrade too closely"
         yield from (f"removed     {line}" for line in self.lost.removed)
         yield from (f"incomplete  {line}" for line in self.lost.incomplete)
         if not self.divergences:

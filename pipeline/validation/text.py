@@ -18,7 +18,8 @@ def lines_of(verdict: Verdict, max_violations: int, *, explain: bool) -> Iterato
     yield f"decisions   {verdict.decisions:,} of {counted(verdict.groups, 'group')}, each recomputed"
     yield f"coverage    {verdict.coverage_percent:.4g} %" + (f", {verdict.dropped:,} not written" if verdict.dropped else "")
     if verdict.unjudged:
-        yield f"unjudged    {verdict.unjudged:,} more, which follow missing decisions too closely, or are of buckets that workers share"
+        why = "which follow missing decisions or an upgrade too closely, or are of buckets that workers share"
+        yield f"unjudged    {verdict.unjudged:,} more, {why}"
     for line in verdict.removed:
         yield f"removed     {line}"
     for quota_type, count in sorted(verdict.counts.items()):

@@ -91,6 +91,7 @@ class Meter:
         describe: called once per group and bound.
         wall_offset_ms: added to monotonic milliseconds; one number for the whole run.
         described_groups: returns the groups that may have been described; called after a loss.
+        continued: groups with samples of before this run; these are recorded before the first decision of the group.
 
     Attributes:
         usage: the usage of clients, with or without a quota.
@@ -102,6 +103,7 @@ class Meter:
         "_beside",
         "_buffer",
         "_comparisons",
+        "_continued",
         "_describe",
         "_described",
         "_facts",
@@ -128,6 +130,7 @@ class Meter:
         described_groups: Callable[[], Iterable[Metered]] = tuple,
         *,
         buffer: DecisionBuffer | None = None,
+        continued: Iterable[Metered] = (),
     ) -> None:
         self._hand_over = hand_over
         self._describe = describe
@@ -145,6 +148,7 @@ class Meter:
         self._facts: list[Fact] = []
         self._steps: list[tuple[int, float, int, float]] = []  # of buckets: number, balance before, its time, balance after
         self._groups = 0
+        self._continued = set(continued)
         self._comparisons = Comparisons()
         self._renamed: set[int] = set()  # groups to describe again before their next decision
         self.usage = UsageCells(on_new=self._buffer.usage_rows)
@@ -390,7 +394,7 @@ class Meter:
         elif group.meter_ref in self._renamed:
             self._renamed.discard(group.meter_ref)
             self._facts.append({"group": {"group_ref": group.meter_ref, **about}})
-        if previous is not None and self.dropped and isinstance(group, SampleRing):
+        if (group in self._continued if previous is None else self.dropped) and isinstance(group, SampleRing):
             units = NS_PER_PERCENT_SECOND if about["quota_type"] == REQUEST else 1.0
             samples = self._ring(group, value, units)
             self._facts.append({"ring": {"group_ref": group.meter_ref, "from_seq": self.next_seq, "samples": samples}})
@@ -404,7 +408,9 @@ class Meter:
         group.metered_bound = group.bound
 
     def _ring(self, group: SampleRing, value: int, units: float) -> list[tuple[int, int, int]]:
-        """Return the samples of the sensor before the decision of `value` that it has just recorded; needed after a loss.
+        """Return the samples of the sensor before the decision of `value` that it has just recorded.
+
+        They are needed after a loss, and if the sensor continues one of another run.
 
         A sample that this decision began is included as an empty one, which the decision then joins.
         """

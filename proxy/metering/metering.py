@@ -9,10 +9,11 @@ import hashlib
 import importlib.metadata
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from metering_format.places import SEGMENTS, SHARED
+from metering_format.places import CONTINUED, SEGMENTS, SHARED
 from proxy.base.clock import now_ms, wall_time_s
 from proxy.base.errors import StartError
 from proxy.base.files import FILE_MODE, make_directory, try_lock
@@ -36,6 +37,7 @@ from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSetti
 from proxy.telemetry import log
 from proxy.telemetry.counters import MeteringCounts
 from quota.connections.connection_quotas import ConnectionQuotas
+from quota.connections.connection_rate import ConnectionRate
 
 if TYPE_CHECKING:
     from proxy.shared_usage.shared_usage import SharedUsage
@@ -62,6 +64,7 @@ class Metering:
 
     Args:
         shared: the sharing of usage with other processes; records of their usage are metered, too.
+        continued: rates that continue those of another process, so that their samples begin before this run.
 
     Raises:
         StartError: the directory cannot be written, or another process meters into it under the same id.
@@ -75,6 +78,7 @@ class Metering:
         counts: MeteringCounts,
         policy: Policy,
         shared: SharedUsage | None = None,
+        continued: Sequence[ConnectionRate] = (),
     ) -> None:
         settings = config.metering
         assert settings.dir is not None
@@ -89,7 +93,9 @@ class Metering:
         self._config = config
         self._table_source = _source_of(config)
         self._table_by: str | None = None
-        self.writer = MeteringWriter(self._writer_settings(config, settings.dir, shared), self.wall_ms, _log_problem, counts=counts)
+        of_run = _shared_with(shared) | ({CONTINUED: self.wall_ms()} if continued else {})
+        writer_settings = self._writer_settings(config, settings.dir, of_run)
+        self.writer = MeteringWriter(writer_settings, self.wall_ms, _log_problem, counts=counts)
         self._topic: TopicSink | None = None
         if settings.topic is not None:
             check_topic_client()
@@ -105,6 +111,7 @@ class Metering:
             self._offset_ms,
             describe.described_groups,
             buffer=self._buffer,
+            continued=continued,
         )
         self._shared = shared
         if shared is not None:
@@ -117,7 +124,7 @@ class Metering:
         self._sensor = _sensor_of(config)  # a reload does not change it
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
-    def _writer_settings(self, config: Config, directory: Path, shared: SharedUsage | None) -> WriterSettings:
+    def _writer_settings(self, config: Config, directory: Path, of_run: dict[str, Any]) -> WriterSettings:
         settings = config.metering
         header = header_of(
             self.run_id,
@@ -126,7 +133,7 @@ class Metering:
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
             names=settings.names,
-            settings={**_sensor_of(config), "store": config.quotas.store, **_shared_with(shared)},
+            settings={**_sensor_of(config), "store": config.quotas.store, **of_run},
             quota_config_sha256=_sha256_of(config.quotas.path),
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000

@@ -38,6 +38,7 @@ from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
+from proxy.workers.handover.connection_state import ConnectionState
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
 from proxy.workers.handover.parts import parts_of
@@ -49,6 +50,7 @@ from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Describ
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
+from quota.connections.connection_rate import ConnectionRate
 from quota.entity import KafkaPrincipal
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class Supervisor:
         listeners = [BoundListener(one, None, self._routes.of(one.name)) for one in config.listeners]
         self.admission = admission_of(config, self.counters, self.policy)
         self._principals = PrincipalConnections()
+        self._connections = ConnectionState(self.admission, self._principals)
         self._buckets = Buckets()
         self.pool = WorkerPool(
             source,
@@ -128,6 +131,7 @@ class Supervisor:
                 suspend=self._suspend,
                 resume=self._resume,
                 on_replaced=lambda: self._replaced(terminate),
+                report=self._connections.report,
             )
 
     @property
@@ -150,7 +154,9 @@ class Supervisor:
                 await self._predecessor.failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)])
             raise
         self._watch.start()
-        forever = (*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever())
+        forever = [*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever()]
+        if self._predecessor is not None:
+            forever.append(self._connections.follow(self._predecessor.changes()))
         self._tasks = [asyncio.create_task(work) for work in forever]
 
     async def _start(self) -> None:
@@ -165,7 +171,7 @@ class Supervisor:
         listeners.inherit(inherited.ports)
         if predecessor is not None:
             await self.control.open(self._shown, self._watch.lag)
-        self._meter()
+        self._meter(self._connections.restore(inherited))
         self._buckets.restore(inherited.buckets)
         self.control.accept()
         for broker in inherited.brokers:
@@ -176,15 +182,19 @@ class Supervisor:
             await predecessor.taken()
             log.info("took_over", pid=os.getpid(), ports=len(inherited.ports))
 
-    def _meter(self) -> None:
-        """If configured, meter the decisions on connections in a run of this process, since workers do not make them."""
+    def _meter(self, continued: Sequence[ConnectionRate]) -> None:
+        """If configured, meter the decisions on connections in a run of this process, since workers do not make them.
+
+        Args:
+            continued: rates whose samples begin before the run.
+        """
         if not self.config.metering.is_on:
             return
         from proxy.metering.metering import Metering  # imported here: without metering no Arrow is loaded
 
         no_clients = QuotaScopes(per_cluster=True, choice=CallbackChoice(), statics={}, windows=quota_windows(self.config))
         config = named_run(self.config, self._first_number)
-        self._metering = Metering(config, no_clients, self.admission, self.counters.metering, self.policy)
+        self._metering = Metering(config, no_clients, self.admission, self.counters.metering, self.policy, continued=continued)
         self._metering.start(config)
 
     async def reload(self) -> bool:
@@ -273,15 +283,16 @@ class Supervisor:
         self.pool.show(PassedHandoverSocket(), sock)
 
     async def _suspend(self) -> Sequence[Part]:
-        """Stop accepting, release what only one process can hold, and return the ports, brokers and buckets to hand over."""
+        """Stop accepting, release what only one process can hold, and return the ports and the state to hand over."""
         listeners = self.control.client_listeners
         listeners.suspend()
         await self.control.release()
         brokers = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
-        return parts_of(listeners.ports(), brokers, self._buckets.states())
+        return [*parts_of(listeners.ports(), brokers, self._buckets.states()), *self._connections.hand_over(now_ms())]
 
     async def _resume(self) -> None:
         """Reverse `_suspend`, since the new version failed."""
+        self._connections.keep()
         try:
             await self.control.open(self._shown, self._watch.lag)
         except (ConfigProblems, StartError) as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
-from quota.connections.ip_connections import IpConnections, IpKey
+from quota.connections.ip_connections import CountObserver, IpConnections, IpKey
 from quota.sensor import Avg, Rate
 
 AVERAGE_SAMPLES: Final = 2
@@ -108,6 +108,7 @@ class ConnectionQuotas:
         self.listeners = {name: ListenerQuota(name, self._new_rate()) for name in listeners}
         self.ips = IpConnections(num_samples, window_ms)
         self._observer: RateObserver | None = None
+        self._count_observer: CountObserver | None = None
         self.protect(protected)
 
     def _new_rate(self) -> ConnectionRate:
@@ -116,6 +117,10 @@ class ConnectionQuotas:
     def observe(self, observer: RateObserver) -> None:
         """Report every later decision of a rate to `observer`."""
         self._observer = self.ips.observer = observer
+
+    def observe_counts(self, observer: CountObserver | None) -> None:
+        """Report every later change of a count of open connections to `observer`; None: to nobody any more."""
+        self._count_observer = self.ips.count_observer = observer
 
     # Limits
 
@@ -165,8 +170,7 @@ class ConnectionQuotas:
 
     def take_slot(self, listener: ListenerQuota) -> None:
         """Count a connection of this listener, even when no slot is free."""
-        self.total += 1
-        listener.connections += 1
+        self.change_slots(listener.name, 1)
 
     def admit(self, listener: ListenerQuota, key: IpKey, now_ms: int, *, counts: bool = True, was_counted: bool = True) -> Decision:
         """Decide by address on a connection that holds a slot. Unless the result is ACCEPTED, its slot and its counts are given back.
@@ -208,8 +212,16 @@ class ConnectionQuotas:
 
     def give_slot(self, listener: ListenerQuota) -> None:
         """Free the slot of a connection that was never accepted."""
-        self.total -= 1
-        listener.connections -= 1
+        self.change_slots(listener.name, -1)
+
+    def change_slots(self, listener: str, change: int) -> None:
+        """Count `change` connections of the listener of this name, of whatever process; a listener that is not known has no limit."""
+        self.total += change
+        known = self.listeners.get(listener)
+        if known is not None:
+            known.connections += change
+        if self._count_observer is not None:
+            self._count_observer.slots_changed(listener, change)
 
     def must_close(self, listener: ListenerQuota) -> bool:
         """Return whether a connection of this listener has to be closed, because more are open than the limit."""

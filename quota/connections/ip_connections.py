@@ -4,11 +4,12 @@ Source: Kafka 3.8 `ConnectionQuotas`, its methods for an `InetAddress`.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from quota.connections.client_address import SINGLE_ADDRESS_BITS, address_group, plain_address
 from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
 from quota.errors import QuotaError
+from quota.sensor import RingState
 
 INACTIVE_MS: Final = 3_600_000
 """A rate without a record for longer than this is forgotten."""
@@ -17,6 +18,16 @@ RATES_MAX: Final = 65_536
 
 IpKey = tuple[int, str]
 """The table (a broker's, or one for all), and the address or IPv6 network that the client counts as."""
+
+
+class CountObserver(Protocol):
+    """Receives the changes of the counts of open connections."""
+
+    def slots_changed(self, listener: str, change: int) -> None:
+        """`change` connections of a listener took a slot; negative: gave it back."""
+
+    def address_changed(self, key: IpKey, change: int) -> None:
+        """`change` connections of an address were admitted; negative: have ended."""
 
 
 class IpRate(NamedTuple):
@@ -50,6 +61,7 @@ class IpConnections:
         self.ipv6_prefix_bits = SINGLE_ADDRESS_BITS
         self.forgotten = 0
         self.observer: RateObserver | None = None
+        self.count_observer: CountObserver | None = None
 
     def __len__(self) -> int:
         return len(self._rates)
@@ -71,8 +83,7 @@ class IpConnections:
 
     def enter(self, key: IpKey) -> int:
         """Count a connection; return how many the address has now."""
-        count = self.counts[key] = self.counts.get(key, 0) + 1
-        return count
+        return self.change(key, 1)
 
     def leave(self, key: IpKey) -> int:
         """Remove a connection; return how many the address still has.
@@ -80,14 +91,20 @@ class IpConnections:
         Raises:
             QuotaError: the address has none.
         """
-        count = self.counts.get(key, 0)
-        if not count:
+        if key not in self.counts:
             raise QuotaError(f"no connection of {key[1]} is counted")
-        if count == 1:
-            del self.counts[key]
+        return self.change(key, -1)
+
+    def change(self, key: IpKey, change: int) -> int:
+        """Count `change` connections of an address, of whatever process; return how many the address has now."""
+        count = self.counts.get(key, 0) + change
+        if count:
+            self.counts[key] = count
         else:
-            self.counts[key] = count - 1
-        return count - 1
+            self.counts.pop(key, None)
+        if self.count_observer is not None:
+            self.count_observer.address_changed(key, change)
+        return count
 
     # Rate of connections
 
@@ -105,10 +122,9 @@ class IpConnections:
         rate = self._rates.pop(key, None)
         if rate is None:
             rate = ConnectionRate(bound, self._num_samples, self._window_ms, now_ms)
-            if len(self._rates) >= self._rates_max:
-                del self._rates[next(iter(self._rates))]
-                self.forgotten += 1
-        self._rates[key] = rate
+            self._add_rate(key, rate)
+        else:
+            self._rates[key] = rate
         throttle_ms = rate.record_one(now_ms)
         if self.observer is not None:
             self.observer.recorded(rate, throttle_ms, throttle_ms, now_ms)
@@ -117,6 +133,19 @@ class IpConnections:
             if self.observer is not None:
                 self.observer.taken_back(rate, now_ms)
         return throttle_ms
+
+    def continue_rate(self, key: IpKey, state: RingState) -> ConnectionRate:
+        """Continue a rate of another process, as the most recently recorded one of this table; return it."""
+        rate = ConnectionRate(self.rate_bound(key[1]), state.num_samples, state.window_ms)
+        rate.continue_from(state)
+        self._add_rate(key, rate)
+        return rate
+
+    def _add_rate(self, key: IpKey, rate: ConnectionRate) -> None:
+        if len(self._rates) >= self._rates_max:
+            del self._rates[next(iter(self._rates))]
+            self.forgotten += 1
+        self._rates[key] = rate
 
     def replace_rates(self, default: int | None, overrides: Mapping[str, int]) -> None:
         """Replace all rate limits at once."""

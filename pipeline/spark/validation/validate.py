@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from metering_format.manifest import Manifest
-from metering_format.places import SHARED
+from metering_format.places import CONTINUED, SHARED
 from pipeline.errors import IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
@@ -59,7 +59,8 @@ def validate(
     with session(master, verbose=verbose) as spark:
         verdict = validate_runs(spark, directory, runs, paced=paced)
         if in_sql and not verdict.incomplete and not verdict.removed:
-            verdict.cross_check = cross_check(spark, directory, [file_set for file_sets in runs.values() for file_set in file_sets])
+            whole = [one for file_sets in runs.values() for one in file_sets if CONTINUED not in one.manifest.settings]
+            verdict.cross_check = cross_check(spark, directory, whole)
         return verdict
 
 

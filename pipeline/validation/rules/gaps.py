@@ -1,7 +1,8 @@
 """Finds decisions that cannot be judged, because an earlier loss can affect the samples that are live.
 
 After a loss, the proxy records the state of its sensors, so the boundaries of samples are known. Their sums are known again when every
-sample that lost something has expired: N + 1 windows later.
+sample that lost something has expired: N + 1 windows later. The same is true of a run that continues the sensors of another run: the
+decisions before it are in the files of that run, under other numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from metering_format.places import CONTINUED
 from pipeline.file_set import FileSet
 from pipeline.replay.decisions import Sensor
 from pipeline.replay.rows import Flags, Ints, Rows
@@ -20,7 +22,7 @@ from pipeline.replay.rows import Flags, Ints, Rows
 
 @dataclass(frozen=True, slots=True)
 class Resumptions:
-    """The first decision after each loss: its sequence number, and its approximate time in ms."""
+    """The first decision after each loss, or of a run that continues another one: its sequence number, and its approximate time in ms."""
 
     seqs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     times_ms: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -49,15 +51,22 @@ def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table)
         if one.manifest.first_seq > expected and one.manifest.first_ts_ms >= earliest_ms:  # else before the warm-up, or not read
             ends.add(one.manifest.first_seq)
         expected = one.manifest.last_seq + 1
+    begin = _begin(file_set)
     if not ends:
-        return Resumptions()
+        return begin
     first_seq = samples.column("first_seq").to_numpy().astype(np.int64)
     order = np.argsort(first_seq, kind="stable")
     last_ms = samples.column("last_event_ms").to_numpy().astype(np.int64)[order]
     seqs = np.array(sorted(ends), np.int64)
     at = np.searchsorted(first_seq[order], seqs)
     behind = at < len(order)
-    return Resumptions(seqs[behind], last_ms[at[behind]])
+    return Resumptions(np.append(begin.seqs, seqs[behind]), np.append(begin.times_ms, last_ms[at[behind]]))
+
+
+def _begin(file_set: FileSet) -> Resumptions:
+    """Return the first decision of a run that continues the sensors of another run."""
+    continued_ms = file_set.manifest.settings.get(CONTINUED)
+    return Resumptions() if continued_ms is None else Resumptions(np.array([0], np.int64), np.array([continued_ms], np.int64))
 
 
 def _gaps(file_set: FileSet) -> list[dict[str, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 ADDRESSES_MAX: Final = 10_000
@@ -45,6 +46,14 @@ class FailedLogins:
         if not self._measures or self.max_per_minute is None:
             return False
         return self._fill(address, now_ms) > self.max_per_minute - 1.0
+
+    def states(self) -> list[tuple[str, float, int]]:
+        """Return address, level and time of each bucket, the one with the oldest failure first, for another process to continue them."""
+        return [(address, level, failed_ms) for address, (level, failed_ms) in self._measures.items()]
+
+    def continue_from(self, states: Iterable[tuple[str, float, int]]) -> None:
+        """Continue the buckets of another process; all processes of a host have the same clock."""
+        self._measures.update({address: (level, failed_ms) for address, level, failed_ms in states})
 
     def expire(self, now_ms: int) -> None:
         """Forget addresses whose bucket is empty again, and all addresses when there is no limit any more."""

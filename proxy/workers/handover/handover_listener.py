@@ -14,10 +14,10 @@ from proxy.telemetry import log
 from proxy.workers.handover.channel import Channel, ChannelClosed
 from proxy.workers.handover.messages import (
     PROTOCOL,
+    AnyMessage,
     AskPorts,
     AskUpgrade,
     Failed,
-    Handed,
     HandedAll,
     Offer,
     Refused,
@@ -33,7 +33,7 @@ START_S: Final = 60.0
 ACCEPT_S: Final = 10.0
 """Time limit from the handover until the new supervisor accepts; no connection is accepted meanwhile."""
 
-Part = tuple[Handed, Sequence[int]]
+Part = tuple[AnyMessage, Sequence[int]]
 """A message and its descriptors."""
 
 
@@ -48,10 +48,17 @@ class Replaceable(Protocol):
         """Return an offer to the process `pid` and its descriptors: the segment of shared usage, and the lock if this process holds it."""
 
     async def hand_over(self) -> Sequence[Part]:
-        """Stop accepting; return the ports, brokers and buckets to hand over."""
+        """Stop accepting; return the ports and the state to hand over."""
 
     def taken(self, pid: int) -> None:
         """React to a completed handover: the process `pid` accepts connections."""
+
+    async def report(self, channel: Channel) -> None:
+        """Tell the process that has taken over of connections that end here, until this process ends.
+
+        Raises:
+            ChannelClosed: the other process has ended.
+        """
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
         """Continue after a failed handover.
@@ -125,39 +132,42 @@ class HandoverListener:
             message, _ = await channel.receive(ASK_S)
             if isinstance(message, AskUpgrade) and self._upgrade is not None:
                 await channel.send(await self._upgrade())
-            elif isinstance(message, TakeOver):
-                await self._be_replaced(channel, message, pid)
+            elif isinstance(message, TakeOver) and await self._be_replaced(channel, message, pid):
+                await self._replaceable.report(channel)
         except ChannelClosed:
             pass
         finally:
             channel.close()
 
-    async def _be_replaced(self, channel: Channel, asked: TakeOver, pid: int) -> None:
+    async def _be_replaced(self, channel: Channel, asked: TakeOver, pid: int) -> bool:
+        """Hand over; return whether the other process has taken over."""
         if asked.protocol != PROTOCOL:
             await channel.send(
                 Refused(f"the running Sluice hands over by protocol {PROTOCOL}, the new one by {asked.protocol}: restart it")
             )
-            return
+            return False
         offered = Refused("it is being replaced already") if self.is_replacing else self._replaceable.offer(pid)
         if isinstance(offered, Refused):
             await channel.send(offered)
-            return
+            return False
         self.is_replacing = True
         try:
             offer, descriptors = offered
             await channel.send(offer, [self._sock.fileno(), *descriptors])
             await _expect(channel, AskPorts, START_S)
-            for handed, descriptors in await self._replaceable.hand_over():
-                await channel.send(handed, descriptors)
+            for part, descriptors in await self._replaceable.hand_over():
+                await channel.send(part, descriptors)
             await channel.send(HandedAll())
             await _expect(channel, Taken, ACCEPT_S)
         except ChannelClosed as error:
             await self._replaceable.kept(str(error), is_ending=isinstance(error, _CannotStart))
+            return False
         except Exception as error:
             await self._replaceable.kept(f"{type(error).__name__}: {error}", is_ending=False)
             raise
         else:
             self._replaceable.taken(pid)
+            return True
         finally:
             self.is_replacing = False
 

@@ -6,7 +6,10 @@ from typing import Final
 
 import msgspec
 
-PROTOCOL: Final = 1
+from quota.connections.ip_connections import IpKey
+from quota.sensor import RingState
+
+PROTOCOL: Final = 2
 
 
 class Message(msgspec.Struct, tag=True, array_like=True):
@@ -100,11 +103,62 @@ class Handed(Message):
     buckets: list[BucketState]
 
 
+class RateState(msgspec.Struct, array_like=True):
+    """A rate of new connections: of a listener, of an address, or, if both are None, of the process.
+
+    Attributes:
+        ring: its samples; times are monotonic, and all processes of a host have the same clock.
+    """
+
+    listener: str | None
+    address: IpKey | None
+    ring: RingState
+
+
+class HandedRates(Message):
+    """A part of the handover.
+
+    Attributes:
+        rates: rates of new connections; those of addresses in the order of their last record.
+        failed_logins: address, level and time (monotonic, in ms) of each bucket of failed logins.
+    """
+
+    rates: list[RateState] = []
+    failed_logins: list[tuple[str, float, int]] = []
+
+
+class ConnectionsChanged(Message):
+    """Changes of the numbers of open connections. Before `HandedAll` the numbers themselves; after `Taken` the changes since then.
+
+    Attributes:
+        listeners: name of a listener, and how many connections more have a slot; negative: fewer.
+        addresses: table and address, and how many connections more are admitted.
+        principals: type and name, and how many connections more count against the limit of the principal.
+    """
+
+    listeners: list[tuple[str, int]] = []
+    addresses: list[tuple[int, str, int]] = []
+    principals: list[tuple[str, str, int]] = []
+
+
 class HandedAll(Message):
     """The handover is complete."""
 
 
-AnyMessage = AskUpgrade | TakeOver | AskPorts | Taken | Failed | UpgradeEnded | Offer | Refused | Handed | HandedAll
+AnyMessage = (
+    AskUpgrade
+    | TakeOver
+    | AskPorts
+    | Taken
+    | Failed
+    | UpgradeEnded
+    | Offer
+    | Refused
+    | Handed
+    | HandedRates
+    | ConnectionsChanged
+    | HandedAll
+)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(AnyMessage)
 

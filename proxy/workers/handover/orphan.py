@@ -9,6 +9,7 @@ from typing import Final
 
 from proxy.net.accept.client_listeners import Port
 from proxy.telemetry import log
+from proxy.workers.handover.channel import Channel
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import Offer, Refused
 from proxy.workers.handover.parts import Broker, parts_of
@@ -86,6 +87,9 @@ class Orphan:
         """Release the ports: the new supervisor accepts connections."""
         log.info("ports_handed_over", pid=pid)
         self._let_go.set()
+
+    async def report(self, channel: Channel) -> None:
+        """Report nothing: a worker knows neither the connections of other workers nor the rates of its supervisor."""
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
         """Keep the ports for the next supervisor."""

@@ -23,12 +23,13 @@ def parts_of(ports: Sequence[Port], brokers: Sequence[Broker], buckets: Sequence
     """Return the messages and their descriptors; only messages with ports have descriptors."""
     parts: list[Part] = [
         (Handed([(port.listener, port.address) for port in some], [], []), [port.sock.fileno() for port in some])
-        for some in _cut(ports, PORTS_MAX)
+        for some in cut(ports, PORTS_MAX)
     ]
-    parts += [(Handed([], list(some), []), ()) for some in _cut(brokers, OTHERS_MAX)]
-    parts += [(Handed([], [], list(some)), ()) for some in _cut(buckets, OTHERS_MAX)]
+    parts += [(Handed([], list(some), []), ()) for some in cut(brokers, OTHERS_MAX)]
+    parts += [(Handed([], [], list(some)), ()) for some in cut(buckets, OTHERS_MAX)]
     return parts
 
 
-def _cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def cut(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Return slices of at most `size` items."""
     return (items[at : at + size] for at in range(0, len(items), size))

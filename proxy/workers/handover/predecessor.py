@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,7 +13,20 @@ from proxy.base.errors import StartError
 from proxy.net.accept.client_listeners import Port
 from proxy.telemetry import log
 from proxy.workers.handover.channel import Channel, ChannelClosed, connected
-from proxy.workers.handover.messages import PROTOCOL, AskPorts, BucketState, Failed, Handed, HandedAll, Offer, Refused, Taken, TakeOver
+from proxy.workers.handover.messages import (
+    PROTOCOL,
+    AskPorts,
+    BucketState,
+    ConnectionsChanged,
+    Failed,
+    Handed,
+    HandedAll,
+    HandedRates,
+    Offer,
+    Refused,
+    Taken,
+    TakeOver,
+)
 from proxy.workers.handover.parts import Broker
 from proxy.workers.handover.place import Place
 
@@ -24,11 +38,25 @@ PORTS_TIMEOUT_S: Final = 10.0
 
 @dataclass
 class Inherited:
-    """The ports, brokers and buckets that were handed over."""
+    """The ports and the state that were handed over."""
 
     ports: list[Port] = field(default_factory=list)
     brokers: list[Broker] = field(default_factory=list)
     buckets: list[BucketState] = field(default_factory=list)
+    rates: list[HandedRates] = field(default_factory=list)
+    connections: list[ConnectionsChanged] = field(default_factory=list)
+
+    def add(self, message: object, descriptors: Sequence[int]) -> None:
+        """Add a part of the handover; the sockets of ports belong to this object."""
+        if isinstance(message, Handed):
+            for (listener, address), descriptor in zip(message.ports, descriptors, strict=True):
+                self.ports.append(Port(listener, address, socket.socket(fileno=descriptor)))
+            self.brokers += message.brokers
+            self.buckets += message.buckets
+        elif isinstance(message, HandedRates):
+            self.rates.append(message)
+        elif isinstance(message, ConnectionsChanged):
+            self.connections.append(message)
 
 
 class Predecessor:
@@ -58,23 +86,34 @@ class Predecessor:
                 message, descriptors = await self._channel.receive(PORTS_TIMEOUT_S)
                 if isinstance(message, HandedAll):
                     return found
-                if isinstance(message, Handed):
-                    for (listener, address), descriptor in zip(message.ports, descriptors, strict=True):
-                        found.ports.append(Port(listener, address, socket.socket(fileno=descriptor)))
-                    found.brokers += message.brokers
-                    found.buckets += message.buckets
+                found.add(message, descriptors)
         except ChannelClosed as error:
             raise StartError(f"the Sluice to replace does not hand over its ports: {error}") from None
 
     async def taken(self) -> None:
-        """Report that this process accepts, and shut down the old socket, so that workers release their duplicates of ports."""
+        """Report that this process accepts, and shut down the old socket, so that workers release their duplicates of ports.
+
+        The channel stays open for `changes`.
+        """
         with contextlib.suppress(OSError):
             self._handover_socket.shutdown(socket.SHUT_RDWR)
         await self._send_last(Taken())
 
+    async def changes(self) -> AsyncIterator[ConnectionsChanged]:
+        """Yield the changes of open connections of the old workers, until the predecessor ends or sends what cannot be read."""
+        try:
+            with contextlib.suppress(ChannelClosed):
+                while True:
+                    message, _ = await self._channel.receive()
+                    if isinstance(message, ConnectionsChanged):
+                        yield message
+        finally:
+            self._channel.close()
+
     async def failed(self, lines: list[str]) -> None:
         """Report that this process cannot start, one line for each problem."""
         await self._send_last(Failed(lines))
+        self._channel.close()
 
     async def _send_last(self, message: Taken | Failed) -> None:
         try:
@@ -82,7 +121,6 @@ class Predecessor:
         except ChannelClosed as error:
             log.info("predecessor_gone", problem=str(error))
         self._handover_socket.close()
-        self._channel.close()
 
 
 async def claim_place(place: Place, *, takes_over: bool) -> Predecessor | None:

@@ -12,6 +12,7 @@ from typing import Final
 from proxy.base.service_manager import notify
 from proxy.telemetry import log
 from proxy.workers.child import watch_end
+from proxy.workers.handover.channel import Channel
 from proxy.workers.handover.handover_listener import Part
 from proxy.workers.handover.messages import Offer, Refused, UpgradeEnded
 from proxy.workers.handover.place import Place
@@ -30,9 +31,10 @@ class Successor:
     Args:
         segment: descriptor of the segment of shared usage.
         numbers: of the workers.
-        suspend: stops accepting, releases what only one process can hold, and returns the ports, brokers and buckets to hand over.
+        suspend: stops accepting, releases what only one process can hold, and returns the ports and the state to hand over.
         resume: reverses `suspend`.
         on_replaced: called when the new version accepts connections.
+        report: tells the new version of connections that end here, until this process ends.
 
     Attributes:
         is_replaced: whether the new version accepts connections.
@@ -48,6 +50,7 @@ class Successor:
         suspend: Callable[[], Awaitable[Sequence[Part]]],
         resume: Callable[[], Awaitable[None]],
         on_replaced: Callable[[], None],
+        report: Callable[[Channel], Awaitable[None]],
     ) -> None:
         self._place = place
         self._segment = segment
@@ -55,6 +58,7 @@ class Successor:
         self._suspend = suspend
         self._resume = resume
         self._on_replaced = on_replaced
+        self._report = report
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: asyncio.Future[UpgradeEnded] | None = None
         self._has_ended = asyncio.Event()  # set when the new version, a child of this process, has ended
@@ -119,7 +123,7 @@ class Successor:
         return Offer(self._numbers), [self._segment, lock]
 
     async def hand_over(self) -> Sequence[Part]:
-        """Stop accepting; return the ports, brokers and buckets to hand over."""
+        """Stop accepting; return the ports and the state to hand over."""
         self._is_suspended = True
         self.may_go_on.clear()
         return await self._suspend()
@@ -132,6 +136,14 @@ class Successor:
             self._ended.set_result(UpgradeEnded(pid, ""))
         notify(f"MAINPID={pid}")
         self._on_replaced()
+
+    async def report(self, channel: Channel) -> None:
+        """Tell the new version of connections that end here.
+
+        Raises:
+            ChannelClosed: the new version has ended.
+        """
+        await self._report(channel)
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
         """Continue as the supervisor; first kill a new version that may still hold ports."""

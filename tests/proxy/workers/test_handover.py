@@ -12,13 +12,25 @@ from proxy.base.errors import StartError
 from proxy.net.accept.client_listeners import Port
 from proxy.workers.handover.channel import Channel, ChannelClosed, connected
 from proxy.workers.handover.handover_listener import HandoverListener, Part
-from proxy.workers.handover.messages import PROTOCOL, AskPorts, BucketState, Failed, HandedAll, Offer, Refused, Taken, TakeOver
+from proxy.workers.handover.messages import (
+    PROTOCOL,
+    AskPorts,
+    BucketState,
+    ConnectionsChanged,
+    Failed,
+    HandedAll,
+    Offer,
+    Refused,
+    Taken,
+    TakeOver,
+)
 from proxy.workers.handover.orphan import Orphan
 from proxy.workers.handover.parts import parts_of
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import claim_place
 from tests.support.scripted.scripted_sockets import guarded, until
 
+CHANGES = [ConnectionsChanged([("edge", -1)]), ConnectionsChanged(addresses=[(0, "192.0.2.1", -1)])]
 BUCKET = BucketState((("user", "a"),), 11, 1_000, 2.0, -3.5, 12_345)
 
 
@@ -40,6 +52,10 @@ class Replaced:
 
     def taken(self, pid: int) -> None:
         self.taken_by.append(pid)
+
+    async def report(self, channel: Channel) -> None:
+        for change in CHANGES:
+            await channel.send(change)
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
         self.kept_for.append((problem, is_ending))
@@ -77,7 +93,7 @@ def connect_to(scene: Scene) -> Channel:
 
 
 async def test_everything_changes_hands(tmp_path: Path) -> None:
-    """Ports, brokers and buckets beyond one message are handed over, and the old socket accepts no more connections."""
+    """Ports, brokers and buckets beyond one message are handed over, changes follow, and the old socket accepts no more connections."""
     scene = Scene(tmp_path, ports=150)
     predecessor = await claim_place(scene.place, takes_over=False)
     assert predecessor is not None
@@ -89,7 +105,8 @@ async def test_everything_changes_hands(tmp_path: Path) -> None:
     assert inherited.brokers == [(0, number, "kafka", 9_092) for number in range(500)]
     assert inherited.buckets == [BUCKET]
     await predecessor.taken()
-    await until(lambda: scene.replaced.taken_by == [os.getpid()])
+    assert [change async for change in predecessor.changes()] == CHANGES
+    assert scene.replaced.taken_by == [os.getpid()]
     assert connected(scene.place.socket_path) is None
     for port in inherited.ports:
         port.sock.close()

@@ -25,14 +25,15 @@ class Replaced:
         config: the configuration file.
     """
 
-    def __init__(self, broker: ScriptedBroker, folder: Path, *, head: str, tables: str) -> None:
+    def __init__(self, broker: ScriptedBroker, folder: Path, *, head: str, tables: str, windows: str) -> None:
         self.config = folder / "sluice.toml"
         self.runtime_dir = folder / "run"
         port = SluiceProcess("", config=self.config).port
         write_quotas(folder / "quotas.toml", [{"client-id": "<default>", "producer_byte_rate": BOUND}])
         self.text = (
             f'{head}\nruntime_dir = "{self.runtime_dir}"\n[upstream]\nbootstrap = ["127.0.0.1:{broker.port}"]\n'
-            f'[[listener]]\naddress = "127.0.0.1:{port}"\n[quotas]\npath = "quotas.toml"\n[enforcement]\nmode = "mute"\n{tables}\n'
+            f'[[listener]]\naddress = "127.0.0.1:{port}"\n[quotas]\npath = "quotas.toml"\n{windows}\n'
+            f'[enforcement]\nmode = "mute"\n{tables}\n'
         )
         self.config.write_text(self.text)
         self.sluice = SluiceProcess("", config=self.config, port=port, name="upgraded")
@@ -64,9 +65,15 @@ def is_running(pid: int) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def replaceable(broker: ScriptedBroker, folder: Path, *, head: str = "workers = 2", tables: str = "") -> AsyncIterator[Replaced]:
-    """Start a Sluice; no process of it is left afterwards."""
-    replaced = Replaced(broker, folder, head=head, tables=tables)
+async def replaceable(
+    broker: ScriptedBroker, folder: Path, *, head: str = "workers = 2", tables: str = "", windows: str = ""
+) -> AsyncIterator[Replaced]:
+    """Start a Sluice; no process of it is left afterwards.
+
+    Args:
+        head, tables, windows: lines of its configuration: before all tables, after all tables, and in the table of quotas.
+    """
+    replaced = Replaced(broker, folder, head=head, tables=tables, windows=windows)
     await asyncio.to_thread(replaced.sluice.start)
     try:
         yield replaced
