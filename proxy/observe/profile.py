@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("requests: heads, FIFO", ("proxy/session/requests/", "proxy/session/in_flight.py", "protocol/request_head.py")),
     ("answers: heads, verdicts", ("proxy/session/responses/", "proxy/session/throttle/throttle_state.py")),
-    ("fetch gate", ("proxy/session/throttle/fetch_admission.py", "proxy/session/throttle/fetch_queue.py")),
+    ("fetch gate", ("proxy/session/throttle/fetch_admission.py", "proxy/enforcement/groups/fetch_queue.py")),
     ("quotas: record and check", ("quota/", "proxy/enforcement/quota_scope.py", "proxy/enforcement/quota_scopes.py")),
     ("answers rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
     (

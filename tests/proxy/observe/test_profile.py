@@ -1,12 +1,14 @@
 """`sluice run --profile`: the time of each stage."""
 
+from pathlib import Path
+
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
-from proxy.observe.profile import LOOP, Profiler, Stage, render
+from proxy.observe.profile import LOOP, STAGES, Profiler, Stage, render
 from quota.entity import UNLIMITED
 
 
-def test_time_goes_to_the_room_that_spent_it() -> None:
+def test_time_goes_to_the_stage_that_spent_it() -> None:
     """The profiler attributes calls of `quota` to its stage and other code to the event loop."""
     group = EnforcedGroup({"user": "", "client-id": "a"}, UNLIMITED)
     profiler = Profiler()
@@ -18,6 +20,12 @@ def test_time_goes_to_the_room_that_spent_it() -> None:
     stages = {stage.name: stage for stage in profiler.stop()}
     assert stages["quotas: record and check"].calls >= 1_000
     assert LOOP in stages
+
+
+def test_every_path_of_a_stage_exists() -> None:
+    """Each stage is given by files and folders of the source."""
+    source = Path(__file__).parents[3]
+    assert [path for _, paths in STAGES for path in paths if not (source / path).exists()] == []
 
 
 def test_the_page_has_shares_that_add_up() -> None:
