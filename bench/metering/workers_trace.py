@@ -22,13 +22,13 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.meter.meter import Meter, Metered
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
 from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.shared_usage.shared_usage import SharedUsage
 from quota.entity import ClientQuotaType
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 GROUP_ROWS: Final = 65_536
 """The size that the supervisor sets."""
-SHARE_MS: Final = 10
 FLUSH_MS: Final = 250
 WAITING_BYTES: Final = 16 * 2**20
 """While a writer is behind, the clock does not advance, so that a slow machine loses nothing."""

@@ -42,8 +42,8 @@ class Shared(SharedThrottles, EnforcedGroup):
     """The sharing of usage: a mixin of groups with and without a parent.
 
     Attributes:
-        _sharing: the state of sharing. `full` is the value of `_free` without the limits of sharing, `due_ms` the end of the short path,
-            and `noted_ms` the time within which the group is published.
+        _sharing: the state of sharing. `full` is the value of `_free` without the limits of sharing, and `noted_ms` the time within
+            which the group is published.
     """
 
     __slots__ = ()
@@ -63,7 +63,7 @@ class Shared(SharedThrottles, EnforcedGroup):
     def certain_room(self, now_ms: int) -> float:
         """Return the units that certainly fit the bound. Usage of others is at most `SHARE_MS` old; their usage in flight always counts."""
         sharing = self._sharing
-        if now_ms >= min(sharing.due_ms, sharing.shared_ms + SHARE_MS):
+        if now_ms >= sharing.shared_ms + SHARE_MS:
             self._refresh(now_ms)
         else:
             sharing.refresh_under_way()
@@ -152,7 +152,7 @@ class Shared(SharedThrottles, EnforcedGroup):
         if sharing.row is not None and sharing.row.is_held():
             sharing.publish(self, now_ms)
             self._share_throttles(sharing.row, now_ms)
-        sharing.due_ms = self._end_ms = -NEVER_MS
+        sharing.shared_ms = self._end_ms = -NEVER_MS
 
     # Implementation
 
@@ -180,8 +180,7 @@ class Shared(SharedThrottles, EnforcedGroup):
             sharing.share, sharing.little = value + share, value + share / LITTLE_PARTS
             self._free = sharing.little if is_late else sharing.share
         within_ms = SHARE_LITTLE_MS if is_late else SHARE_MS
-        sharing.due_ms = sharing.shared_ms + within_ms
-        self._end_ms = min(self._start_ms + self.window_ms, self._purge_ms, sharing.due_ms)
+        self._end_ms = min(self._start_ms + self.window_ms, self._purge_ms, sharing.shared_ms + within_ms)
         self._note_unpublished(within_ms)
 
     def _note_unpublished(self, within_ms: int = SHARE_MS) -> None:

@@ -110,16 +110,15 @@ class Sharing:
         answer_bytes: the published size of the last response to a fetch.
         throttle_round_ms: time of this object's last throttle round.
         pulled_ms, claim_ms: time of the last read of totals, and time of the next request for a row.
-        full, due_ms, noted_ms: belong to the group; see `Shared`.
+        full, noted_ms: belong to the group; see `Shared`.
         share, little: the value of the sample in use at which this process has used its share of the room, and little of it.
-        shared_ms: time of the last sharing, with or without a row.
+        shared_ms: time of the last sharing, with or without a row; the next record shares if it is too long ago.
         uses_little: whether this process used little of the room before the last sharing.
     """
 
     __slots__ = (
         "answer_bytes",
         "claim_ms",
-        "due_ms",
         "elsewhere",
         "front",
         "full",
@@ -147,7 +146,7 @@ class Sharing:
         self.seen: list[int] = []
         self.published = 0
         self.remote = 0.0
-        self.pulled_ms = self.claim_ms = self.due_ms = -NEVER_MS
+        self.pulled_ms = self.claim_ms = self.shared_ms = -NEVER_MS
         self.pending = self.elsewhere = 0.0
         self.waiting = self.front = self.waiting_elsewhere = 0
         self.made_room = False
@@ -155,7 +154,6 @@ class Sharing:
         self.throttle_round_ms = NO_THROTTLE_ROUND_MS
         self.full = self.share = self.little = NO_ROOM
         self.uses_little = False
-        self.shared_ms = -NEVER_MS
         self.noted_ms = NEVER_MS
 
     def pull(self, group: EnforcedGroup, now_ms: int) -> None:
