@@ -92,9 +92,8 @@ class SharedThrottles(HoldsThrottles):
             if throttles is None:
                 self._note_unpublished()
                 return
-            for until_ms in (*left.until_ms, left.for_all_until_ms):
-                if until_ms > now_ms:
-                    throttles.leave(until_ms, now_ms)
+            for until_ms in left.ends_after(now_ms):
+                throttles.leave(until_ms, now_ms)
         _keep_none(self)
 
     def _row_at(self, now_ms: int) -> ThrottleRow | None:
@@ -110,9 +109,8 @@ def take_throttles_along(holder: ThrottleHolder, left: ThrottleRow, now_ms: int)
     """Move the throttles from the row that is left to the group itself; the first worker that leaves the row does this."""
     with left.departed() as throttles:
         if throttles is not None:
-            for until_ms in (*throttles.until_ms, throttles.for_all_until_ms):
-                if until_ms > now_ms:
-                    HoldsThrottles.leave_throttle(holder, until_ms, now_ms)
+            for until_ms in throttles.ends_after(now_ms):
+                HoldsThrottles.leave_throttle(holder, until_ms, now_ms)
             throttles.until_ms.clear()
             throttles.for_all_until_ms = 0
 

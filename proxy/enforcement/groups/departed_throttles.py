@@ -54,6 +54,10 @@ class DepartedThrottles:
         longest_ms = max(self.for_all_until_ms, self.until_ms[-1] if self.until_ms else 0)
         return longest_ms if longest_ms > now_ms else 0
 
+    def ends_after(self, now_ms: int) -> list[int]:
+        """Return the ends of all throttles that have not ended."""
+        return [until_ms for until_ms in (*self.until_ms, self.for_all_until_ms) if until_ms > now_ms]
+
     def take(self, now_ms: int) -> int:
         """Take the longest throttle for a new connection; return when it is over, 0: none is left."""
         if now_ms < self.for_all_until_ms:
