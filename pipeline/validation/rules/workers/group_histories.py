@@ -71,12 +71,11 @@ class Skip:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupHistory:
-    """One group of one run: its events, in the order in which they were recorded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """The events of one group in one file set or more, in the order in which they were recorded.
 
     Attributes:
-        identity: name of the group; None when names are not written, so that no other worker's group can be matched.
         ts_ms: monotonic time of each event.
         source: `OWN`, or the number of the worker that caused the event.
         total: total of the source after the event, when the source is another worker.
@@ -84,9 +83,6 @@ class GroupHistory:
         bound: the highest bound of the group.
     """
 
-    run: WorkerRun
-    group_ref: int
-    identity: Identity | None
     ts_ms: Ints
     value: Ints
     checked: Flags
@@ -94,6 +90,19 @@ class GroupHistory:
     total: Ints
     seq: Ints
     bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupHistory(Events):
+    """One group of one run: its events in all file sets.
+
+    Attributes:
+        identity: name of the group; None when names are not written, so that no other worker's group can be matched.
+    """
+
+    run: WorkerRun
+    group_ref: int
+    identity: Identity | None
     skips: tuple[Skip, ...]
 
     @property
@@ -142,7 +151,7 @@ class Share:
 
 def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> list[GroupHistory]:
     """Return the histories of a run, one for each group of the share."""
-    parts: dict[int, list[_Part]] = {}
+    parts: dict[int, list[Events]] = {}
     skips: dict[int, list[Skip]] = {}
     identities: dict[int, Identity | None] = {}
     for file_set in file_sets:
@@ -156,27 +165,10 @@ def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> 
     return [_joined(run, ref, identities.get(ref), parts.get(ref, ()), tuple(skips.get(ref, ()))) for ref in sorted({*parts, *skips})]
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The events of one group in one file set; fields as in `GroupHistory`."""
-
-    ts_ms: Ints
-    value: Ints
-    checked: Flags
-    source: NDArray[Any]
-    total: Ints
-    seq: Ints
-    bound: float
-
-
-def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence[_Part], skips: tuple[Skip, ...]) -> GroupHistory:
+def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence[Events], skips: tuple[Skip, ...]) -> GroupHistory:
     none = np.zeros(0, np.int64)
-    empty = _Part(none, none, none.astype(np.bool_), none.astype(object), none, none, 0.0)
-
-    def of(name: str) -> Any:
-        return np.concatenate([getattr(part, name) for part in (empty, *parts)])
-
-    columns = {name: of(name) for name in ("ts_ms", "value", "checked", "source", "total", "seq")}
+    empty = dict.fromkeys(("ts_ms", "value", "total", "seq"), none) | {"checked": none.astype(np.bool_), "source": none.astype(object)}
+    columns = {name: np.concatenate([column, *(getattr(part, name) for part in parts)]) for name, column in empty.items()}
     bound = max((part.bound for part in parts), default=0.0)
     return GroupHistory(run=run, group_ref=ref, identity=identity, bound=bound, skips=skips, **columns)
 
@@ -206,7 +198,7 @@ def _skips(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tupl
         yield row["group_ref"], Skip(at_ms, str(row["source"]), row["value"], row["source_total"] or 0, row["seq"])
 
 
-def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, _Part]]:
+def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, Events]]:
     table = _without(file_set.read("samples", columns=columns_of(file_set)), others)
     if not len(table):
         return
@@ -218,8 +210,18 @@ def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tupl
     ends = np.append(begins[1:], len(rows.n))
     for begin, end, first, behind in zip(begins.tolist(), ends.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         its = slice(first, behind)
-        columns = (rows.ts_ms[its] - run.offset_ms, rows.value[its], rows.checked[its], source[its], total[its], seq[its])
-        yield int(rows.group_ref[begin]), _Part(*columns, float(rows.bound[begin:end].max()))
+        yield (
+            int(rows.group_ref[begin]),
+            Events(
+                ts_ms=rows.ts_ms[its] - run.offset_ms,
+                value=rows.value[its],
+                checked=rows.checked[its],
+                source=source[its],
+                total=total[its],
+                seq=seq[its],
+                bound=float(rows.bound[begin:end].max()),
+            ),
+        )
 
 
 def _sources(table: pa.Table, rows: Rows) -> tuple[NDArray[Any], Ints]:
