@@ -11,6 +11,7 @@ from tests.support.frames.kafka_frames import fetch, produced
 from tests.support.memory.memory_connection import BROKER, ProxyFixture
 from tests.support.memory.shared_workers import TAGS, new_segment
 from tests.support.memory.verdicts import BOUND, FETCH_VERSION, PRODUCE_VERSION, produce_of
+from tests.support.memory.worker_proxies import publish_on_time
 
 
 class Workers:
@@ -34,11 +35,7 @@ def workers() -> Workers:
 def proxy(workers: Workers) -> Iterator[ProxyFixture]:
     """Yield the proxy of worker 0, in which client-id etl may produce and fetch 1,000 bytes per second; its timer runs."""
     with ProxyFixture(produce=BOUND, fetch=BOUND, factories=workers.usage) as proxy:
-
-        def start_timer(within_ms: int) -> None:
-            proxy.loop.call_later(within_ms / 1_000, lambda: workers.usage.publish_noted(within_ms, proxy.loop.now_ms))
-
-        workers.usage.on_unpublished = start_timer
+        publish_on_time(workers.usage, proxy.loop)
         yield proxy
 
 

@@ -3,26 +3,23 @@
 The buckets are in the supervisor, so the row of such a group has nothing but throttles.
 """
 
-import multiprocessing
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.mode import Mode
 from proxy.session.throttle.departed_throttles import longest_throttle, take_throttle
-from proxy.shared_usage.departed_rows import DEPARTED_MAX
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import FULL_RETRY_MS, SharedUsage
 from proxy.workers.asked_bucket import Asked, Buckets, asked_buckets
 from quota.entity import UNLIMITED, ClientQuotaType
 from tests.support.frames.topic_frames import create
 from tests.support.memory.bucket_questions import BucketQuestions
+from tests.support.memory.departed_pair import DepartedPair
 from tests.support.memory.shared_workers import TAGS, new_segment
 from tests.support.memory.topic_model import TopicModel
 from tests.support.memory.worker_proxies import WorkerProxies
-from tests.support.processes.segment_children import hold_lock
+from tests.support.processes.segment_children import throttles_locked
 
 NOW_MS = 60_000
 OTHER = (1).to_bytes(16, "little")
@@ -58,8 +55,7 @@ def test_they_are_those_of_one_process(steps: list[tuple[int, int, str, int]], n
     """Workers that leave and take over throttles in any order, and are restarted, find the same ones as a single process."""
     segment = new_segment(3)
     workers = [Worker(segment, number) for number in range(3)]
-    alone = DepartedThrottles(throttles_max=DEPARTED_MAX)
-    left_ms = 0
+    pair = DepartedPair()
     for step_ms, number, kind, throttle_ms in steps:
         now_ms += step_ms
         group = workers[number].group
@@ -69,14 +65,10 @@ def test_they_are_those_of_one_process(steps: list[tuple[int, int, str, int]], n
             case "publish":
                 workers[number].usage.publish_all(now_ms)
             case "take":
-                taken = take_throttle(group, now_ms)
-                assert (0 if taken is None else taken[1]) == alone.take(now_ms)
+                pair.take(group, now_ms)
             case _:
-                instead_of_ms = left_ms if kind == "grow" else 0
-                left_ms = now_ms + throttle_ms
-                group.leave_throttle(left_ms, now_ms, instead_of_ms=instead_of_ms)
-                alone.leave(left_ms, now_ms, instead_of_ms=instead_of_ms)
-        assert [worker.group.departed_until(now_ms) for worker in workers] == [alone.longest_until_ms(now_ms)] * 3
+                pair.leave(group, throttle_ms, now_ms, grows=kind == "grow")
+        assert [worker.group.departed_until(now_ms) for worker in workers] == [pair.alone.longest_until_ms(now_ms)] * 3
 
 
 def test_a_group_whose_connections_leave_no_throttle_has_no_row() -> None:
@@ -125,16 +117,10 @@ def test_while_another_process_changes_them_none_is_lost() -> None:
     """A throttle left while another process holds the row's lock is published later, and new connections wait meanwhile."""
     segment, first, second = two_workers()
     first.group.leave_throttle(8_000, 1)
-    row = next(at for at in range(segment.rows_max) if segment.departed.until_ms(at))
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=hold_lock, args=(segment.descriptor, theirs, 1 + row))
-    process.start()
-    assert ours.recv() == "locked"
-    second.group.leave_throttle(9_000, 2)
-    second.usage.publish_all(12)
-    assert [first.group.take_throttle(13), first.group.take_throttle(13), second.group.departed_until(13)] == [8_000, 8_000, 9_000]
-    process.kill()
-    process.join()
+    with throttles_locked(segment):
+        second.group.leave_throttle(9_000, 2)
+        second.usage.publish_all(12)
+        assert [first.group.take_throttle(13), first.group.take_throttle(13), second.group.departed_until(13)] == [8_000, 8_000, 9_000]
     second.usage.publish_all(22)
     assert [first.group.take_throttle(23) for _ in range(3)] == [9_000, 8_000, 0]
 

@@ -1,21 +1,18 @@
 """A throttle that a closed connection has not served is taken over by the next connection of its group in any worker."""
 
-import multiprocessing
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.enforcement.mode import Mode
-from proxy.session.throttle.departed_throttles import take_throttle
 from proxy.shared_usage.departed_rows import DEPARTED_MAX
 from proxy.shared_usage.segment import FULL
 from tests.support.frames.kafka_frames import produced
+from tests.support.memory.departed_pair import DepartedPair
 from tests.support.memory.shared_workers import WINDOW_MS, SharedWorker, new_segment
 from tests.support.memory.verdicts import PRODUCE_VERSION, produce_of
 from tests.support.memory.worker_proxies import WorkerProxies
-from tests.support.processes.segment_children import hold_lock
+from tests.support.processes.segment_children import throttles_locked
 
 BOUND = 1_000.0
 STEPS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 2), st.sampled_from(["leave", "grow", "take"]), st.integers(1, 2_000)))
@@ -26,20 +23,15 @@ def test_they_are_those_of_one_process(steps: list[tuple[int, int, str, int]], n
     """Workers that leave and take over throttles in any order find the same ones as a single process."""
     segment = new_segment(3)
     workers = [SharedWorker(segment, number, BOUND, now_ms) for number in range(3)]
-    alone = DepartedThrottles(throttles_max=DEPARTED_MAX)
-    left_ms = 0
+    pair = DepartedPair()
     for step_ms, number, kind, throttle_ms in steps:
         now_ms += step_ms
         group = workers[number].group
         if kind == "take":
-            taken = take_throttle(group, now_ms)
-            assert (0 if taken is None else taken[1]) == alone.take(now_ms)
+            pair.take(group, now_ms)
             continue
-        instead_of_ms = left_ms if kind == "grow" else 0
-        left_ms = now_ms + throttle_ms
-        group.leave_throttle(left_ms, now_ms, instead_of_ms=instead_of_ms)
-        alone.leave(left_ms, now_ms, instead_of_ms=instead_of_ms)
-        assert [worker.group.departed_until(now_ms) for worker in workers] == [alone.longest_until_ms(now_ms)] * 3
+        pair.leave(group, throttle_ms, now_ms, grows=kind == "grow")
+        assert [worker.group.departed_until(now_ms) for worker in workers] == [pair.alone.longest_until_ms(now_ms)] * 3
 
 
 def test_beyond_the_limit_the_longest_holds_for_all() -> None:
@@ -96,15 +88,9 @@ def test_while_another_process_changes_them_none_is_lost() -> None:
     segment = new_segment(2)
     first, second = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
     first.group.leave_throttle(8_000, 1)
-    row = next(at for at in range(segment.rows_max) if segment.departed.until_ms(at))
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=hold_lock, args=(segment.descriptor, theirs, 1 + row))
-    process.start()
-    assert ours.recv() == "locked"
-    second.group.leave_throttle(9_000, 2)
-    assert [first.group.take_throttle(3), first.group.take_throttle(3), second.group.departed_until(3)] == [8_000, 8_000, 9_000]
-    process.kill()
-    process.join()
+    with throttles_locked(segment):
+        second.group.leave_throttle(9_000, 2)
+        assert [first.group.take_throttle(3), first.group.take_throttle(3), second.group.departed_until(3)] == [8_000, 8_000, 9_000]
     second.publish(15)
     assert [first.group.take_throttle(16) for _ in range(3)] == [9_000, 8_000, 0]
 
@@ -114,14 +100,8 @@ def test_a_throttle_that_grows_is_left_once() -> None:
     segment = new_segment(2)
     first, second = (SharedWorker(segment, number, BOUND, 0) for number in (0, 1))
     first.group.leave_throttle(1, 0)
-    row = next(at for at in range(segment.rows_max) if segment.departed.until_ms(at))
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=hold_lock, args=(segment.descriptor, theirs, 1 + row))
-    process.start()
-    assert ours.recv() == "locked"
-    first.group.leave_throttle(8_000, 2)
-    process.kill()
-    process.join()
+    with throttles_locked(segment):
+        first.group.leave_throttle(8_000, 2)
     first.group.leave_throttle(9_000, 3, instead_of_ms=8_000)
     first.publish(12)
     assert [second.group.take_throttle(13) for _ in range(2)] == [9_000, 0]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 from collections import Counter
@@ -17,6 +16,7 @@ from tests.support.processes.sluice_workers import (
     configured,
     connected,
     connections_of_workers,
+    page_of,
     served,
     sockets_of,
     stopped,
@@ -72,7 +72,7 @@ async def test_who_leaves_and_comes_again_gets_one_request_of_all_workers(tmp_pa
 async def until_left(sluice: SluiceProcess, count: int) -> None:
     """Wait until workers have noticed that the clients of `count` open connections have left, and so passed on their throttles."""
     while True:
-        page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
+        page = await page_of(sluice, "/connections")
         if sum(one["client_closed"] for one in page["connections"]) >= count:
             return
 
@@ -80,7 +80,7 @@ async def until_left(sluice: SluiceProcess, count: int) -> None:
 async def until_given(sluice: SluiceProcess, count: int) -> None:
     """Wait until workers have accepted `count` connections, open or closed."""
     while True:
-        page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
+        page = await page_of(sluice, "/connections")
         if page["open"] + len(sluice.events("connection_closed")) >= count:
             return
 
@@ -187,7 +187,7 @@ async def test_a_load_balancer_names_the_client_to_workers(tmp_path: Path) -> No
             header = v2_header((f"192.0.2.{at // 2}", 5_000 + at))
             await client.send(header + api_versions_request(at))
             assert correlation_id_of(await client.read_frame()) == at
-        page = json.loads((await asyncio.to_thread(sluice.get, "/connections"))[1])
+        page = await page_of(sluice, "/connections")
         assert sorted(one["peer"] for one in page["connections"]) == [f"192.0.2.{at // 2}:{5_000 + at}" for at in range(6)]
         third = await ScriptedClient.connect(sluice.port, source="127.9.9.9")
         await third.send(v2_header(("192.0.2.1", 9)) + api_versions_request(9))

@@ -1,26 +1,20 @@
 """The admin port of a Sluice with several workers shows one proxy, also while a worker is dead or stopped."""
 
 import asyncio
-import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.processes.sluice_process import SluiceProcess
-from tests.support.processes.sluice_workers import connected, running, workers_of
+from tests.support.processes.sluice_workers import connected, page_of, running, workers_of
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_frames import correlation_id_of, produce_of_size
 from tests.support.scripted.scripted_sockets import until
 
 SENT_BYTES = 2_000
 """Bytes of a request: less than the window of a group allows."""
-
-
-async def page_of(sluice: SluiceProcess, path: str) -> Any:
-    return json.loads((await asyncio.to_thread(sluice.get, path))[1])
 
 
 async def metric(sluice: SluiceProcess, name: str, **labels: str) -> float:

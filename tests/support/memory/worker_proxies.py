@@ -1,6 +1,5 @@
 """The proxies of several workers in one process, on one clock, with one quota over all of them."""
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,6 +8,15 @@ from proxy.workers.asked_bucket import Buckets, asked_buckets
 from tests.support.memory.bucket_questions import BucketQuestions
 from tests.support.memory.memory_connection import ManualLoop, Peer, ProxyFixture
 from tests.support.memory.shared_workers import new_segment
+
+
+def publish_on_time(usage: SharedUsage, loop: ManualLoop) -> None:
+    """Let the loop publish a worker's usage when it is due, as a worker's event loop does."""
+
+    def start_timer(within_ms: int) -> None:
+        loop.call_later(within_ms / 1_000, lambda: usage.publish_noted(within_ms, loop.now_ms))
+
+    usage.on_unpublished = start_timer
 
 
 class WorkerProxies:
@@ -30,7 +38,7 @@ class WorkerProxies:
         segment, buckets = new_segment(workers), Buckets()
         for number in range(workers):
             usage = SharedUsage(segment, number)
-            usage.on_unpublished = self._timer_of(usage)
+            publish_on_time(usage, self.loop)
             self.usages.append(usage)
             make_mutation_group = asked_buckets(BucketQuestions(buckets), usage)
             self.proxies.append(ProxyFixture(loop=self.loop, factories=usage, make_mutation_group=make_mutation_group, **settings))
@@ -56,9 +64,3 @@ class WorkerProxies:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.proxies[0].__exit__(kind, error, trace)
-
-    def _timer_of(self, usage: SharedUsage) -> Callable[[int], None]:
-        def start(within_ms: int) -> None:
-            self.loop.call_later(within_ms / 1_000, lambda: usage.publish_noted(within_ms, self.loop.now_ms))
-
-        return start

@@ -9,6 +9,7 @@ import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
+from typing import Any
 
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
@@ -65,6 +66,11 @@ def sockets_of(pid: int) -> int:
         with contextlib.suppress(FileNotFoundError):
             count += str(descriptor.readlink()).startswith("socket:")
     return count
+
+
+async def page_of(sluice: SluiceProcess, path: str) -> Any:
+    """Return a JSON page of the admin port."""
+    return json.loads((await asyncio.to_thread(sluice.get, path))[1])
 
 
 def connections_of_workers(sluice: SluiceProcess) -> Counter[int]:
