@@ -7,11 +7,13 @@ version, and the frame is forwarded; a request that equals its predecessor costs
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
+from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
@@ -204,7 +206,35 @@ class RequestSide:
             if body_left == len(data):
                 self._body_left = 0
                 return data
+        elif self._head is not None and self._pass_equal(self._head, data, now_ms, now_ns):
+            return data
         return self._scan_heads(data, 0, body_left, now_ms, now_ns, now_ms)
+
+    def _pass_equal(self, head: RequestContext, data: bytes, now_ms: int, now_ns: int) -> bool:
+        """Enter requests that equal the last one and are all of `data`, while nothing is in flight and no quota is near.
+
+        Returns:
+            Whether they were entered, as `_scan_heads` does it; False: nothing was done.
+        """
+        if self._in_flight or len(data) < HEAD_BYTES or head.kind >= FETCH or self._throttle.limits or self.draining:
+            return False
+        size, index, _ = HEAD.unpack_from(data)
+        if index != head.index or not head.size_min <= size <= self.frame_bytes_max:
+            return False
+        count, rest = divmod(len(data), size + LENGTH_BYTES)
+        if rest or not EQUAL_FRAMES_MIN <= count <= FRAMES_PER_TURN:
+            return False
+        equal = equal_requests(data, 0, size, index, head.prefix, count)
+        if equal is None or not self._requests_ahead().passes_all(head, size, count, now_ms):
+            return False
+        self._in_flight.extend(zip(equal, repeat(head), repeat(size), repeat(now_ms), repeat(now_ns)))
+        self._count(head, count)
+        return True
+
+    def _requests_ahead(self) -> RequestsAhead:
+        if self.ahead is None:
+            self.ahead = RequestsAhead(self._in_flight, self._settle_flag, self._throttle, self._classifier)
+        return self.ahead
 
     def _complete(self, now_ns: int) -> None:
         """The rest of a request is forwarded now, so the broker can begin to process it."""
@@ -290,9 +320,7 @@ class RequestSide:
         """Return how many requests like the one at `at` may be forwarded before this is called again; 0: it waits, and is kept."""
         count, most = len(self._in_flight), 1
         if count:
-            if self.ahead is None:
-                self.ahead = RequestsAhead(self._in_flight, self._settle_flag, self._throttle, self._classifier)
-            most = INT32_MAX if self.ungated else self.ahead.number(head, size, now_ms)
+            most = INT32_MAX if self.ungated else self._requests_ahead().number(head, size, now_ms)
             if not most:
                 self.pending.keep_over(data, at, count, now_ms, read_ms)
                 return 0
@@ -323,7 +351,24 @@ class RequestSide:
                     return at
             if self._limits and self._throttle.departed:
                 known = self._recorded.record_departed(head, HEAD.unpack_from(data, at)[0], now_ms)
-        count, begun, end = most, at, len(data) - HEAD_BYTES
+        begun, (size, _, _) = at, HEAD.unpack_from(data, at)
+        count = min(most, (len(data) - at) // (size + LENGTH_BYTES), room // size + 1)
+        equal = equal_requests(data, at, size, head.index, head.prefix, count) if count >= EQUAL_FRAMES_MIN else None
+        if equal is not None:
+            in_flight.extend(zip(equal, repeat(known), repeat(size), repeat(read_ms), repeat(now_ns)))
+            at, noted = at + count * (size + LENGTH_BYTES), count
+        else:
+            at, noted = self._pass_one_by_one(head, known, data, at, most, room, now_ns, read_ms)
+        self._count(head, noted)
+        if ahead is not None:
+            ahead.bytes += at - begun - noted * LENGTH_BYTES
+        return at
+
+    def _pass_one_by_one(
+        self, head: RequestContext, known: RequestContext, data: bytes | bytearray, at: int, most: int, room: int, now_ns: int, read_ms: int
+    ) -> tuple[int, int]:
+        """Enter the request at `at`, and those behind it with the same head, as `known`; return their end, and how many they are."""
+        in_flight, count, end = self._in_flight, most, len(data) - HEAD_BYTES
         index, prefix, size_min, size_max = head.index, head.prefix, head.size_min, self.frame_bytes_max
         size, _, correlation_id = HEAD.unpack_from(data, at)
         while True:
@@ -332,15 +377,10 @@ class RequestSide:
             room -= size
             at += size + LENGTH_BYTES
             if not count or at > end or room < 0:
-                break
+                return at, most - count
             size, other, correlation_id = HEAD.unpack_from(data, at)
             if other != index or not data.startswith(prefix, at + HEAD_BYTES) or not size_min <= size <= size_max:
-                break
-        noted = most - count
-        self._count(head, noted)
-        if ahead is not None:
-            ahead.bytes += at - begun - noted * LENGTH_BYTES
-        return at
+                return at, most - count
 
     def _count(self, head: RequestContext, noted: int) -> None:
         self.frames += noted

@@ -14,7 +14,7 @@ from typing import Final
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
 from proxy.session.in_flight import InFlight, produced_bytes
-from proxy.session.request_context import LOGIN, RequestContext
+from proxy.session.request_context import LOGIN, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.throttle_state import ThrottleState
@@ -132,6 +132,26 @@ class RequestsAhead:
         if room >= 0.0:
             return min(1 + int(room / each), INT32_MAX)
         return 0 if group.would_throttle_ms(expected + others, now_ms) > 0 else 1
+
+    def passes_all(self, head: RequestContext, size: int, count: int, now_ms: int) -> bool:
+        """Whether requests may be forwarded together and need no note, with nothing in flight. True: they are counted in `bytes`.
+
+        Args:
+            head: the context of each; not a fetch.
+            size: the size of each in bytes.
+            count: their number.
+            now_ms: monotonic milliseconds.
+        """
+        if head.client.request(now_ms) is not None:
+            return False
+        ahead_bytes = 0
+        if head.kind == PRODUCE:
+            group = head.client.produce(now_ms)
+            if group is not None and (group.pending or size * count * NOTED_SHARE > group.certain_room(now_ms)):
+                return False
+            ahead_bytes = size * (count - 1)
+        self.bytes = ahead_bytes
+        return True
 
     def note(self, now_ms: int) -> None:
         """Note requests ahead at their groups, where they matter, so that other connections count them."""

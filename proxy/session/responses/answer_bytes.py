@@ -15,6 +15,7 @@ from proxy.session.parsed_response import AT_ONCE_BYTES, NOT_SEARCHED, ParsedRes
 from proxy.session.request_context import ENDPOINTS, FETCH, PRODUCE, WALK, WHOLE, RequestContext
 
 SIZE = Struct(">i")
+HEAD = Struct(">ii")  # size, correlation id
 STAMP_BYTES = 24  # enough of a Fetch response to reach its throttle time when the header has no tagged fields
 
 

@@ -6,8 +6,6 @@ time, hosts and ports are changed; all other bytes are the broker's own.
 
 from __future__ import annotations
 
-from struct import Struct
-
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
@@ -22,12 +20,12 @@ from proxy.session.parsed_response import AT_ONCE_BYTES, LongAnswer, ParsedRespo
 from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.responses.answer_bytes import (
+    HEAD,
     SIZE,
     STAMP_BYTES,
     announced,
     bytes_to_stamp,
     fetched_bytes,
-    fetched_sizes,
     is_clean,
     is_parsed_whole,
     is_plain,
@@ -37,16 +35,14 @@ from proxy.session.responses.answer_bytes import (
     throttle_place,
 )
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.response_runs import RESPONSES_MIN, ResponseRuns
 from proxy.session.rewrite import Rewriter, Walker
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from proxy.telemetry.latency import SHIFT
 
-HEAD = Struct(">ii")  # size, correlation id
-
 NOT_CHARGED = -1
-RUN_BYTES = 32 * 1024  # a run of responses that need parsing has at most this many bytes
 SMALL_BYTES = 512  # shorter responses are parsed at once: there are at most as many as requests in flight
 
 
@@ -75,6 +71,7 @@ class ResponseSide:
         "_parsed",
         "_parsed_bytes",
         "_rewriter",
+        "_runs",
         "_settle_flag",
         "_tail",
         "_tail_need",
@@ -112,6 +109,7 @@ class ResponseSide:
         self._meter = classifier.meter
         self.verdicts = AnswerVerdicts(in_flight, settle_flag, throttle, fetch_admission, classifier, login)
         self._rewriter = rewriter
+        self._runs: ResponseRuns | None = None  # made for clients that pipeline
         self._body_left = 0
         self._tail: bytearray | None = None
         self._tail_need = 0
@@ -261,7 +259,7 @@ class ResponseSide:
             return self._follow_on(bytes(tail) if len(tail) <= AT_ONCE_BYTES else memoryview(tail), now_ms, now_ns)
         if body_left:
             return self._follow_on(data, now_ms, now_ns)
-        at = self._pass_runs(data, 0, now_ms, now_ns) if len(self._in_flight) > 1 else 0
+        at = self._pass_runs(data, 0, now_ms, now_ns)
         if at == len(data):
             return data
         out = self._scan_answers(data, 0, at, now_ms, now_ns)
@@ -278,7 +276,7 @@ class ResponseSide:
             if body_left >= len(data):
                 self._body_left = body_left - len(data)
                 return self._emit(data)
-        at = self._pass_runs(data, body_left, now_ms, now_ns) if len(self._in_flight) > 1 else body_left
+        at = self._pass_runs(data, body_left, now_ms, now_ns)
         return joined(self._scan_answers(data, 0, at, now_ms, now_ns))
 
     def pass_body(self, size: int, now_ms: int, now_ns: int) -> None:
@@ -288,79 +286,12 @@ class ResponseSide:
         self._body_left -= size
 
     def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
-        """Record equal responses from `at` on, run by run, as far as they are certainly within their quotas.
-
-        Returns:
-            The offset after them.
-        """
-        in_flight, begun = self._in_flight, -1
-        while begun < at < len(data) and len(in_flight) > 1:
-            begun = at
-            at = self._pass_run(data, at, now_ms, now_ns)
-        return at
-
-    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
-        """Record two or more equal responses from `at` on to Produce requests, or to fetches.
-
-        Returns:
-            The offset after them; `at`: nothing was recorded.
-        """
-        in_flight = self._in_flight
-        _, head, _, _, sent_ns = in_flight[0]
-        request_quota = self.verdicts.request_quota
-        if (head.kind != PRODUCE and head.kind != FETCH) or self._held is not None or self._throttle.active:
+        """Record responses from `at` on that equal each other, as far as they are certainly within their quotas; return their end."""
+        if self._held is not None or len(self._in_flight) < RESPONSES_MIN:
             return at
-        if request_quota is not None and request_quota.enabled and head.work is not None:
-            return at
-        count, size, request_bytes, end = self._find_run(head, data, at)
-        if count < 2:
-            return at
-        amount = request_bytes
-        if head.kind == PRODUCE:
-            if not self.verdicts.record_run_within(head, count, size, amount, now_ms):
-                return at
-        else:
-            sizes = fetched_sizes(data, at, count, head.api.response_header_version)
-            amount = sum(sizes)
-            if not self.verdicts.record_fetches_within(head, sizes, amount, now_ms):
-                return at
-        head.count(count, request_bytes, end - at - count * LENGTH_BYTES, amount)
-        latencies = head.latencies
-        if in_flight[count - 1][4] == sent_ns:  # nearly always true, since they were forwarded together
-            latencies[(now_ns - sent_ns >> SHIFT).bit_length()] += count
-            for _ in range(count):
-                in_flight.popleft()
-        else:
-            for _ in range(count):
-                latencies[(now_ns - in_flight.popleft()[4] >> SHIFT).bit_length()] += 1
-        self.verdicts.answers += count
-        return end
-
-    def _find_run(self, head: RequestContext, data: bytes | memoryview, at: int) -> tuple[int, int, int, int]:
-        """Find the whole responses from `at` on that pass unchanged, to requests like `head`.
-
-        Returns:
-            Their number, the size of each request (0: they differ), the sum of the sizes, and the offset after the responses.
-        """
-        is_bare = head.is_bare
-        end = len(data) if is_bare else min(len(data), at + RUN_BYTES)
-        size_of_each = self._in_flight[0][2]
-        count = amount = 0
-        for expected, other, request_size, _, _ in self._in_flight:
-            if other is not head or at + RESPONSE_HEAD_BYTES > end:
-                break
-            size, correlation_id = HEAD.unpack_from(data, at)
-            behind = at + LENGTH_BYTES + size
-            if correlation_id != expected or size < LENGTH_BYTES or behind > end:
-                break
-            if not is_bare and not is_plain(head, data, at, behind):
-                break
-            if request_size != size_of_each:
-                size_of_each = 0
-            count += 1
-            amount += request_size
-            at = behind
-        return count, size_of_each, amount, at
+        if self._runs is None:
+            self._runs = ResponseRuns(self._in_flight, self._throttle, self.verdicts)
+        return self._runs.record(data, at, now_ms, now_ns)
 
     def release(self, now_ms: int) -> bytes | memoryview | None:
         """End the hold at its deadline or before; return the bytes that waited, with the remaining throttle time announced."""

@@ -25,7 +25,7 @@ class ShadowResponseSide(ResponseSide):
         """Do what `ResponseSide.scan` does, for each response by itself."""
         return self._follow(data, now_ms, now_ns)
 
-    def _pass_run(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
+    def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         return at
 
     def _judge_and_compare(
