@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from proxy.base.clock import now_ns
@@ -16,15 +17,18 @@ from proxy.telemetry.watchdog import Watchdog
 class ProcessWatch:
     """Watches one process and logs problems.
 
+    Args:
+        on_heartbeat: called ten times a second, with the measurement of the lag.
+
     Attributes:
         lag: of the event loop.
     """
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, on_heartbeat: Callable[[], None] | None = None) -> None:
         self.lag = LoopLag()
         self._counters = counters
         self._garbage = GarbageWatch(counters, _log_garbage)
-        self._watchdog = Watchdog(self.lag, clock_ns=now_ns, on_stall=_log_stall)
+        self._watchdog = Watchdog(self.lag, clock_ns=now_ns, on_stall=_log_stall, on_heartbeat=on_heartbeat)
 
     def start(self) -> None:
         """Begin to watch the running event loop."""

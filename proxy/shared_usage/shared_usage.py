@@ -65,6 +65,11 @@ class SharedUsage:
         for group in self._noted.pop(within_ms, ()):
             group.publish(now_ms)
 
+    def publish_from(self, within_ms: int, now_ms: int) -> None:
+        """Publish the usage of the groups that were noted with this number of milliseconds or more."""
+        for noted_ms in [noted_ms for noted_ms in self._noted if noted_ms >= within_ms]:
+            self.publish_noted(noted_ms, now_ms)
+
     def note_unpublished(self, group: Publisher, within_ms: int) -> None:
         """Publish `group` in the next `publish_noted` with this number of milliseconds."""
         noted = self._noted.get(within_ms)

@@ -23,6 +23,8 @@ class Watchdog:
         lag: receives the measurements.
         clock_ns: monotonic nanoseconds; called by both threads.
         on_stall: receives the stack of the event loop's thread, once per stall, on the watchdog's thread.
+        on_heartbeat: called in each heartbeat, on the event loop's thread: work that is due as often needs no timer of its own, and
+            does not wake an idle process once more.
     """
 
     def __init__(
@@ -31,12 +33,14 @@ class Watchdog:
         *,
         clock_ns: Callable[[], int],
         on_stall: Callable[[str], None],
+        on_heartbeat: Callable[[], None] | None = None,
         period_seconds: float = PERIOD_SECONDS,
         stall_seconds: float = STALL_SECONDS,
     ) -> None:
         self._lag = lag
         self._clock_ns = clock_ns
         self._on_stall = on_stall
+        self._on_heartbeat = on_heartbeat
         self._period_seconds = period_seconds
         self._stall_seconds = stall_seconds
         self._due_ns = 0  # when the next heartbeat is due; written by the event loop's thread only
@@ -71,6 +75,8 @@ class Watchdog:
         now_ns = self._clock_ns()
         self._lag.record(max(0, now_ns - self._due_ns) / 1_000_000, now_ns // 1_000_000)
         self._ask(loop)
+        if self._on_heartbeat is not None:
+            self._on_heartbeat()
 
     # On its own thread
 

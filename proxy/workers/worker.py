@@ -40,6 +40,7 @@ from proxy.shared_usage.segment import QUOTAS_AT
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
+from proxy.telemetry.watchdog import PERIOD_SECONDS
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import asked_buckets
 from proxy.workers.asked_principals import RemotePrincipals
@@ -57,8 +58,7 @@ UNKNOWN_CONTROLLER: Final = -1
 _PORTS: Final[msgspec.msgpack.Decoder[dict[str, int]]] = msgspec.msgpack.Decoder(dict[str, int])
 QUOTAS_LATE_MS: Final = 1_000
 """Time limit for quotas that were sent to all workers; meanwhile a worker reads nothing else."""
-ACCEPTING_S: Final = 0.1
-"""Interval of the check for memory for more connections."""
+HEARTBEAT_MS: Final = round(PERIOD_SECONDS * 1_000)
 
 
 class NoAdmission:
@@ -123,7 +123,7 @@ class Worker:
         self._may_accept = True
         self._draining = self._terminated = False
         self.ended = asyncio.Event()
-        self._watch = ProcessWatch(self.counters)
+        self._watch = ProcessWatch(self.counters, self._heartbeat)
         self._answers = WorkerAnswers(DataPathState(self.data_path.gateway, self.data_path.scopes), self._watch.lag)
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -138,7 +138,7 @@ class Worker:
         self.data_path.meter(NoAdmission(self.config))
         self.data_path.gateway.start()
         self._watch.start()
-        forever = (self.data_path.expire_forever(), self._watch.watch(), self._tls.refresh_forever(), self._report_forever())
+        forever = (self.data_path.expire_forever(), self._watch.watch(), self._tls.refresh_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
         self._passed = PassedConnections(passing, self._serve, self._lost, self._keep)
         self._beat()
@@ -199,24 +199,24 @@ class Worker:
             self._link.send(message)
 
     def _publish_within(self, within_ms: int) -> None:
-        """Schedule the publication of usage of groups, also when no more requests arrive."""
-        asyncio.get_running_loop().call_later(within_ms / 1_000, self._publish, within_ms)
+        """Schedule the publication of usage of groups, unless the next heartbeat comes early enough."""
+        if within_ms < HEARTBEAT_MS:
+            asyncio.get_running_loop().call_later(within_ms / 1_000, self._publish, within_ms)
 
     def _publish(self, within_ms: int) -> None:
         self._usage.publish_noted(within_ms, now_ms())
 
+    def _heartbeat(self) -> None:
+        """Show the supervisor that this process runs, publish usage, and report whether there is memory for more connections."""
+        self._beat()
+        self._usage.publish_from(HEARTBEAT_MS, now_ms())
+        may_accept = self.data_path.may_accept()
+        if may_accept != self._may_accept:
+            self._may_accept = may_accept
+            self._send(messages.Accepting(may_accept))
+
     def _beat(self) -> None:
         self._usage.segment.store_heartbeat(self._usage.worker, now_ms())
-
-    async def _report_forever(self) -> None:
-        """Send heartbeats, and report whether there is memory for more connections."""
-        while True:
-            await asyncio.sleep(ACCEPTING_S)
-            self._beat()
-            may_accept = self.data_path.may_accept()
-            if may_accept != self._may_accept:
-                self._may_accept = may_accept
-                self._send(messages.Accepting(may_accept))
 
     # --- ports and brokers
 

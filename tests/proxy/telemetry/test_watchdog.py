@@ -48,6 +48,29 @@ async def test_a_stall_is_reported_once_with_the_stack_of_the_loop() -> None:
     assert len(stacks) == lag.stalls
 
 
+async def test_work_is_done_in_each_heartbeat() -> None:
+    """`on_heartbeat` is called again and again, also after it has failed."""
+    calls = 0
+    enough = asyncio.Event()
+
+    def on_heartbeat() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ValueError("the first call fails")
+        enough.set()
+
+    loop = asyncio.get_running_loop()
+    failures: list[object] = []
+    loop.set_exception_handler(lambda _loop, context: failures.append(context["exception"]))
+    watchdog = Watchdog(LoopLag(), clock_ns=time.monotonic_ns, on_stall=lambda _: None, on_heartbeat=on_heartbeat, period_seconds=0.001)
+    watchdog.start(loop)
+    await asyncio.wait_for(enough.wait(), HANG_GUARD_SECONDS)
+    watchdog.stop()
+    await asyncio.to_thread(watchdog.join, HANG_GUARD_SECONDS)
+    assert [type(failure) for failure in failures] == [ValueError]
+
+
 async def test_the_watchdog_ends_with_its_loop() -> None:
     """The watchdog thread ends without an error when its event loop is closed."""
     loop = asyncio.new_event_loop()
