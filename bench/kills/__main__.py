@@ -1,6 +1,6 @@
 """A thousand `kill -9` of Sluice under traffic: no record is lost, duplicated or reordered, and every lost metering decision is counted.
 
-python -m bench.kills --workers 2 [--rounds 100]   kills and stops of workers and supervisors, see `bench/kills/of_workers.py`
+python -m bench.kills --workers 2 [--rounds 100] [--stops 10] [--kind "worker killed"]...   see `bench/kills/of_workers.py`
 python -m bench.kills [--rounds 1000] [--stretch 25] [--state build/kills.jsonl] [--seed 1] [--no-write]
 
 Two idempotent producers of librdkafka, one far over its quota, send through one Sluice to Apache Kafka 4.3.1. Sluice is killed at a random
@@ -28,6 +28,7 @@ from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.places import BUILD, temporary_directory
 from tests.support.processes.kills import PARTITIONS, Stretch, kill_often
+from tests.support.processes.worker_kills import KINDS
 
 FAILED = BUILD / "kills-failed"
 HEAD = [
@@ -101,12 +102,17 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.kills", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=1_000, help="kills in all, including those in the state file")
+    parser.add_argument(
+        "--rounds", type=int, default=1_000, help="kills in all, including those in the state file; with workers, of each kind"
+    )
     parser.add_argument("--stretch", type=int, default=25, help="kills between two checks")
     parser.add_argument("--state", type=Path, default=BUILD / "kills.jsonl")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
     parser.add_argument("--workers", type=int, default=1, help="worker processes; from 2 on single processes are killed")
+    parser.add_argument("--kind", action="append", choices=KINDS, help="with workers: only this kind of kill or stop; repeatable")
+    parser.add_argument("--stops", type=int, default=10, help="with workers: stops of each kind")
+    parser.add_argument("--stop-seconds", type=float, default=30.0, help="with workers: how long processes are stopped")
     parser.add_argument("--note", default="", help="a note for the result of --workers, such as other load of the machine")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.processes.ledger import Entry, Ledger, Stored
+from tests.support.processes.worker_kills import BURST_MS, SPAN_MS, most_in_a_span
 
 
 def _stored(ledger: Ledger, *numbers: int) -> list[Stored]:
@@ -45,3 +46,11 @@ def test_a_record_of_another_run_is_corrupt() -> None:
     """A record of another run counts as corrupt."""
     [record] = _stored(Ledger(), 0)
     assert Ledger().judge([], [record]).problems() == {"corrupt": 1}
+
+
+def test_the_worst_span_begins_after_the_first_window() -> None:
+    """The most bytes of a span are found wherever it begins, without those of the first window, and without those at its end."""
+    burst = [(at_ms, 1_000) for at_ms in range(0, BURST_MS, 1_000)]
+    later = [(BURST_MS + 1_000, 10), (BURST_MS + 5_000, 20), (BURST_MS + 1_000 + SPAN_MS, 30)]
+    assert most_in_a_span([*burst, *later]) == 20 + 30
+    assert most_in_a_span(burst) == most_in_a_span([]) == 0

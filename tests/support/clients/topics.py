@@ -3,6 +3,7 @@
 import itertools
 import time
 import uuid
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -11,17 +12,26 @@ READY_SECONDS = 30
 _numbers = itertools.count(1)
 
 
-def new_topic(bootstrap: str, name: str, *, partitions: int = 1, replicas: int = 1, assignment: list[list[int]] | None = None) -> str:
+def new_topic(
+    bootstrap: str,
+    name: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 1,
+    assignment: list[list[int]] | None = None,
+    config: Mapping[str, str] | None = None,
+) -> str:
     """Create a topic with a new name that begins with `name`, and wait until its leaders serve it. Return the name.
 
     Args:
         assignment: node ids per partition; takes the place of `partitions` and `replicas`.
+        config: settings of the topic.
     """
     topic = f"{name}-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     spread = {"replica_assignment": assignment} if assignment else {"replication_factor": replicas}
     count = len(assignment) if assignment else partitions
-    admin.create_topics([NewTopic(topic, num_partitions=count, **spread)])[topic].result(READY_SECONDS)
+    admin.create_topics([NewTopic(topic, num_partitions=count, config=dict(config or {}), **spread)])[topic].result(READY_SECONDS)
     deadline = time.monotonic() + READY_SECONDS
     while len(leaders(admin, topic)) < count:
         assert time.monotonic() < deadline, f"{topic} has no leaders"
