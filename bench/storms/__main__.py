@@ -1,11 +1,12 @@
 """Connection storms: does Sluice admit as many connections as a real broker with the same KIP-612 quotas?
 
-python -m bench.storms [--seconds 20] [--storm NAME]... [--no-write]
+python -m bench.storms [--seconds 20] [--storm NAME]... [--workers 1,4] [--no-write]
 
 Each storm runs against Apache Kafka's own quotas (kafka-configs: brokers, ips), then against Sluice in front of the same broker, which then
 has none. A storm is a bounded number of loops in this process that connect, ask for ApiVersions and close again; an answer counts as a
 served connection, an end without an answer as a refused one. The goal is a number of served connections within 5 % of the broker's over all
-seconds, with the burst of the first window; the rate over one window in the middle is printed as well. Needs a JDK and Maven.
+seconds, with the burst of the first window; the rate over one window in the middle is printed as well. `--workers` runs each storm through
+a Sluice with each of these numbers of workers, one after the other. Needs a JDK and Maven.
 """
 
 import argparse
@@ -132,8 +133,8 @@ def broker_quotas(tools: JavaTools, cluster: KafkaCluster, storm: Storm) -> Iter
 
 
 @contextmanager
-def sluice(folder: Path, upstream: str, storm: Storm) -> Iterator[dict[str, int]]:
-    """Start Sluice with the same quotas; yield the port of each listener."""
+def sluice(folder: Path, upstream: str, storm: Storm, workers: int) -> Iterator[dict[str, int]]:
+    """Start Sluice with the same quotas and this many workers; yield the port of each listener."""
     ports = {"a": free_bootstrap_port(), "b": free_bootstrap_port()}
     lines = ["[upstream]", f'bootstrap = "{upstream}"', "[quotas]", 'path = "storm-quotas.toml"', "[connections]", "max_connections = 5000"]
     lines += [] if storm.process_rate is None else [f"max_connection_creation_rate = {storm.process_rate}"]
@@ -147,7 +148,7 @@ def sluice(folder: Path, upstream: str, storm: Storm) -> Iterator[dict[str, int]
     (folder / "storm-quotas.toml").write_text(quota)
     log = folder / "storm.log"
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "sluice_cli", "run", "--config", str(folder / "storm.toml")]
+        command = [sys.executable, "-m", "sluice_cli", "run", "--config", str(folder / "storm.toml"), "--workers", str(workers)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
     try:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -229,10 +230,11 @@ async def _ask(sock: socket.socket, source: str, port: int) -> None:
 
 @dataclass
 class Row:
-    """One listener in one storm."""
+    """One listener in one storm, through a Sluice with this many workers."""
 
     storm: Storm
     listener: str
+    workers: int
     broker: Count
     sluice: Count
     seconds: float
@@ -244,7 +246,7 @@ class Row:
 
     def line(self) -> str:
         """Return the row of the table."""
-        cells = [self.storm.name, self.listener]
+        cells = [self.storm.name, self.listener, str(self.workers)]
         cells += [f"{count.served:,} ({count.refused:,})" for count in (self.broker, self.sluice)]
         cells.append(f"{self.sluice.served / max(self.broker.served, 1):.3f}")
         if self.storm.per_ip is None:
@@ -256,8 +258,8 @@ class Row:
 
 
 HEAD = [
-    "| storm | listener | served (refused) by the broker | by Sluice | ratio | served/s in seconds 6 to 17, broker | Sluice | ratio | |",
-    "|---|---|--:|--:|--:|--:|--:|--:|---|",
+    "| storm | listener | workers | served (refused) by the broker | Sluice | ratio | served/s in 6 to 17 s, broker | Sluice | ratio | |",
+    "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
 ]
 
 
@@ -276,15 +278,23 @@ def main() -> int:
                 continue
             with broker_quotas(tools, cluster, storm):
                 by_broker = uvloop.run(blow(storm, cluster.storm_ports, options.seconds))
-            with sluice(engine.folder, cluster.bootstrap, storm) as ports:
-                by_sluice = uvloop.run(blow(storm, ports, options.seconds))
-            some = [Row(storm, name, by_broker[name], by_sluice[name], options.seconds) for name in storm.loops]
-            print("\n".join(row.line() for row in some), flush=True)
-            rows += some
+            for workers in options.workers:
+                with sluice(engine.folder, cluster.bootstrap, storm, workers) as ports:
+                    by_sluice = uvloop.run(blow(storm, ports, options.seconds))
+                some = [Row(storm, name, workers, by_broker[name], by_sluice[name], options.seconds) for name in storm.loops]
+                print("\n".join(row.line() for row in some), flush=True)
+                rows += some
     report = Report("storms")
     report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, {options.seconds:g} s each", "", *HEAD, *[row.line() for row in rows])
     report.data["rows"] = [
-        {"storm": row.storm.name, "listener": row.listener, "broker": vars(row.broker), "sluice": vars(row.sluice), "verdict": row.verdict}
+        {
+            "storm": row.storm.name,
+            "listener": row.listener,
+            "workers": row.workers,
+            "broker": vars(row.broker),
+            "sluice": vars(row.sluice),
+            "verdict": row.verdict,
+        }
         for row in rows
     ]
     if not options.no_write:
@@ -292,10 +302,15 @@ def main() -> int:
     return int(any(row.verdict == "miss" for row in rows))
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.storms", description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--storm", nargs="+", choices=[storm.name for storm in STORMS])
+    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,4")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
