@@ -101,13 +101,13 @@ def verdict(cell: Cell, broker: Cell) -> tuple[str, str]:
 async def run_cells(arms: dict[str, Arm], kind: str, connections: int, seconds: float, *, obey: bool) -> list[Cell]:
     """Run one load under all enforcers at the same time."""
     size = PRODUCE_BYTES if kind == "produce" else FETCH_BYTES
-    runs, books = [], []
+    runs, reaching = [], []
     for enforcer, arm in arms.items():
         place = Place(arm.port, client_id(kind, connections, enforcer), f"accuracy-{kind}", size, obey)
         runs.append(saturate(kind, place, connections, seconds))
-        books.append(reached(arm, place.client_id, seconds) if kind == "produce" and mode_of(enforcer) == "delay" else nothing())
+        reaching.append(reached(arm, place.client_id, seconds) if kind == "produce" and mode_of(enforcer) == "delay" else nothing())
     passed = asyncio.gather(*runs)
-    reached_bytes = await asyncio.gather(*books)
+    reached_bytes = await asyncio.gather(*reaching)
     return [
         Cell(kind, connections, enforcer, one, seconds, bytes_there)
         for enforcer, one, bytes_there in zip(arms, await passed, reached_bytes, strict=True)

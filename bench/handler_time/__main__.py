@@ -35,7 +35,7 @@ from bench.handler_time.loads import (
 )
 from bench.handler_time.micro import microseconds_alone
 from bench.handler_time.rows import ROWS_VARIABLE
-from bench.handler_time.truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Books, Reading, now
+from bench.handler_time.truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, HandlerTimeReader, Reading, now
 from bench.harness.arms import start_sluice
 from bench.harness.engine import ROOT, Engine
 from bench.harness.frames import Template, find_coordinator_request
@@ -57,7 +57,7 @@ OLD_BATCHES, BACKLOG_BATCHES = 20, 600
 
 
 @contextmanager
-def stages_for(brokers: int, engine: Engine, module: str, workers: Sequence[int]) -> Iterator[list[tuple[int, Stage, Books]]]:
+def stages_for(brokers: int, engine: Engine, module: str, workers: Sequence[int]) -> Iterator[list[tuple[int, Stage, HandlerTimeReader]]]:
     """Start Sluice in front of a cluster that charges all clients and throttles none, once for each number of workers."""
     settings = CLUSTER | BROKER_SETTINGS | ({"min.insync.replicas": 2} if brokers > 1 else {})
     jvm = JVM if brokers == 1 else Jvm(heap_mb=500, optimises=True)
@@ -79,9 +79,9 @@ def stages_for(brokers: int, engine: Engine, module: str, workers: Sequence[int]
                 broker_port, engine.folder, produce=None, fetch=None, request=UNREACHABLE_PERCENT, flags=flags, module=module
             )
             stack.callback(arm.stop)
-            books = Books(tools, cluster, arm)
-            stack.callback(books.close)
-            found.append((number, Stage(engine, arm), books))
+            reader = HandlerTimeReader(tools, cluster, arm)
+            stack.callback(reader.close)
+            found.append((number, Stage(engine, arm), reader))
         yield found
 
 
@@ -104,18 +104,18 @@ async def _until_taken(wire: Wire, request: Template, error_at: int) -> None:
     raise RuntimeError(f"the broker does not take {request}")
 
 
-def measure(load: HandlerLoad, stage: Stage, books: Books, seconds: float, prefix: str) -> tuple[HandlerRow, Reading]:
+def measure(load: HandlerLoad, stage: Stage, reader: HandlerTimeReader, seconds: float, prefix: str) -> tuple[HandlerRow, Reading]:
     """Run one load; return the readings of both sides after ten seconds and at the end."""
     requests_before = stage.arm.metric("kafka_sluice_requests_total") or 0.0
     began = now()
     with running(load, stage, prefix):
         start = time.monotonic()
         time.sleep(min(SUM_SECONDS, seconds))
-        ten = books.read(prefix, began)
+        ten = reader.read(prefix, began)
         time.sleep(max(0.0, start + seconds - time.monotonic()))
         lasted = time.monotonic() - start
     time.sleep(SETTLE_SECONDS)
-    whole = books.read(prefix, began)
+    whole = reader.read(prefix, began)
     requests = (stage.arm.metric("kafka_sluice_requests_total") or 0.0) - requests_before
     row = HandlerRow(load.name, load.what, requests, lasted, sum(whole.truth.values()), sum(whole.sluice.values()))
     row.waits, row.busy, row.saturated = load.waits, load.busy, load.saturated
@@ -143,9 +143,9 @@ def run(loads: Sequence[HandlerLoad], seconds: float, warm_seconds: float, folde
                     with running(WARM_UP[brokers], stage, "warm-up"):
                         time.sleep(warm_seconds)
                 for number, load in enumerate(load for load in loads if load.brokers == brokers):
-                    for processes, stage, books in stages:
+                    for processes, stage, reader in stages:
                         prefix = f"{number:02}-{processes}-{load.name}"
-                        row, ten = measure(load, stage, books, seconds, prefix)
+                        row, ten = measure(load, stage, reader, seconds, prefix)
                         row.workers = processes
                         rows.append(row)
                         said = {"row": vars(row), "ten": ten.truth, "ten_requests": ten.requests, "ten_ns": ten.at_ns, "prefix": prefix}

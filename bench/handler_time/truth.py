@@ -33,7 +33,7 @@ class Reading:
     """The time of the reading, on the monotonic clock."""
 
 
-class Books:
+class HandlerTimeReader:
     """Reads both sides at the same time."""
 
     def __init__(self, tools: JavaTools, cluster: KafkaCluster, arm: Arm) -> None:

@@ -118,7 +118,7 @@ def introduction(brokers: int, seconds: int) -> list[str]:
         f"Sluice demo, {seconds} s: four Kafka clients -> Sluice (2 workers) -> {brokers} brokers (librdkafka's mock cluster, here).",
         "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
         "orders and reports use bytes; clicks the time of a broker's thread, as Sluice estimates it; visitors come from one address.",
-        f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then the gate closes until that is old.",
+        f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then responses wait until it is older.",
         "",
     ]
 

@@ -13,11 +13,15 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 
 STAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("requests: heads, FIFO", ("proxy/session/requests/", "proxy/session/in_flight.py", "protocol/request_head.py")),
-    ("answers: heads, verdicts", ("proxy/session/responses/", "proxy/session/throttle/throttle_state.py")),
-    ("fetch gate", ("proxy/session/throttle/fetch_admission.py", "proxy/enforcement/groups/fetch_queue.py")),
-    ("quotas: record and check", ("quota/", "proxy/enforcement/quota_scope.py", "proxy/enforcement/quota_scopes.py")),
-    ("answers rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
+    (
+        "requests: heads, FIFO",
+        ("proxy/session/requests/", "proxy/session/in_flight.py", "proxy/session/equal_frames.py", "protocol/request_head.py"),
+    ),
+    ("responses: heads, verdicts", ("proxy/session/responses/", "proxy/session/throttle/throttle_state.py")),
+    ("fetch admission", ("proxy/session/throttle/fetch_admission.py", "proxy/enforcement/groups/fetch_queue.py")),
+    ("quotas: record and check", ("quota/", "proxy/enforcement/", "proxy/shared_usage/")),
+    ("metering", ("proxy/meter/", "proxy/metering/")),
+    ("responses rewritten", ("protocol/", "proxy/session/rewrite.py", "proxy/session/addresses.py")),
     (
         "new connections",
         ("proxy/net/accept/listener.py", "proxy/net/gateway.py", "proxy/net/upstream/connector.py", "proxy/session/session.py"),

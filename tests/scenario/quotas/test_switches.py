@@ -55,13 +55,13 @@ async def test_who_waits_at_a_listener_comes_in(mode: str) -> None:
         for _ in range(60):
             sluice.app.admission.quotas.broker_rate.record_one(sluice.app.state.now_ms())
         client = await sluice.client()
-        gate = sluice.app.admission.listeners["test"]
-        await until(lambda: gate.blocked_since_ms is not None)
+        admission = sluice.app.admission.listeners["test"]
+        await until(lambda: admission.blocked_since_ms is not None)
         sluice.app.apply_switches({"listener:test": mode})
         assert correlation_id_of(await client.ask(api_versions_request(1))) == 1
-        before = gate.quota.rate.recorded_total
+        before = admission.quota.rate.recorded_total
         assert correlation_id_of(await (await sluice.client()).ask(api_versions_request(1))) == 1
-        assert gate.quota.rate.recorded_total - before == (1 if mode == "observe" else 0)
+        assert admission.quota.rate.recorded_total - before == (1 if mode == "observe" else 0)
 
 
 async def test_the_exempt_list_is_live() -> None:

@@ -113,7 +113,7 @@ def relay(
     ),
     parent=st.booleans(),
 )
-def test_many_answers_at_a_time_leave_the_books_of_single_ones(
+def test_many_answers_at_a_time_count_like_single_ones(
     meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
 ) -> None:
     """Counters, verdicts, latencies, metered decisions and usage are the same wherever the stream of responses is cut."""
@@ -134,7 +134,7 @@ def test_many_answers_at_a_time_leave_the_books_of_single_ones(
     pace=st.sampled_from([(Mode.OBSERVE, 20.0), (Mode.OBSERVE, 2_000.0), *((mode, UNLIMITED) for mode in Mode)]),
     parent=st.booleans(),
 )
-def test_many_fetched_answers_at_a_time_leave_the_books_of_single_ones(
+def test_many_fetched_answers_at_a_time_count_like_single_ones(
     meter_of_level: type[Meter], exchanges: list[tuple[int, int]], lengths: list[int], pace: tuple[Mode, float], parent: bool
 ) -> None:
     """Fetch responses that arrive many at a time are counted as if each had arrived alone."""

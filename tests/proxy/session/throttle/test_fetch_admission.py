@@ -323,21 +323,21 @@ def test_behind_others_the_short_way_of_a_fetch_is_the_long_one(steps: list[tupl
 
 def decisions(steps: list[tuple[str, int]], *, short: bool) -> Iterator[object]:
     """Apply these steps to the fetches of one connection; yield whether each is forwarded, and the bytes expected of it."""
-    group, gate, now_ms, under_way = EnforcedGroup({}, 1_000.0), FetchAdmission(), 1_000_000, 0
+    group, admission, now_ms, under_way = EnforcedGroup({}, 1_000.0), FetchAdmission(), 1_000_000, 0
     for step, amount in steps:
         if step == "wait":
             now_ms += amount
         elif step == "answer" and under_way:
             under_way -= 1
             group.record(amount, now_ms)
-            gate.answered(amount)
+            admission.answered(amount)
         elif step == "fetch":
-            goes = short and gate.passes_behind(group, amount, now_ms)
-            if not goes and (not under_way or gate.may_follow(group, now_ms)):
-                goes = gate.admits(group, amount, now_ms, now_ms, has_throttle_round=False)
+            goes = short and admission.passes_behind(group, amount, now_ms)
+            if not goes and (not under_way or admission.may_follow(group, now_ms)):
+                goes = admission.admits(group, amount, now_ms, now_ms, has_throttle_round=False)
                 if goes:
-                    gate.forwarded(group)
+                    admission.forwarded(group)
                 else:
-                    gate.leave_queue()
+                    admission.leave_queue()
             under_way += goes
-            yield goes, group.pending, gate.bytes_max if goes else 0
+            yield goes, group.pending, admission.bytes_max if goes else 0
