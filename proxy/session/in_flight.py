@@ -18,6 +18,11 @@ The correlation id is None for a reply of Sluice's own, whose request the broker
 InFlight = deque[Entry]
 """The FIFO of one connection. A plain deque, since methods of a subclass are slower by 40 ns per request."""
 
+EnteredRun = tuple[tuple[int, ...], int, Entry, Entry]
+"""Requests with one context and one size that were entered together: their correlation ids, their size in bytes, the first and the last
+entry. While the FIFO has these two at its ends and as many entries, it has nothing else.
+"""
+
 
 class OwnReplies:
     """The replies of Sluice's own that wait in the FIFO for their turn."""

@@ -94,7 +94,15 @@ class Session:
         )
         make_responses = ShadowResponseSide if settings.shadows else ResponseSide
         self.responses = make_responses(
-            self.in_flight, self.settle_flag, self.throttle, self.fetch_admission, rewriter, self._classifier, self._own_replies, self.login
+            self.in_flight,
+            self.requests,
+            self.settle_flag,
+            self.throttle,
+            self.fetch_admission,
+            rewriter,
+            self._classifier,
+            self._own_replies,
+            self.login,
         )
 
         if isinstance(self.responses, ShadowResponseSide):

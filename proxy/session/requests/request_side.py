@@ -14,7 +14,7 @@ from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
-from proxy.session.in_flight import InFlight, OwnReplies
+from proxy.session.in_flight import EnteredRun, InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
@@ -44,6 +44,7 @@ class RequestSide:
         draining: no new request is forwarded; one that has begun may be completed.
         frames: number of forwarded requests.
         ahead: requests that are forwarded before others are recorded; None: there were none.
+        last_run: the requests that were entered together last; None: there were none.
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class RequestSide:
         "draining",
         "frame_bytes_max",
         "frames",
+        "last_run",
         "pending",
         "ungated",
     )
@@ -107,6 +109,7 @@ class RequestSide:
         self._in_flight_max = IN_FLIGHT_MAX  # ... the limit of requests in flight ...
         self._turn_began = self._turn_ends = 0  # ... and the numbers of its first and last frame
         self.ahead: RequestsAhead | None = None
+        self.last_run: EnteredRun | None = None
         self.frames = 0
         self.ungated = False
         self.draining = False
@@ -227,7 +230,9 @@ class RequestSide:
         equal = equal_requests(data, 0, size, index, head.prefix, count)
         if equal is None or not self._requests_ahead().passes_all(head, size, count, now_ms):
             return False
-        self._in_flight.extend(zip(equal, repeat(head), repeat(size), repeat(now_ms), repeat(now_ns)))
+        in_flight = self._in_flight
+        in_flight.extend(zip(equal, repeat(head), repeat(size), repeat(now_ms), repeat(now_ns)))
+        self.last_run = (equal, size, in_flight[0], in_flight[-1])
         self._count(head, count)
         return True
 

@@ -12,6 +12,7 @@ from protocol.limits import LENGTH_BYTES, RESPONSE_HEAD_BYTES
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_responses
 from proxy.session.in_flight import InFlight
 from proxy.session.request_context import FETCH, PRODUCE, RequestContext
+from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_bytes import HEAD, SIZE, fetched_sizes, is_plain
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
 from proxy.session.throttle.throttle_state import ThrottleState
@@ -30,10 +31,11 @@ differ), the sum of these sizes, and the offset after the last response. A plain
 class ResponseRuns:
     """The runs of one connection, whose client has several requests in flight."""
 
-    __slots__ = ("_in_flight", "_throttle", "_verdicts")
+    __slots__ = ("_in_flight", "_requests", "_throttle", "_verdicts")
 
-    def __init__(self, in_flight: InFlight, throttle: ThrottleState, verdicts: AnswerVerdicts) -> None:
+    def __init__(self, in_flight: InFlight, requests: RequestSide, throttle: ThrottleState, verdicts: AnswerVerdicts) -> None:
         self._in_flight = in_flight
+        self._requests = requests
         self._throttle = throttle
         self._verdicts = verdicts
 
@@ -113,12 +115,17 @@ class ResponseRuns:
         correlation_ids = equal_responses(data, at, size, count) if count >= EQUAL_FRAMES_MIN else None
         if correlation_ids is None:
             return None
+        end = at + count * (size + LENGTH_BYTES)
+        entered = self._requests.last_run
+        if entered is not None and count == len(in_flight) and in_flight[0] is entered[2] and in_flight[-1] is entered[3]:
+            entered_ids, request_size, _, _ = entered
+            return (count, request_size, count * request_size, end) if correlation_ids == entered_ids else None
         expected, contexts, request_sizes, _, _ = zip(*islice(in_flight, count), strict=True)
         if expected != correlation_ids or contexts.count(head) != count:
             return None
         request_size = request_sizes[0]
         is_one_size = request_sizes.count(request_size) == count
-        return count, request_size if is_one_size else 0, sum(request_sizes), at + count * (size + LENGTH_BYTES)
+        return count, request_size if is_one_size else 0, sum(request_sizes), end
 
     def _remove(self, head: RequestContext, count: int, now_ns: int) -> None:
         """Remove the oldest requests, which have a response now, and count their latency."""

@@ -19,6 +19,7 @@ from proxy.session.mutations.pending import Refusal
 from proxy.session.parsed_response import AT_ONCE_BYTES, LongAnswer, ParsedResponse, as_it_came, in_pieces
 from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_bytes import (
     HEAD,
     SIZE,
@@ -70,6 +71,7 @@ class ResponseSide:
         "_own_replies",
         "_parsed",
         "_parsed_bytes",
+        "_requests",
         "_rewriter",
         "_runs",
         "_settle_flag",
@@ -90,6 +92,7 @@ class ResponseSide:
     def __init__(
         self,
         in_flight: InFlight,
+        requests: RequestSide,
         settle_flag: SettleFlag,
         throttle: ThrottleState,
         fetch_admission: FetchAdmission,
@@ -99,6 +102,7 @@ class ResponseSide:
         login: Login,
     ) -> None:
         self._in_flight = in_flight
+        self._requests = requests
         self._settle_flag = settle_flag
         self._throttle = throttle
         self._classifier = classifier
@@ -290,7 +294,7 @@ class ResponseSide:
         if self._held is not None or len(self._in_flight) < RESPONSES_MIN:
             return at
         if self._runs is None:
-            self._runs = ResponseRuns(self._in_flight, self._throttle, self.verdicts)
+            self._runs = ResponseRuns(self._in_flight, self._requests, self._throttle, self.verdicts)
         return self._runs.record(data, at, now_ms, now_ns)
 
     def release(self, now_ms: int) -> bytes | memoryview | None:
