@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -81,6 +82,9 @@ class ControlPlane:
     Args:
         listeners: the configured listeners.
         relays: serves admitted connections.
+
+    Attributes:
+        admin_sockets: listening sockets of the admin port that `open` uses instead of binding its address.
     """
 
     def __init__(
@@ -132,6 +136,7 @@ class ControlPlane:
         self._canary_task: asyncio.Task[None] | None = None
         self.tokens = Tokens(config.admin.tokens)
         self._admin: AdminHttp | None = None
+        self.admin_sockets: list[socket.socket] = []
 
     async def open(self, shown: ProxyState | ManyWorkers, lag: LoopLag) -> None:
         """Open the audit log and the admin port, which only one process can hold.
@@ -143,13 +148,24 @@ class ControlPlane:
         self.audit.open()
         if self.config.admin.address is not None:
             self._admin = self._admin_http(self.config.admin.address, shown, lag)
-            await self._admin.start()
+            sockets, self.admin_sockets = self.admin_sockets, []
+            await self._admin.start(sockets)
 
     async def release(self) -> None:
-        """Complete the changes in progress, then close the audit log and the admin port, so that another process can open them."""
+        """Complete the changes in progress, then close the audit log and the admin port, so that another process can open them.
+
+        Duplicates of the admin port's sockets stay in `admin_sockets`, so that its clients wait instead of being refused.
+        """
         await self.administration.close()
         await self.audit.release()
+        if self._admin is not None:
+            self.admin_sockets = self._admin.duplicates()
         await self.close_admin()
+
+    def drop_admin_sockets(self) -> None:
+        """Close the sockets in `admin_sockets`."""
+        while self.admin_sockets:
+            self.admin_sockets.pop().close()
 
     async def follow_quotas(self) -> None:
         """Read the quotas, and follow the store from now on. The read may wait for the store; /readyz reports this meanwhile.

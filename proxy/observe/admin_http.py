@@ -4,7 +4,9 @@
 """
 
 import asyncio
+import contextlib
 import os
+import socket
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -41,6 +43,7 @@ SAFE_HEADERS: Final = {
 }
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _BODY_BYTES_MAX: Final = 1024 * 1024
+_BACKLOG: Final = 32
 
 
 class AdminHttp:
@@ -82,9 +85,13 @@ class AdminHttp:
         self._ips: Sequence[IpRate] = ()
         self._ips_ms = -SHARED_MS
         self._runner: web.AppRunner | None = None
+        self._sockets: list[socket.socket] = []
 
-    async def start(self) -> HostPort:
+    async def start(self, sockets: Sequence[socket.socket] = ()) -> HostPort:
         """Listen; return the bound address.
+
+        Args:
+            sockets: listening sockets of this address, which belong to this object from now on; none: the address is bound.
 
         Raises:
             StartError: the address cannot be bound.
@@ -92,17 +99,40 @@ class AdminHttp:
         self._runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._address.host, self._address.port, backlog=32, ssl_context=self._context()).start()
+            self._sockets = list(sockets) or await self._bound()
+            for sock in self._sockets:
+                await web.SockSite(self._runner, sock, backlog=_BACKLOG, ssl_context=self._context()).start()
         except OSError as error:
             await self.stop()
             raise StartError(f"admin.address: {self._address} cannot be bound: {_reason(error)}; choose another port") from None
         return HostPort(self._address.host, self._runner.addresses[0][1])
+
+    async def _bound(self) -> list[socket.socket]:
+        """Bind every address of the host name.
+
+        Raises:
+            OSError: one of them cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        host, port = self._address
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        with contextlib.ExitStack() as stack:
+            addresses = dict.fromkeys((family, where[:2]) for family, _, _, _, where in found)
+            bound = [stack.enter_context(socket.create_server(where, family=family, backlog=_BACKLOG)) for family, where in addresses]
+            stack.pop_all()
+        return bound
+
+    def duplicates(self) -> list[socket.socket]:
+        """Return duplicates of the listening sockets: after `stop`, clients wait in their queues for another process."""
+        return [sock.dup() for sock in self._sockets]
 
     async def stop(self) -> None:
         """Stop listening; requests under way get a second."""
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+        while self._sockets:
+            self._sockets.pop().close()
 
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._guard], client_max_size=_BODY_BYTES_MAX)

@@ -28,6 +28,7 @@ from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.net.accept.bound_listener import BoundListener
+from proxy.net.accept.client_listeners import Port
 from proxy.net.upstream.routes import Route, Routes
 from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_store.store import Origin, StoreContent
@@ -41,7 +42,7 @@ from proxy.workers.child import WorkerProcess
 from proxy.workers.handover.connection_state import ConnectionState
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
-from proxy.workers.handover.parts import parts_of
+from proxy.workers.handover.parts import ADMIN_PORT, parts_of
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import Inherited, Predecessor
 from proxy.workers.handover.successor import Successor
@@ -151,6 +152,7 @@ class Supervisor:
         except (ConfigProblems, StartError) as error:
             if self._predecessor is not None:
                 await self.control.release()
+                self.control.drop_admin_sockets()
                 await self._predecessor.failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)])
             raise
         self._watch.start()
@@ -168,9 +170,10 @@ class Supervisor:
         await self.pool.settled()
         inherited = Inherited() if predecessor is None else await predecessor.inherit()
         listeners = self.control.client_listeners
-        listeners.inherit(inherited.ports)
         if predecessor is not None:
+            self.control.admin_sockets = inherited.take_admin_sockets(str(self.config.admin.address))
             await self.control.open(self._shown, self._watch.lag)
+        listeners.inherit(inherited.ports)
         self._meter(self._connections.restore(inherited))
         self._buckets.restore(inherited.buckets)
         self.control.accept()
@@ -247,6 +250,7 @@ class Supervisor:
             await self._metering.stop()
         self._routes.close()
         await self.control.close_admin()
+        self.control.drop_admin_sockets()
         self._watch.stop()
         if self._place is not None:
             if self._handover_listener is not None and self._successor is not None and not self._successor.is_replaced:
@@ -288,7 +292,8 @@ class Supervisor:
         listeners.suspend()
         await self.control.release()
         brokers = [(route.number, node_id, *address) for route in self._routes for node_id, address in route.book.upstream.items()]
-        return [*parts_of(listeners.ports(), brokers, self._buckets.states()), *self._connections.hand_over(now_ms())]
+        ports = listeners.ports() + [Port(ADMIN_PORT, str(self.config.admin.address), sock) for sock in self.control.admin_sockets]
+        return [*parts_of(ports, brokers, self._buckets.states()), *self._connections.hand_over(now_ms())]
 
     async def _resume(self) -> None:
         """Reverse `_suspend`, since the new version failed."""
@@ -303,6 +308,7 @@ class Supervisor:
         """Begin to drain, since the new version accepts connections."""
         if self._handover_listener is not None:
             self._handover_listener.close()
+        self.control.drop_admin_sockets()
         terminate()
 
     async def _expire_forever(self) -> None:

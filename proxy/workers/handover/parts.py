@@ -13,6 +13,9 @@ PORTS_MAX: Final = 100
 OTHERS_MAX: Final = 200
 """Maximum number of brokers or buckets in one message; a tag of a bucket is a name of up to 256 bytes."""
 
+ADMIN_PORT: Final = ""
+"""The name of the admin port among the ports that are handed over; no listener has it."""
+
 Broker = tuple[int, int, str, int]
 """Route number, node id, host and port of a broker."""
 

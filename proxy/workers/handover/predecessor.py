@@ -27,7 +27,7 @@ from proxy.workers.handover.messages import (
     Taken,
     TakeOver,
 )
-from proxy.workers.handover.parts import Broker
+from proxy.workers.handover.parts import ADMIN_PORT, Broker
 from proxy.workers.handover.place import Place
 
 TAKEOVER_PID_VARIABLE: Final = "SLUICE_TAKES_OVER"
@@ -57,6 +57,15 @@ class Inherited:
             self.rates.append(message)
         elif isinstance(message, ConnectionsChanged):
             self.connections.append(message)
+
+    def take_admin_sockets(self, address: str) -> list[socket.socket]:
+        """Remove the sockets of the admin port, and return those of this address; others are closed."""
+        found = [port for port in self.ports if port.listener == ADMIN_PORT]
+        self.ports = [port for port in self.ports if port.listener != ADMIN_PORT]
+        for port in found:
+            if port.address != address:
+                port.sock.close()
+        return [port.sock for port in found if port.address == address]
 
 
 class Predecessor:

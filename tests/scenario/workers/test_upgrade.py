@@ -1,6 +1,7 @@
 """An upgrade of a running Sluice refuses no connection and keeps the usage, and a failed upgrade changes nothing."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -44,6 +45,39 @@ async def test_an_upgrade_refuses_no_connection(tmp_path: Path) -> None:
         done.set()
         await coming
         assert replaced.sluice.exit_code == 0
+
+
+async def test_an_upgrade_refuses_no_connection_to_the_admin_port(tmp_path: Path) -> None:
+    """Connections to the admin port are accepted all the time, also after an upgrade that fails, and the new version answers there."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path) as replaced:
+        done = asyncio.Event()
+        answers: list[bytes] = []
+
+        async def scrape() -> None:
+            while not done.is_set():
+                reader, writer = await asyncio.open_connection("127.0.0.1", replaced.sluice.admin_port)
+                writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+                with contextlib.suppress(ConnectionResetError):  # a request under way when the old version leaves may get no answer
+                    answers.append((await reader.read())[:15])
+                writer.close()
+
+        scraping = asyncio.ensure_future(scrape())
+        replaced.config.write_text("nonsense = 1\n" + replaced.text)
+        assert (await sluice_upgrade("--runtime-dir", str(replaced.runtime_dir))).returncode == 1
+        replaced.config.write_text(replaced.text)
+        other = socket.create_server(("127.0.0.1", 0))
+        replaced.config.write_text(replaced.text + f'[[listener]]\nname = "other"\naddress = "127.0.0.1:{other.getsockname()[1]}"\n')
+        assert (await sluice_upgrade("--runtime-dir", str(replaced.runtime_dir))).returncode == 1
+        other.close()
+        replaced.config.write_text(replaced.text)
+        (old,) = replaced.supervisors()
+        await replaced.upgrade()
+        await replaced.until_drained(old)
+        before = len(answers)
+        await until(lambda: len(answers) > before + 3 or scraping.done())
+        done.set()
+        await scraping
+        assert set(answers[-3:]) == {b"HTTP/1.0 200 OK"}
 
 
 async def test_an_upgrade_drains_connections_and_keeps_the_window(tmp_path: Path) -> None:
