@@ -7,17 +7,15 @@ import contextlib
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import uvloop
 
 from proxy.app.app import App
+from proxy.app.profiling import profiled
 from proxy.base.service_manager import notify
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
-
-if TYPE_CHECKING:
-    from proxy.observe.profile import Profiler
 
 SWITCH_INTERVAL_S = 0.0005
 """Switch interval of threads: a computing thread yields to the event loop within this time. Python's default is 5 ms."""
@@ -63,8 +61,11 @@ async def make_app(config: Config, source: ConfigSource, _terminate: Callable[[]
     return App(config, source)
 
 
-def run(config: Config, source: ConfigSource, make: MakeProxy = make_app) -> int:
+def run(config: Config, source: ConfigSource, make: MakeProxy = make_app, process: str = "") -> int:
     """Run until a signal ends the process; return the exit code.
+
+    Args:
+        process: the name of this process among several.
 
     Raises:
         ConfigProblems: the configuration or the quotas are invalid.
@@ -72,10 +73,10 @@ def run(config: Config, source: ConfigSource, make: MakeProxy = make_app) -> int
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, source, make))
+        return runner.run(_serve(config, source, make, process))
 
 
-async def _serve(config: Config, source: ConfigSource, make: MakeProxy) -> int:
+async def _serve(config: Config, source: ConfigSource, make: MakeProxy, process: str) -> int:
     loop = asyncio.get_running_loop()
     terminated, ended = asyncio.Event(), asyncio.Event()
 
@@ -95,29 +96,19 @@ async def _serve(config: Config, source: ConfigSource, make: MakeProxy) -> int:
     loop.add_signal_handler(signal.SIGINT, terminate)
     loop.add_signal_handler(signal.SIGHUP, reload)
     loop.add_signal_handler(signal.SIGUSR2, app.upgrade)
-    profiler = _profiler() if config.profile else None
     try:
         if not await _started(app, terminated):
             return 0
         notify("READY=1")
-        if profiler is not None:
-            profiler.start()
-        await terminated.wait()
-        drained, second = asyncio.ensure_future(app.drain()), asyncio.ensure_future(ended.wait())
-        await asyncio.wait({drained, second}, return_when=asyncio.FIRST_COMPLETED)
+        with profiled(process, lambda: app.requests, wanted=config.profile):
+            await terminated.wait()
+            drained, second = asyncio.ensure_future(app.drain()), asyncio.ensure_future(ended.wait())
+            await asyncio.wait({drained, second}, return_when=asyncio.FIRST_COMPLETED)
         for task in (drained, second):
             task.cancel()
         return 0
     finally:
-        if profiler is not None:
-            sys.stderr.write(profiler.report(app.requests) + "\n")
         await app.stop()
-
-
-def _profiler() -> Profiler:
-    from proxy.observe.profile import Profiler  # imported here: without profiling no profiler is loaded
-
-    return Profiler()
 
 
 async def _started(app: RunningProxy, terminated: asyncio.Event) -> bool:

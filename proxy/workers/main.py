@@ -15,6 +15,7 @@ from pathlib import Path
 import uvloop
 
 from proxy.app.open_files import fit_open_files
+from proxy.app.profiling import profiled
 from proxy.app.run import SWITCH_INTERVAL_S
 from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource, GivenConfig
@@ -102,8 +103,10 @@ async def _serve(
         link.close()
         await lost.wait()
         return 2
+    data_path = worker.data_path
     try:
-        await worker.ended.wait()
+        with profiled(f"worker {start.number}", lambda: data_path.requests, wanted=config.profile):
+            await worker.ended.wait()
     finally:
         await worker.stop()
         link.close()

@@ -26,7 +26,7 @@ def run_sluice(source: ConfigSource) -> int:
     workers = usable_cores() if config.workers == "auto" else config.workers
     predecessor_pid = os.environ.pop(TAKEOVER_PID_VARIABLE, None)
     if is_supervised(config):
-        return run(config, source, _supervisor_of(workers, takes_over=predecessor_pid is not None))
+        return run(config, source, _supervisor_of(workers, takes_over=predecessor_pid is not None), "supervisor")
     if predecessor_pid is not None:
         raise StartError(f"a Sluice without a supervisor cannot replace the running one: {UPGRADE_REMEDY}")
     return run(config, source)

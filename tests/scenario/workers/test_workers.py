@@ -193,3 +193,18 @@ async def test_a_signal_to_all_processes_drains_once(tmp_path: Path) -> None:
         assert [correlation_id_of(answer) for answer in await asyncio.gather(*asked)] == [7, 7]
         assert await asyncio.to_thread(sluice.wait) == 0
         assert sluice.events("worker_died") == []
+
+
+async def test_each_process_prints_its_profile(tmp_path: Path) -> None:
+    """With --profile each process prints at its end its name, its stages and the number of requests that it forwarded."""
+    async with ScriptedBroker() as broker, running(broker, tmp_path, arguments=["--profile"]) as sluice:
+        for client in await connected(sluice, 4):
+            client.close()
+        assert await asyncio.to_thread(sluice.stop) == 0
+        lines = [line for line in sluice.output().splitlines() if not line.startswith("{")]
+        names = [at for at, line in enumerate(lines) if line in ("supervisor", "worker 0", "worker 1")]
+        assert sorted(lines[at] for at in names) == ["supervisor", "worker 0", "worker 1"]
+        assert all(lines[at + 1].startswith("stage ") for at in names)
+        requests = [int(line.split()[0]) for line in lines if "Python calls cost" in line]
+        assert len(requests) == 3
+        assert sum(requests) >= 4
