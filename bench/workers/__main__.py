@@ -24,6 +24,7 @@ from statistics import median
 
 from bench.harness.engine import ROOT, Engine
 from bench.harness.report import Report, machine_lines
+from bench.memory import RESIDENT_MIB_MAX
 from bench.workers.cost import Pairs, Side, Slice, compare, new_connections, small_produce
 from bench.workers.state import memory, replacement_ms, spread
 from bench.workers.upgrade import upgrades_under_load
@@ -33,6 +34,7 @@ CONNECTIONS = 16
 NEW_CONNECTIONS_A_SECOND = 400
 SPREAD_WORKERS, SPREAD_CONNECTIONS = 8, 32
 GOAL_COST, GOAL_THROUGHPUT, GOAL_SPREAD, GOAL_UPGRADE = 1.02, 0.9, 1.15, 1.1
+GOAL_ANONYMOUS_MIB, GOAL_REPLACEMENT_MS = 35.0, 1_000.0
 FULL = 0.95
 """A process or machine above this share is saturated."""
 
@@ -110,24 +112,29 @@ def spread_row(engine: Engine, options: argparse.Namespace, report: Report) -> b
 
 def memory_row(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
     """Memory of each process at its start."""
-    figures = memory(engine, WORKERS)
+    figures, is_good = memory(engine, WORKERS), True
     for at, one in enumerate(figures):
         name = "supervisor" if at == 0 else f"worker {at - 1}"
         shared = one["Shared_Clean"] + one["Shared_Dirty"]
         figures_mib = {"resident": one["Rss"], "anonymous": one["Anonymous"], "shared": shared, "proportional": one["Pss"]}
         shown = ", ".join(f"{kind} {mib:.1f} MiB" for kind, mib in figures_mib.items())
-        report.add(f"| memory at the start, {name} | {shown} | | | | |")
+        goals = {"Rss": RESIDENT_MIB_MAX} if at == 0 else {"Rss": RESIDENT_MIB_MAX, "Anonymous": GOAL_ANONYMOUS_MIB}
+        is_small = all(one[key] <= goal for key, goal in goals.items())
+        goal = f"resident <= {RESIDENT_MIB_MAX:g} MiB" + ("" if at == 0 else f", anonymous <= {GOAL_ANONYMOUS_MIB:g} MiB")
+        report.add(f"| memory at the start, {name} | {shown} | | | {goal} | {_said(is_small)} |")
+        is_good = is_good and is_small
     report.data["memory"] = figures
-    return True
+    return is_good
 
 
 def replacement(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
     """The time from `kill -9` until the next worker serves."""
     times = replacement_ms(engine, WORKERS, options.kills)
-    figures = f"median {median(times):.0f} ms, longest {max(times):.0f} ms"
-    report.add(f"| `kill -9` until the next worker serves, {len(times)} kills | {figures} | | | | |")
+    figures, is_good = f"median {median(times):.0f} ms, longest {max(times):.0f} ms", median(times) <= GOAL_REPLACEMENT_MS
+    title = f"`kill -9` until the next worker serves, {len(times)} kills"
+    report.add(f"| {title} | {figures} | | | median <= {GOAL_REPLACEMENT_MS:g} ms | {_said(is_good)} |")
     report.data["replacement_ms"] = times
-    return True
+    return is_good
 
 
 def upgrade(engine: Engine, options: argparse.Namespace, report: Report) -> bool:
