@@ -24,6 +24,7 @@ from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.net.buffer_budget import BufferBudget
 from proxy.net.connection_deadlines import Deadlines
 from proxy.net.gateway import ConnectionSlots, Gateway, GatewayEvents
+from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.upstream.routes import Routes
 from proxy.session.settings import SessionSettings
 from proxy.telemetry import log
@@ -49,7 +50,7 @@ class DataPath:
         factories: make the groups of each scope.
         make_handler_time: makes what is known of the time of a broker's request handlers.
         make_mutation_group: makes the groups of controller mutations.
-        check: called before anything is judged: takes in what was decided elsewhere.
+        announced_quotas: quotas that another process announces; None: no other process does.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class DataPath:
         factories: GroupFactories = PLAIN,
         make_handler_time: MakeBrokerHandlerTime = alone,
         make_mutation_group: Callable[..., EnforcedMutationGroup] = enforced_bucket,
-        check: Callable[[], None] | None = None,
+        announced_quotas: AnnouncedQuotas | None = None,
     ) -> None:
         self.config = config
         self.counters = counters
@@ -96,7 +97,7 @@ class DataPath:
             self.budget,
             listeners,
             slots,
-            GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster, check),
+            GatewayEvents(self.scopes.of, self.learn_cluster, self.scopes.learn, lambda: self.scopes.wants_cluster, announced_quotas),
             HandlerTimes(make_handler_time),
         )
         self.scopes.on_moved = self.gateway.count_anew

@@ -14,8 +14,10 @@ from proxy.base.close_reason import CloseReason, reason_of
 from proxy.base.host_port import HostPort
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE
 from proxy.net.departure import Departure
+from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import AnswerBuffer
-from proxy.net.relay.checked_channels import Check, channels_of
+from proxy.net.relay.broker_channel import BrokerChannel
+from proxy.net.relay.client_channel import ClientChannel
 from proxy.net.relay.flow import Channel
 from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
 from proxy.net.throttled_channels import ThrottledChannels
@@ -40,8 +42,8 @@ class Owner(Protocol):
     long_requests: Turns[Reader]
 
     @property
-    def check(self) -> Check | None:
-        """Called before anything is judged: takes in what was decided elsewhere; None: nothing is."""
+    def announced_quotas(self) -> AnnouncedQuotas | None:
+        """Quotas that another process announces; None: no other process does."""
 
     @property
     def departed_ms(self) -> int:
@@ -128,7 +130,8 @@ class Connection:
         self.guarded = False
         session.fetch_admission.notify = self._ask_again_soon
         session.buffer.end = self.close_for_memory
-        self.client, self.broker = channels_of(self, session, owner.check)
+        quotas = owner.announced_quotas
+        self.client, self.broker = ClientChannel(self, session, quotas), BrokerChannel(self, session, quotas)
         self.client.peer, self.broker.peer = self.broker, self.client
 
     # --- bytes
@@ -266,8 +269,8 @@ class Connection:
 
     def wake(self, now: int) -> None:
         """Handle the deadline of this connection."""
-        if self._owner.check is not None:
-            self._owner.check()
+        if self._owner.announced_quotas is not None:
+            self._owner.announced_quotas.apply()
         self.attempt(lambda: self.settle(now))
 
     def attempt(self, act: Callable[[], None]) -> None:

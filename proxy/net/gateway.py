@@ -28,8 +28,8 @@ from proxy.net.connection import Connection
 from proxy.net.connection_deadlines import ConnectionDeadlines, Deadlines
 from proxy.net.departure import DepartedClients
 from proxy.net.disconnect_watcher import DisconnectWatcher
+from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import AnswerBuffer
-from proxy.net.relay.checked_channels import Check
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import long_requests, long_work
 from proxy.net.upstream.connector import UpstreamUnreachableError
@@ -71,7 +71,7 @@ class GatewayEvents:
     on_topology: Callable[[Topology], None]
     on_node_met: Callable[[int, Peer, int], None]  # (route number, node id, peer): the port of a broker led to this address
     wants_topology: Callable[[], bool]
-    check: Check | None = None  # called before anything is judged: takes in what was decided elsewhere
+    announced_quotas: AnnouncedQuotas | None = None  # None: no other process decides on quotas
 
 
 class ClientQuotaApi(Protocol):
@@ -147,9 +147,9 @@ class Gateway:
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
-    def check(self) -> Check | None:
-        """Called before anything is judged; None: nothing is decided elsewhere."""
-        return self._events.check
+    def announced_quotas(self) -> AnnouncedQuotas | None:
+        """Quotas that another process announces; None: no other process does."""
+        return self._events.announced_quotas
 
     def start(self) -> None:
         """Start the checks of deadlines and of the buffer budget, once a second."""

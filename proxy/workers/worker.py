@@ -29,6 +29,7 @@ from proxy.handler_time import shared_by
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import AdmittedConnection, Port
 from proxy.net.accept.first_bytes import Arrival
+from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.upstream.routes import Route, Routes
 from proxy.observe.workers.answers import WorkerAnswers
 from proxy.quota_admin.authorizer import Authorizer, Rules
@@ -86,6 +87,7 @@ class Worker:
         self._link: Link | None = None
         self.counters = Counters()
         policy = Policy(Enforcement())
+        self._quotas = AnnouncedQuotas(usage.segment.words[QUOTAS_AT : QUOTAS_AT + 1], self._catch_up)
         self._tls = TlsContexts(loop, config, self.counters)
         self._routes = Routes(loop, config, self._tls)
         listeners = [BoundListener(one, self._tls.clients.get(one.name), self._routes.of(one.name)) for one in config.listeners]
@@ -105,7 +107,7 @@ class Worker:
             factories=usage,
             make_handler_time=shared_by(usage),
             make_mutation_group=asked_buckets(questions, usage),
-            check=self._check_quotas,
+            announced_quotas=self._quotas,
         )
         sessions = self.data_path.session_settings
         sessions.principals = RemotePrincipals(questions, self._send)
@@ -114,8 +116,6 @@ class Worker:
         self._is_orphan = False
         limit_principals(sessions.principals, config)
         self._in_force: InForce = NOTHING
-        self._words = usage.segment.words
-        self._generation = 0  # of the quotas in force here, or of quotas that did not arrive in time
         self._authority = BrokerAuthority(self.counters.administration)
         self._authorizer = Authorizer(Rules.of(config.quota_admin))
         self._prepared: tuple[int, Config, CallbackChoice] | None = None
@@ -260,11 +260,6 @@ class Worker:
             messages.Stop: lambda _message: self.ended.set(),
         }
 
-    def _check_quotas(self) -> None:
-        """Apply quotas that the supervisor has sent to all workers before a request is classified; called at every read."""
-        if self._words[QUOTAS_AT] > self._generation:
-            self._catch_up(self._words[QUOTAS_AT])
-
     def _catch_up(self, generation: int) -> None:
         """Read the supervisor's messages up to the quotas of this generation.
 
@@ -272,18 +267,18 @@ class Worker:
         while it drains: after an upgrade the generation is that of another supervisor, which sends this worker no messages.
         """
         if self._draining:
-            self._generation = generation
+            self._quotas.in_force = generation
             return
         end_ms = now_ms() + QUOTAS_LATE_MS
-        while self._generation < generation:
+        while self._quotas.in_force < generation:
             if self._link is None or not self._link.read_ahead(max(0, end_ms - now_ms()) / 1_000):
-                if self._generation < generation:
-                    self._generation = generation
+                if self._quotas.in_force < generation:
+                    self._quotas.in_force = generation
                     log.warning("quotas_late", limit_key="quotas_late", generation=generation)
                 return
 
     def _quotas_changed(self, message: messages.Quotas) -> None:
-        self._generation = max(self._generation, message.generation)
+        self._quotas.in_force = max(self._quotas.in_force, message.generation)
         kept = {} if message.whole else dict(self._in_force.content.quotas)
         for entity, values in message.entities:
             if values:

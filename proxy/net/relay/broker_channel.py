@@ -12,6 +12,7 @@ from typing import Final
 
 from protocol.errors import ProtocolError
 from proxy.base.clock import NS_PER_MS, now_ns
+from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import BUFFER_BYTES, AnswerBuffer
 from proxy.net.relay.flow import (
     TO_BROKER_HIGH_BYTES,
@@ -35,10 +36,11 @@ LONG_READ_BYTES: Final = 32 * 1024
 class BrokerChannel(Channel):
     """The broker's side: writes requests, reads responses."""
 
-    __slots__ = ("_long_answers", "_responses", "_settle_flag")
+    __slots__ = ("_long_answers", "_quotas", "_responses", "_settle_flag")
 
-    def __init__(self, connection: ChannelOwner, session: Session) -> None:
+    def __init__(self, connection: ChannelOwner, session: Session, quotas: AnnouncedQuotas | None = None) -> None:
         super().__init__(connection)
+        self._quotas = quotas
         self._settle_flag = session.settle_flag
         self._responses = session.responses
         self._long_answers: LongAnswersChannel | None = None  # reads in place of this channel while responses are long
@@ -61,6 +63,9 @@ class BrokerChannel(Channel):
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes to the session, which matches the responses, and send what it releases."""
+        quotas = self._quotas
+        if quotas is not None and quotas.announced[0] > quotas.in_force:
+            quotas.apply()
         connection = self._connection
         at_ns = now_ns()
         if connection.closing:

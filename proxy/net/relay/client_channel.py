@@ -11,6 +11,7 @@ import asyncio
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES
 from proxy.base.clock import NS_PER_MS, now_ns
+from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.flow import BufferedReader, Channel, ChannelOwner
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.session import Session
@@ -22,10 +23,11 @@ BUFFER_BYTES = 4 * 1024
 class ClientChannel(Channel):
     """The client's side: reads requests, writes responses."""
 
-    __slots__ = ("_login", "_requests", "_settle_flag")
+    __slots__ = ("_login", "_quotas", "_requests", "_settle_flag")
 
-    def __init__(self, connection: ChannelOwner, session: Session) -> None:
+    def __init__(self, connection: ChannelOwner, session: Session, quotas: AnnouncedQuotas | None = None) -> None:
         super().__init__(connection)
+        self._quotas = quotas
         self._requests = session.requests
         self._settle_flag = session.settle_flag
         self._login: LoginChannel | None = None  # reads in place of this channel while the client logs in
@@ -37,6 +39,9 @@ class ClientChannel(Channel):
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes to the session, and send on what it releases."""
+        quotas = self._quotas
+        if quotas is not None and quotas.announced[0] > quotas.in_force:
+            quotas.apply()
         connection = self._connection
         if connection.closing:
             return

@@ -248,7 +248,7 @@ class ProxyFixture:
         self.timers = ThrottledChannels(cast("asyncio.AbstractEventLoop", self.loop), lambda: self.loop.now_ms)
         self.answer_buffer = AnswerBuffer()
         self.departed = DepartedClients()
-        self.check = None  # as in a process without a supervisor
+        self.announced_quotas = None  # as in a process without a supervisor
         self.long_work = long_work(cast("asyncio.AbstractEventLoop", self.loop))
         self.long_requests = long_requests(cast("asyncio.AbstractEventLoop", self.loop))
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
