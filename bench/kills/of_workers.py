@@ -5,9 +5,8 @@ then while these are stopped with SIGSTOP for `--stop-seconds`, `--stops` times 
 compared with the acknowledged ones, and processes that still run after the last client has closed are counted. Metering decisions are not
 compared here.
 
-The most bytes that the producer over its quota stored in 10 s are divided by those of one process under the same load. A kill of all
-processes ends their quota windows, and a stop lets them run empty, so these are compared with one process that is killed or stopped as
-well. All others are compared with one process that nothing happens to.
+The most bytes that the producer over its quota stored in 10 s are divided by those of one process under the same load, to which nothing
+happens. A kill of all processes ends their quota windows, so it is compared with one process that is killed as often.
 """
 
 import argparse
@@ -21,12 +20,12 @@ from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.places import temporary_directory
 from tests.support.processes.kills import HELD_BYTES_PER_SECOND, MODES, PARTITIONS
-from tests.support.processes.worker_kills import KILLS, KINDS, SPAN_MS, STOPS, UNDISTURBED, WorkerStretch, kill_workers_often
+from tests.support.processes.worker_kills import KILLS, KINDS, SPAN_MS, UNDISTURBED, WorkerStretch, kill_workers_often
 
 PROBLEMS = ("lost", "duplicates", "out_of_order", "corrupt")
 BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
-ALL_KILLED, ALL_STOPPED = "all killed", "all stopped"
-ONE_PROCESS_KILLS, ONE_PROCESS_STOPS = 25, 2
+ALL_KILLED = "all killed"
+ONE_PROCESS_KILLS = 25
 WORST_MAX = 1.1
 HEAD = (
     "| what | times | records acknowledged | in flight then | lost | twice | out of order | corrupt | failed sends | processes left "
@@ -56,12 +55,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _one_process(bootstrap: str, options: argparse.Namespace) -> list[WorkerStretch]:
-    """Measure one process in both modes: undisturbed, killed and stopped, as far as that is asked for."""
+    """Measure one process in both modes: undisturbed, and killed, as far as that is asked for."""
     wanted = {compared_with(kind) for kind in options.kind or KINDS}
-    times = {UNDISTURBED: 1, ALL_KILLED: ONE_PROCESS_KILLS, ALL_STOPPED: ONE_PROCESS_STOPS}
     return [
-        _stretch(bootstrap, options, kind, count, seed, workers=1)
-        for kind, count in times.items()
+        _stretch(bootstrap, options, kind, ONE_PROCESS_KILLS, seed, workers=1)
+        for kind in (UNDISTURBED, ALL_KILLED)
         if kind in wanted
         for seed in range(len(MODES))
     ]
@@ -69,8 +67,6 @@ def _one_process(bootstrap: str, options: argparse.Namespace) -> list[WorkerStre
 
 def compared_with(kind: str) -> str:
     """Return what happens to the one process with which a Sluice of several processes is compared."""
-    if kind in STOPS:
-        return ALL_STOPPED
     return ALL_KILLED if kind == ALL_KILLED else UNDISTURBED
 
 

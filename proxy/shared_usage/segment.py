@@ -9,7 +9,8 @@ Layout, in words of 8 bytes:
 5. for each row the throttles that departed connections left (`departed_rows`).
 
 A row has for each worker: the total, the usage in flight, the number of waiting fetches, the time of the oldest of them, the size of the
-last response to a fetch, the time of the last throttle round, and a ring of (number of a time slot, sum).
+last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
+of (number of a time slot, sum).
 
 Reads take no lock: a store of 8 aligned bytes is atomic on x86-64 and aarch64, and each word has one writer. A lock of the file protects
 the assignment of rows to groups (`file_lock`).
@@ -32,7 +33,7 @@ from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
 from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 3
+VERSION: Final = 4
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -140,19 +141,38 @@ class Segment:
         """Store the generation of quotas that were sent to all workers."""
         self.words[QUOTAS_AT] = generation
 
-    def enter(self, worker: int) -> None:
-        """Register a worker. The recorded usage of its predecessor stays; rows, usage in flight and waiting fetches are released."""
-        marks = self._in_use + worker * self.rows_max
-        for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()):
-            if mark:
-                for at in (self.under_way_at(row), self.waiting_at(row), self.oldest_fetches_at(row)):
-                    self.words[at + worker] = 0
-        self.words[marks : marks + self.rows_max] = _zeros(self.rows_max)
+    def enter(self, worker: int, now_ms: int) -> None:
+        """Register a worker. The recorded usage of its predecessor stays; rows, usage in flight and waiting fetches are released.
 
-    def exit(self, worker: int) -> None:
+        If the predecessor died, the throttles of its connections apply to all new connections of their groups: its clients come back.
+        """
+        words = self.words
+        for row in self._rows_of(worker):
+            for at in (self.under_way_at(row), self.waiting_at(row), self.oldest_fetches_at(row)):
+                words[at + worker] = 0
+            until_ms = words[self.throttled_at(row) + worker]
+            if until_ms > now_ms:
+                with self.departed.locked(row) as throttles:
+                    if throttles is not None:
+                        throttles.leave_to_all(until_ms, now_ms)
+        self.close_connections(worker)
+        marks = self._in_use + worker * self.rows_max
+        words[marks : marks + self.rows_max] = _zeros(self.rows_max)
+
+    def exit(self, worker: int, now_ms: int) -> None:
         """Remove a worker that has ended, so that other groups can get its rows."""
-        self.enter(worker)
+        self.enter(worker, now_ms)
         self.words[_PER_WORKER + worker] = 0
+
+    def close_connections(self, worker: int) -> None:
+        """Remove the throttles of a worker's open connections: it has closed them, and they have left their throttles to the groups."""
+        for row in self._rows_of(worker):
+            self.words[self.throttled_at(row) + worker] = 0
+
+    def _rows_of(self, worker: int) -> list[int]:
+        """Return the rows that a worker uses."""
+        marks = self._in_use + worker * self.rows_max
+        return [row for row, mark in enumerate(self.words[marks : marks + self.rows_max].tolist()) if mark]
 
     # Rows
 
@@ -201,9 +221,13 @@ class Segment:
         """Return the index of the time of the first worker's last throttle round; those of the other workers follow."""
         return self.totals_at(row) + 5 * self.workers  # the sizes of the last responses precede them
 
+    def throttled_at(self, row: int) -> int:
+        """Return the index of the end of the longest throttle of the first worker's open connections; those of the others follow."""
+        return self.totals_at(row) + 6 * self.workers
+
     def ring_at(self, row: int, worker: int) -> int:
         """Return the index of a worker's ring; each slot is two words, a number and a sum."""
-        return self.totals_at(row) + 6 * self.workers + 2 * self.slots * worker
+        return self.totals_at(row) + 7 * self.workers + 2 * self.slots * worker
 
     def claim_broker(self, digest: bytes) -> memoryview | None:
         """Return the cells of all workers for a broker, with a new row if it has none; None: rows are being changed, or none is free."""
@@ -251,7 +275,7 @@ class Segment:
         start = self.totals_at(row)
         words[start : start + self._row_words] = _zeros(self._row_words)
         self.departed.clear(row)
-        for at in range(self.throttle_rounds_at(row), self.ring_at(row, 0)):
+        for at in range(self.throttle_rounds_at(row), self.throttled_at(row)):
             words[at] = NEVER_MS
         words[self._digests + 2 * row] = high
         words[self._digests + 2 * row + 1] = low
@@ -271,7 +295,7 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
 
 
 def _row_words(workers: int, slots: int) -> int:
-    return _whole_lines(workers * (6 + 2 * slots))
+    return _whole_lines(workers * (7 + 2 * slots))
 
 
 def _brokers_at(workers: int, rows_max: int, slots: int) -> int:

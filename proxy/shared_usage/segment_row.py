@@ -98,6 +98,12 @@ class SegmentRow:
         """Set the time of this worker's last throttle round, in monotonic ms."""
         self._words[self._segment.throttle_rounds_at(self._row) + self._worker] = throttle_round_ms
 
+    def publish_throttled(self, until_ms: int) -> None:
+        """An open connection of this worker is throttled until then, in monotonic ms."""
+        at = self._segment.throttled_at(self._row) + self._worker
+        if self._words[at] < until_ms:
+            self._words[at] = until_ms
+
     def departed_until_ms(self) -> int:
         """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""
         return self._segment.departed.until_ms(self._row)
@@ -107,8 +113,9 @@ class SegmentRow:
         return self._segment.departed.locked(self._row)
 
     def release(self) -> None:
-        """Stop using the row; this worker's usage in flight and waiting fetches in it become 0."""
+        """Stop using the row; this worker's usage in flight, waiting fetches and throttled connections in it become 0."""
         if self.is_held():
             self.publish_under_way(0)
             self.publish_waiting(0, 0)
+            self._words[self._segment.throttled_at(self._row) + self._worker] = 0
             self._segment.release(self._row, self._worker)

@@ -25,6 +25,9 @@ class ThrottleRow(Protocol):
     def departed(self) -> AbstractContextManager[DepartedThrottles | None]:
         """Lock the throttles that departed connections left for a change; None: another process changes them."""
 
+    def publish_throttled(self, until_ms: int) -> None:
+        """An open connection of this worker is throttled until then: if the worker dies, all new connections of the group are."""
+
     def release(self) -> None:
         """Stop using the row."""
 
@@ -71,6 +74,12 @@ class SharedThrottles(HoldsThrottles):
                     return
         super().leave_throttle(until_ms, now_ms, instead_of_ms=instead_of_ms)
         self._note_unpublished()
+
+    def note_throttled(self, until_ms: int, now_ms: int) -> None:
+        """Publish the throttle of an open connection, for the case that this process dies."""
+        row = self._row_at(now_ms)
+        if row is not None:
+            row.publish_throttled(until_ms)
 
     def take_throttle(self, now_ms: int) -> int:
         """Take the longest throttle for a new connection. While another process changes the throttles it also stays, so none is lost."""

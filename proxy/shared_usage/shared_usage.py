@@ -7,6 +7,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final
 
+from proxy.base.clock import now_ms
 from proxy.enforcement.groups.group_factory import GroupFactory, MakeGroup
 from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
 from proxy.shared_usage.segment_row import SegmentRow
@@ -49,7 +50,7 @@ class SharedUsage:
         self.on_unpublished: Callable[[int], None] = _ignore
         self.refused_full = 0
         self._noted: dict[int, list[Publisher]] = {}
-        segment.enter(worker)
+        segment.enter(worker, now_ms())
 
     def of_scope(self, scope_key: str) -> GroupFactory:
         """Return the factory of a scope's groups."""

@@ -103,7 +103,7 @@ class Supervisor:
             answers=self._answer_request,
             answer=self._answer_question,
             segment=self._segment.descriptor,
-            on_death=self._segment.exit,
+            on_death=lambda number: self._segment.exit(number, now_ms()),
             on_quotas=self._quotas_sent,
             is_responsive=lambda number: now_ms() - self._segment.heartbeat_ms(number) < HEARTBEAT_AGE_MAX_MS,
         )

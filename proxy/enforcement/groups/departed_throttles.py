@@ -49,6 +49,11 @@ class DepartedThrottles:
         else:
             insort(throttles, until_ms)
 
+    def leave_to_all(self, until_ms: int, now_ms: int) -> None:
+        """Let a throttle, and all others, apply to every new connection: the process of many connections has died."""
+        self.for_all_until_ms = max(until_ms, self.longest_until_ms(now_ms))
+        self.until_ms.clear()
+
     def longest_until_ms(self, now_ms: int) -> int:
         """Return the end of the longest throttle; 0: there is none."""
         longest_ms = max(self.for_all_until_ms, self.until_ms[-1] if self.until_ms else 0)
@@ -96,6 +101,9 @@ class HoldsThrottles:
         throttles = DepartedThrottles() if self.departed_throttles is None else self.departed_throttles
         throttles.leave(until_ms, now_ms, instead_of_ms=instead_of_ms)
         _keep(self, throttles, now_ms)
+
+    def note_throttled(self: ThrottleHolder, until_ms: int, now_ms: int) -> None:
+        """An open connection is throttled: a hook for groups that other processes continue when this one dies."""
 
     def take_throttle(self: ThrottleHolder, now_ms: int) -> int:
         """Take the longest throttle for a new connection; return when it is over, 0: none is left."""

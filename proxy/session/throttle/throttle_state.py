@@ -251,6 +251,7 @@ class ThrottleState:
         self._took_throttle_round = False
         if outlives:
             self._until_ms[group] = max(self._until_ms.get(group, 0), until_ms)
+            group.note_throttled(until_ms, now_ms)
         if until_ms >= self.throttled_until_ms:
             self._group, self.throttled_until_ms = group, until_ms
         self._stop_reading(now_ms)

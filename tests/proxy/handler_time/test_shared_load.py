@@ -103,7 +103,7 @@ def test_a_worker_that_died_loads_a_broker_no_more() -> None:
             died.saw(METADATA, 5 * LOAD_WINDOW_NS, now_ns)
             alone.saw(METADATA, 5 * LOAD_WINDOW_NS, now_ns)
         if turn == 20:
-            segment.exit(0)
+            segment.exit(0, 0)
             cells = SharedUsage(segment, 0).claim_broker(ADDRESS)
             assert cells is not None
             cells[DUE] = now_ns + SECOND  # a write that the worker did not finish

@@ -39,7 +39,7 @@ def test_a_segment_is_found_by_its_descriptor() -> None:
     assert (second.workers, second.rows_max, second.slots, second.slot_ms) == (3, 100, 12, 2_000)
     first.store_heartbeat(2, 12_345)
     assert [second.heartbeat_ms(worker) for worker in range(3)] == [0, 0, 12_345]
-    first.exit(2)
+    first.exit(2, 0)
     assert second.heartbeat_ms(2) == 0
 
 
@@ -113,10 +113,10 @@ def test_sums_are_kept_by_slots() -> None:
 def test_a_dead_workers_rows_are_free_when_its_successor_begins() -> None:
     """The rows of a worker that died are released when its successor starts."""
     segment = new_segment(2, rows_max=1)
-    segment.enter(0)
+    segment.enter(0, 0)
     segment.claim(digest(0), 0, OLD_MS)
     assert segment.claim(digest(1), 1, 2 * OLD_MS) == FULL
-    segment.enter(0)
+    segment.enter(0, 0)
     assert segment.claim(digest(1), 1, 2 * OLD_MS) == 0
 
 

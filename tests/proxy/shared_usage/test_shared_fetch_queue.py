@@ -119,7 +119,7 @@ def test_no_fetch_waits_behind_a_worker_that_does_nothing(end: str) -> None:
     told: list[int] = []
     second.notify = lambda: told.append(now_ms)
     if end == "dead":
-        segment.exit(0)
+        segment.exit(0, 0)
     for now_ms in range(20_010, 20_000 + 2 * HEARTBEAT_AGE_MAX_MS, SHARE_MS):
         here.publish(now_ms)
     assert told == [20_010 if end == "dead" else 20_000 + HEARTBEAT_AGE_MAX_MS]

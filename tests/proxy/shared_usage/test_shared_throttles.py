@@ -49,9 +49,42 @@ def test_a_dead_workers_throttles_stay() -> None:
     segment = new_segment(2)
     dead, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
     dead.leave_throttle(9_000, 1)
-    segment.exit(0)
+    segment.exit(0, 0)
     again = SharedWorker(segment, 0, BOUND, 10).group
     assert [again.departed_until(10), other.take_throttle(10), again.take_throttle(10)] == [9_000, 9_000, 0]
+
+
+def test_clients_of_a_dead_worker_stay_throttled() -> None:
+    """When a worker dies, the longest throttle of its open connections applies to every new connection of the group until it is over."""
+    segment = new_segment(2)
+    dead, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
+    dead.note_throttled(9_000, 1)
+    dead.note_throttled(8_000, 1)
+    other.leave_throttle(5_000, 1)
+    assert other.departed_until(2) == 5_000
+    segment.exit(0, 10)
+    again = SharedWorker(segment, 0, BOUND, 10).group
+    assert [other.take_throttle(10), again.take_throttle(20), other.take_throttle(8_999)] == [9_000] * 3
+    assert again.departed_until(9_000) == 0
+
+
+def test_throttles_of_closed_connections_are_left_once() -> None:
+    """A worker that ends in order has closed its connections: they have left their throttles, and nothing is added."""
+    segment = new_segment(2)
+    ended, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
+    ended.note_throttled(9_000, 1)
+    segment.close_connections(0)
+    segment.exit(0, 10)
+    assert other.departed_until(10) == 0
+
+
+def test_a_throttle_that_is_over_is_not_left() -> None:
+    """A worker that dies after the throttles of its connections leaves none."""
+    segment = new_segment(2)
+    dead, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
+    dead.note_throttled(9_000, 1)
+    segment.exit(0, 9_000)
+    assert other.departed_until(9_000) == 0
 
 
 def test_a_row_with_throttles_is_not_given_away() -> None:

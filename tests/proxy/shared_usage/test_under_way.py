@@ -74,7 +74,7 @@ def test_a_dead_worker_has_nothing_under_way() -> None:
     first.group.pending += 700
     first.publish(10)
     second.pull(15)
-    first.usage.segment.exit(0)
+    first.usage.segment.exit(0, 0)
     second.pull(30)
     assert second.group.pending == 0.0
 

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
-from tests.support.processes.sluice_workers import BOUND, connected, connections_of_workers, running, workers_of
+from tests.support.processes.sluice_workers import BOUND, connected, connections_of_workers, page_of, running, workers_of
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
 from tests.support.scripted.scripted_frames import (
@@ -52,9 +52,10 @@ async def test_workers_have_one_budget(tmp_path: Path) -> None:
 
 
 async def test_a_worker_that_dies_takes_its_connections_and_no_others(tmp_path: Path) -> None:
-    """When a worker dies, only its connections end, its usage still counts, and a new worker is started."""
+    """When a worker dies, only its connections end, its usage still counts, its throttled client waits on, and a new worker is started."""
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         first, second = await connected(sluice, 2)
+        assert throttle_ms_of(PRODUCE, VERSION, await second.ask(produce_of_size(200, 6))) == 0
         assert throttle_ms_of(PRODUCE, VERSION, await first.ask(produce_of_size(LARGE_BYTES, 7))) > 0
         dead, alive = workers_of(sluice)
         await asyncio.sleep(0.05)  # usage is shared within 10 ms
@@ -63,8 +64,13 @@ async def test_a_worker_that_dies_takes_its_connections_and_no_others(tmp_path: 
         assert correlation_id_of(await second.ask(api_versions_request(9))) == 9
         await until(lambda: len(sluice.events("worker_ready")) == 3)
         assert alive in workers_of(sluice)
+        assert throttle_ms_of(PRODUCE, VERSION, await second.ask(produce_of_size(200, 10))) > 0
         (third,) = await connected(sluice, 1)
-        assert throttle_ms_of(PRODUCE, VERSION, await third.ask(produce_of_size(200, 10))) > 0
+        waiting = asyncio.ensure_future(third.ask(produce_of_size(200, 11)))
+        while sum(one["throttled_until_ms"] > 0 for one in (await page_of(sluice, "/connections"))["connections"]) < 2:
+            assert not waiting.done()
+        assert sorted(request.correlation_id for request in broker.requests if request.key == PRODUCE) == [6, 7, 10]
+        waiting.cancel()
         assert await asyncio.to_thread(sluice.metric, "kafka_sluice_closes_total", reason="worker_died") == 1
         for client in (first, second, third):
             client.close()
