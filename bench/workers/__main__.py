@@ -4,7 +4,7 @@ python -m bench.workers [--starts 4] [--pairs 20] [--seconds 2] [--rate 4000] [-
 
 * cost: CPU of a request at a steady rate, two workers and their supervisor over two Sluices with the same connections each.
 * throughput: requests for a second of CPU of all processes, the next request sent when the answer is there: two workers over one process
-  that has as many connections as each of them, and over one that has as many as both.
+  that has as many connections as each of them, and over one that has as many as both; then a model of eight workers.
 * connection: CPU of a new connection with its one request, two workers and their supervisor over one process.
 * spread: connections of the busiest of eight workers over its share of 32, of those that came, and after half were replaced.
 * memory: of each process at its start.
@@ -26,6 +26,7 @@ from bench.harness.engine import ROOT, Engine
 from bench.harness.report import Report, machine_lines
 from bench.memory import RESIDENT_MIB_MAX
 from bench.workers.cost import Pairs, Side, Slice, compare, new_connections, small_produce
+from bench.workers.model import MODELLED_WORKERS, modelled_figure, sharing_us
 from bench.workers.state import memory, replacement_ms, spread
 from bench.workers.upgrade import upgrades_under_load
 
@@ -56,7 +57,20 @@ def throughput(engine: Engine, options: argparse.Namespace, report: Report) -> b
     as_both = _compare(engine, options, many, Side([1], small_produce(CONNECTIONS, 0)))
     report.data["throughput"] = [_data(as_each), _data(as_both)]
     _add_throughput(report, "as many connections as both", as_both, None)
-    return _add_throughput(report, "as many connections as each worker", as_each, GOAL_THROUGHPUT)
+    is_good = _add_throughput(report, "as many connections as each worker", as_each, GOAL_THROUGHPUT)
+    return _add_model(report, as_each) and is_good
+
+
+def _add_model(report: Report, pairs: Pairs) -> bool:
+    """Add what a machine with eight cores would show."""
+    few_us, many_us = sharing_us(WORKERS), sharing_us(MODELLED_WORKERS)
+    busy = median(one.busy[-1] for one in pairs.one)
+    figure = modelled_figure(1 / pairs.ratio.middle, busy, many_us - few_us)
+    title = f"model of {MODELLED_WORKERS} workers: the same figure"
+    limit = f"usage of the others is taken in in {many_us:.1f} us each 10 ms, with 2 workers in {few_us:.1f} us"
+    is_good = figure >= GOAL_THROUGHPUT
+    report.add(f"| {title} | {figure:.3f} | {limit} | | >= {GOAL_THROUGHPUT} | {_said(is_good)} |")
+    return is_good
 
 
 def _add_throughput(report: Report, title: str, pairs: Pairs, goal: float | None) -> bool:
