@@ -74,7 +74,10 @@ class ZookeeperServer:
     def freeze(self) -> None:
         """Stop the process: it accepts connections and does not answer."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        pid = self._process.pid
+        os.kill(pid, signal.SIGSTOP)
+        while not _is_stopped(pid):  # a thread may still run, and answer, when the signal was sent
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         """Continue the process."""
@@ -98,3 +101,9 @@ class ZookeeperServer:
             self.thaw()
         self.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped."""
+    states = [path.read_text().rpartition(") ")[2][0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(state == "T" for state in states)
