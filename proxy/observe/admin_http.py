@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import contextlib
 import os
 import socket
 import ssl
@@ -85,7 +84,7 @@ class AdminHttp:
         self._ips: Sequence[IpRate] = ()
         self._ips_ms = -SHARED_MS
         self._runner: web.AppRunner | None = None
-        self._sockets: list[socket.socket] = []
+        self._listening: list[asyncio.Server] = []
 
     async def start(self, sockets: Sequence[socket.socket] = ()) -> HostPort:
         """Listen; return the bound address.
@@ -98,41 +97,30 @@ class AdminHttp:
         """
         self._runner = web.AppRunner(self._application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=1.0)
         await self._runner.setup()
+        server, loop, tls = self._runner.server, asyncio.get_running_loop(), self._context()
+        assert server is not None
         try:
-            self._sockets = list(sockets) or await self._bound()
-            for sock in self._sockets:
-                await web.SockSite(self._runner, sock, backlog=_BACKLOG, ssl_context=self._context()).start()
+            for sock in sockets:
+                self._listening.append(await loop.create_server(server, sock=sock, backlog=_BACKLOG, ssl=tls))
+            if not sockets:
+                host, port = self._address
+                self._listening.append(await loop.create_server(server, host, port, backlog=_BACKLOG, ssl=tls))
         except OSError as error:
             await self.stop()
             raise StartError(f"admin.address: {self._address} cannot be bound: {_reason(error)}; choose another port") from None
-        return HostPort(self._address.host, self._runner.addresses[0][1])
-
-    async def _bound(self) -> list[socket.socket]:
-        """Bind every address of the host name.
-
-        Raises:
-            OSError: one of them cannot be bound.
-        """
-        loop = asyncio.get_running_loop()
-        host, port = self._address
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        with contextlib.ExitStack() as stack:
-            addresses = dict.fromkeys((family, where[:2]) for family, _, _, _, where in found)
-            bound = [stack.enter_context(socket.create_server(where, family=family, backlog=_BACKLOG)) for family, where in addresses]
-            stack.pop_all()
-        return bound
+        return HostPort(self._address.host, self._listening[0].sockets[0].getsockname()[1])
 
     def duplicates(self) -> list[socket.socket]:
         """Return duplicates of the listening sockets: after `stop`, clients wait in their queues for another process."""
-        return [sock.dup() for sock in self._sockets]
+        return [socket.socket(fileno=os.dup(sock.fileno())) for listening in self._listening for sock in listening.sockets]
 
     async def stop(self) -> None:
         """Stop listening; requests under way get a second."""
+        while self._listening:
+            self._listening.pop().close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
-        while self._sockets:
-            self._sockets.pop().close()
 
     def _application(self) -> web.Application:
         application = web.Application(middlewares=[self._guard], client_max_size=_BODY_BYTES_MAX)
