@@ -155,7 +155,7 @@ class Segment:
                 with self.departed.locked(row) as throttles:
                     if throttles is not None:
                         throttles.leave_to_all(until_ms, now_ms)
-        self.close_connections(worker)
+            words[self.throttled_at(row) + worker] = 0
         marks = self._in_use + worker * self.rows_max
         words[marks : marks + self.rows_max] = _zeros(self.rows_max)
 
@@ -164,7 +164,7 @@ class Segment:
         self.enter(worker, now_ms)
         self.words[_PER_WORKER + worker] = 0
 
-    def close_connections(self, worker: int) -> None:
+    def clear_throttled(self, worker: int) -> None:
         """Remove the throttles of a worker's open connections: it has closed them, and they have left their throttles to the groups."""
         for row in self._rows_of(worker):
             self.words[self.throttled_at(row) + worker] = 0

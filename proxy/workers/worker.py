@@ -155,7 +155,7 @@ class Worker:
         await self.data_path.gateway.close()
         await self.data_path.stop()
         self._orphan.close()
-        self._usage.segment.close_connections(self._usage.worker)
+        self._usage.segment.clear_throttled(self._usage.worker)
         if self._is_orphan:  # otherwise the supervisor does it, which reuses the number
             self._usage.segment.exit(self._usage.worker, now_ms())
         self._watch.stop()

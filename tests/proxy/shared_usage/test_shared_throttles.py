@@ -73,7 +73,7 @@ def test_throttles_of_closed_connections_are_left_once() -> None:
     segment = new_segment(2)
     ended, other = (SharedWorker(segment, number, BOUND, 0).group for number in (0, 1))
     ended.note_throttled(9_000, 1)
-    segment.close_connections(0)
+    segment.clear_throttled(0)
     segment.exit(0, 10)
     assert other.departed_until(10) == 0
 
