@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.accuracy import request as request_accuracy
 from bench.harness.arms import Arm, start_sluice
 from bench.harness.engine import ROOT, Engine
+from bench.harness.options import numbers
 from bench.harness.raw_client import Passed, Place, preload, saturate
 from bench.harness.report import Report, machine_lines
 from tests.support.kafka.broker import KafkaCluster
@@ -198,10 +199,6 @@ def _run(options: argparse.Namespace, stack: ExitStack) -> list[Cell]:
     return cells
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
     parser.add_argument("--quota", choices=["bytes", "request"], default="bytes", help="the quota type")
@@ -210,7 +207,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--modes", nargs="*", choices=["mute", "delay"], default=["mute", "delay"])
-    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,2,4; all run at once")
+    parser.add_argument("--workers", type=numbers, default=[1], help="numbers of worker processes, such as 1,2,4; all run at once")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--obey", action="store_true", help="clients wait for throttle_time_ms, as Java clients do")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "accuracy")

@@ -39,6 +39,7 @@ from bench.handler_time.truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Handl
 from bench.harness.arms import start_sluice
 from bench.harness.engine import ROOT, Engine
 from bench.harness.frames import Template, find_coordinator_request
+from bench.harness.options import numbers
 from bench.harness.raw_client import Wire, preload
 from bench.harness.report import Report, machine_lines
 from tests.support.kafka.broker import KafkaCluster
@@ -202,7 +203,7 @@ def _with_earlier(rows: list[HandlerRow], report: Report, folder: Path) -> list[
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.handler_time", description=__doc__)
     parser.add_argument("--load", action="append", help="only this row (repeatable)")
-    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,4; every load runs with each")
+    parser.add_argument("--workers", type=numbers, default=[1], help="numbers of worker processes, such as 1,4; every load runs with each")
     parser.add_argument("--quick", action="store_true", help="short runs, for a quick look")
     parser.add_argument("--seconds", type=float, help="length of one load")
     parser.add_argument("--warm-seconds", type=float, help="load before the first row, so that the broker's code is compiled")
@@ -211,10 +212,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "handler_time")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
-
-
-def _numbers(given: str) -> list[int]:
-    return [int(number) for number in given.split(",")]
 
 
 if __name__ == "__main__":

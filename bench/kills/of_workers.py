@@ -1,9 +1,9 @@
 """`bench.kills` for a Sluice of several processes: no record is lost, duplicated or reordered, no quota is exceeded, no process remains.
 
-The same two producers send while a worker is killed, the supervisor is killed and another one started, or both are, `--rounds` times each;
-then while these are stopped with SIGSTOP for `--stop-seconds`, `--stops` times each. After each stretch the records at the broker are
-compared with the acknowledged ones, and processes that still run after the last client has closed are counted. Metering decisions are not
-compared here.
+The same two producers send while a worker is killed, the supervisor is killed and another one started, or all processes are, `--rounds`
+times each; then while these are stopped with SIGSTOP for `--stop-seconds`, `--stops` times each. After each stretch the records at the
+broker are compared with the acknowledged ones, and processes that still run after the last client has closed are counted. Metering
+decisions are not compared here.
 
 The most bytes that the producer over its quota stored in 10 s are divided by those of one process under the same load, to which nothing
 happens. A kill of all processes ends their quota windows, so it is compared with one process that is killed as often.

@@ -24,6 +24,7 @@ import uvloop
 
 from bench.harness.engine import HOST, ROOT, Engine
 from bench.harness.frames import api_versions_request
+from bench.harness.options import numbers
 from bench.harness.report import Report, machine_lines
 from tests.support.kafka.broker import KafkaCluster, KafkaNode, answers_api_versions
 from tests.support.kafka.jars import KRAFT
@@ -302,15 +303,11 @@ def main() -> int:
     return int(any(row.verdict == "miss" for row in rows))
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.storms", description=__doc__)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--storm", nargs="+", choices=[storm.name for storm in STORMS])
-    parser.add_argument("--workers", type=_numbers, default=[1], help="numbers of worker processes, such as 1,4")
+    parser.add_argument("--workers", type=numbers, default=[1], help="numbers of worker processes, such as 1,4")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "faults")
     parser.add_argument("--no-write", action="store_true")
     return parser.parse_args()
