@@ -18,9 +18,9 @@ from pathlib import Path
 from bench.accuracy import request as request_accuracy
 from bench.harness.arms import Arm, start_sluice
 from bench.harness.engine import ROOT, Engine
-from bench.harness.options import numbers
 from bench.harness.raw_client import Passed, Place, preload, saturate
 from bench.harness.report import Report, machine_lines
+from bench.options import numbers
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.kafka.java_tools import JavaTools

@@ -39,9 +39,9 @@ from bench.handler_time.truth import BROKER_SETTINGS, UNREACHABLE_PERCENT, Handl
 from bench.harness.arms import start_sluice
 from bench.harness.engine import ROOT, Engine
 from bench.harness.frames import Template, find_coordinator_request
-from bench.harness.options import numbers
 from bench.harness.raw_client import Wire, preload
 from bench.harness.report import Report, machine_lines
+from bench.options import numbers
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.kafka.java_process import Jvm

@@ -24,8 +24,8 @@ import uvloop
 
 from bench.harness.engine import HOST, ROOT, Engine
 from bench.harness.frames import api_versions_request
-from bench.harness.options import numbers
 from bench.harness.report import Report, machine_lines
+from bench.options import numbers
 from tests.support.kafka.broker import KafkaCluster, KafkaNode, answers_api_versions
 from tests.support.kafka.jars import KRAFT
 from tests.support.kafka.java_tools import JavaTools
