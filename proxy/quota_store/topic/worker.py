@@ -12,13 +12,13 @@ from aiokafka.errors import KafkaError
 from proxy.config.sections.credentials import CredentialsError
 from proxy.quota_store.remote import Answered, Judge, StoreState, Worker
 from proxy.quota_store.store import Origin, StoreUnavailable
+from proxy.quota_store.topic.contention import Contention
 from proxy.quota_store.topic.log import Fenced, Settings, TopicProblem, TopicReader, TopicWriter, Truncated, check_topic, problem_of
 from proxy.quota_store.topic.records import TopicState, records_of
 
 RETRY_S: Final = 1.0
 POLL_INTERVAL_S: Final = 5.0
 """Interval of requests for the end of the log, since a reader without new records could be disconnected."""
-TRIES: Final = 100
 COMMIT_S: Final = 20.0
 SHORTER_TRIES: Final = 10
 """Number of retries, since a broker that has just restarted may not know the committed end of its log yet."""
@@ -236,7 +236,9 @@ class TopicWorker:
             answered(answer, problem)
 
     async def _altered(self, decide: Judge) -> Any:
-        for _ in range(TRIES):
+        contention = Contention(self._place, self._time_s())
+        while True:
+            contention.begin(self._time_s())
             if not self._whole or self._truncated:
                 raise StoreUnavailable(f"{self._place}: does not answer, or has changed; see /readyz, nothing was changed")
             writer = await self._writing()
@@ -246,7 +248,10 @@ class TopicWorker:
                 return answer
             if await self._committed(writer, records):
                 return answer
-        raise StoreUnavailable(f"{self._place}: other processes keep changing quotas; try again, nothing was changed")
+            await asyncio.sleep(contention.lost(self._time_s()))
+
+    def _time_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _writing(self) -> TopicWriter:
         """Return a writer that has fenced all others, after everything that they wrote is read.

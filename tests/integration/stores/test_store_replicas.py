@@ -82,7 +82,7 @@ def test_a_change_at_one_is_in_force_at_the_other(pair: tuple[SluiceProcess, Slu
                 time.sleep(0.01)
 
         def several(admin: QuotaAdmin, name: str) -> None:
-            for number in range(15):
+            for number in range(60):
                 set_quota(admin, f"{name}{number}", 1.0 + number)
 
         writers = [threading.Thread(target=several, args=(admin, name)) for admin, name in ((one, "a"), (other, "b"))]
@@ -90,10 +90,10 @@ def test_a_change_at_one_is_in_force_at_the_other(pair: tuple[SluiceProcess, Slu
             writer.start()
         for writer in writers:
             writer.join()
-        expected = {"alice": 2_000.0} | {f"{name}{number}": 1.0 + number for name in "ab" for number in range(15)}
+        expected = {"alice": 2_000.0} | {f"{name}{number}": 1.0 + number for name in "ab" for number in range(60)}
         deadline = time.monotonic() + PATIENCE_S
         while not in_force(one) == in_force(other) == expected:
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert readiness(pair[0])["ok"], readiness(pair[0])
-    assert "31 entries" in readiness(pair[1])["detail"]
+    assert "121 entries" in readiness(pair[1])["detail"]
