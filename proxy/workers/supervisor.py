@@ -283,7 +283,7 @@ class Supervisor:
             sock = self._place.listen()
         except OSError as error:
             raise StartError(f"runtime_dir: {self._place.socket_path} cannot be bound: {error.strerror or error}") from None
-        self._handover_listener = HandoverListener(sock, self._successor, self._upgrade, lambda: None)
+        self._handover_listener = HandoverListener(sock, self._successor, self._upgrade, lambda: None, self._connections.follow_worker)
         self.pool.show(PassedHandoverSocket(), sock)
 
     async def _suspend(self) -> Sequence[Part]:

@@ -47,6 +47,8 @@ from proxy.workers.asked_bucket import asked_buckets
 from proxy.workers.asked_principals import RemotePrincipals
 from proxy.workers.handover.orphan import Orphan
 from proxy.workers.handover.parts import Broker
+from proxy.workers.handover.place import SOCKET_NAME, runtime_dir_of
+from proxy.workers.handover.served_connections import ServedConnections
 from proxy.workers.messaging import messages
 from proxy.workers.messaging.link import Link
 from proxy.workers.messaging.messages import AnyMessage
@@ -112,6 +114,7 @@ class Worker:
         sessions = self.data_path.session_settings
         sessions.principals = RemotePrincipals(questions, self._send)
         sessions.first_number, sessions.number_step = usage.worker + 1, usage.segment.workers
+        self._served = ServedConnections(sessions.principals)
         self._orphan = Orphan(usage.worker, usage.segment.descriptor, self._known_brokers)
         self._is_orphan = False
         limit_principals(sessions.principals, config)
@@ -167,6 +170,7 @@ class Worker:
     # --- connections
 
     def _serve(self, passed: PassedConnection, sock: socket.socket) -> None:
+        self._served.passed(passed.listener, passed.ip_key)
         listener = self._listeners.get(passed.listener)
         if listener is None:
             sock.close()
@@ -179,7 +183,7 @@ class Worker:
         """A connection was lost, because this process has reached its limit of open files."""
         self.counters.accepts_exhausted += 1
         log.warning("open_files_exhausted", limit_key="open_files_exhausted", connections=len(self.data_path.gateway.connections))
-        self.left(passed.listener, passed.ip_key)
+        self._send(messages.ConnectionEnded(passed.listener, passed.ip_key))
 
     def _keep(self, what: PassedPort | PassedHandoverSocket, sock: socket.socket) -> None:
         """Keep a duplicate of a listening socket for the next supervisor."""
@@ -190,6 +194,7 @@ class Worker:
 
     def left(self, listener_name: str, ip_key: tuple[int, str]) -> None:
         """Report to the supervisor that a connection has ended."""
+        self._served.ended(listener_name, ip_key)
         self._send(messages.ConnectionEnded(listener_name, ip_key))
 
     def _login_failed(self, peer: tuple[str, int]) -> None:
@@ -376,6 +381,9 @@ class Worker:
     async def _serve_the_rest(self) -> None:
         if not self._draining:
             await self._orphan.offer_until_taken()
+        runtime_dir = runtime_dir_of(self.config)
+        if runtime_dir is not None:
+            self._tasks.append(asyncio.ensure_future(self._served.report_forever(runtime_dir / SOCKET_NAME)))
         await self.data_path.gateway.until_none()
         self.ended.set()
 

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
 
 import msgspec
 
-from proxy.workers.handover.messages import AnyMessage, decoded, encoded
+from proxy.workers.handover.messages import AnyMessage, ConnectionsChanged, decoded, encoded
 
 MESSAGE_BYTES_MAX: Final = 128 * 1024
 DESCRIPTORS_MAX: Final = 128
@@ -130,3 +130,12 @@ def connected(path: Path) -> Channel | None:
         sock.close()
         raise
     return Channel(sock)
+
+
+async def changes_from(channel: Channel) -> AsyncIterator[ConnectionsChanged]:
+    """Yield the changes that another process reports, until it ends or sends what cannot be read."""
+    with contextlib.suppress(ChannelClosed):
+        while True:
+            message, _ = await channel.receive()
+            if isinstance(message, ConnectionsChanged):
+                yield message

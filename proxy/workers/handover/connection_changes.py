@@ -1,10 +1,10 @@
-"""Changes of the numbers of open connections in a supervisor that is replaced, added up for each turn of the event loop."""
+"""Changes of the numbers of open connections that one process reports to another, added up for each turn of the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from proxy.workers.handover.channel import Channel
 from proxy.workers.handover.messages import ConnectionsChanged
@@ -14,13 +14,18 @@ from quota.entity import KafkaPrincipal
 
 
 class ConnectionChanges:
-    """The changes that have not been sent yet; a `CountObserver`. Changes that cancel each other are not sent."""
+    """The changes that have not been sent yet; a `CountObserver`. Changes that cancel each other are not sent.
 
-    def __init__(self) -> None:
-        self._listeners: Counter[str] = Counter()
-        self._addresses: Counter[IpKey] = Counter()
-        self._principals: Counter[KafkaPrincipal] = Counter()
+    Args:
+        listeners, addresses, principals: the numbers of open connections; they are the first changes.
+    """
+
+    def __init__(self, listeners: Mapping[str, int], addresses: Mapping[IpKey, int], principals: Mapping[KafkaPrincipal, int]) -> None:
+        self._listeners = Counter(listeners)
+        self._addresses = Counter(addresses)
+        self._principals = Counter(principals)
         self._has_some = asyncio.Event()
+        self._has_some.set()
 
     def slots_changed(self, listener: str, change: int) -> None:
         """Add a change of the slots of a listener."""

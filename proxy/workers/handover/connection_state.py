@@ -31,28 +31,23 @@ class ConnectionState:
     def __init__(self, admission: Admission, principals: PrincipalConnections) -> None:
         self._admission = admission
         self._principals = principals
-        self._changes = ConnectionChanges()
+        self._changes: ConnectionChanges | None = None
         self._inherited = InheritedConnections(admission.quotas, principals)
 
     # --- in the supervisor that is replaced
 
     def hand_over(self, now_ms: int) -> list[Part]:
         """Return the messages with all rates and counts, and note the changes of counts from now on."""
-        self._changes = ConnectionChanges()
-        self._observe(self._changes)
         quotas = self._admission.quotas
-        for listener in quotas.listeners.values():
-            self._changes.slots_changed(listener.name, listener.connections)
-        for key, count in quotas.ips.counts.items():
-            self._changes.address_changed(key, count)
-        for principal, count in self._principals.counts().items():
-            self._changes.principal_changed(principal, count)
+        listeners = {listener.name: listener.connections for listener in quotas.listeners.values()}
+        self._changes = changes = ConnectionChanges(listeners, quotas.ips.counts, self._principals.counts())
+        self._observe(changes)
         rates = list(_rate_states(quotas, now_ms))
         rates_max = max(1, SLOTS_MAX // max((len(one.ring.values) for one in rates), default=1))
         return [
             *((HandedRates(list(some)), ()) for some in cut(rates, rates_max)),
             *((HandedRates(failed_logins=list(some)), ()) for some in cut(self._admission.failed_logins.states(), OTHERS_MAX)),
-            *((message, ()) for message in self._changes.take()),
+            *((message, ()) for message in changes.take()),
         ]
 
     def keep(self) -> None:
@@ -65,6 +60,8 @@ class ConnectionState:
         Raises:
             ChannelClosed: the new supervisor has ended.
         """
+        if self._changes is None:
+            return  # nothing was handed over
         try:
             await self._changes.send_all(channel)
         finally:
@@ -87,11 +84,18 @@ class ConnectionState:
         return rates
 
     async def follow(self, changes: AsyncIterator[ConnectionsChanged]) -> None:
-        """Apply the changes of the old workers' connections; at their end release the connections that are left."""
+        """Apply the changes of the replaced supervisor's connections; at their end release the connections that are left."""
+        await self._follow(changes, self._inherited)
+
+    async def follow_worker(self, changes: AsyncIterator[ConnectionsChanged]) -> None:
+        """Count the connections of a worker whose supervisor has ended, until it ends; the first changes are its numbers."""
+        await self._follow(changes, InheritedConnections(self._admission.quotas, self._principals))
+
+    async def _follow(self, changes: AsyncIterator[ConnectionsChanged], counted: InheritedConnections) -> None:
         async for message in changes:
-            self._inherited.change(message)
+            counted.change(message)
             self._admission.slot_freed()
-        self._inherited.release()
+        counted.release()
         self._admission.slot_freed()
 
 

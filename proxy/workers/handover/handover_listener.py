@@ -7,20 +7,22 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from proxy.telemetry import log
-from proxy.workers.handover.channel import Channel, ChannelClosed
+from proxy.workers.handover.channel import Channel, ChannelClosed, changes_from
 from proxy.workers.handover.messages import (
     PROTOCOL,
     AnyMessage,
     AskPorts,
     AskUpgrade,
+    ConnectionsChanged,
     Failed,
     HandedAll,
     Offer,
     Refused,
+    ReportConnections,
     Taken,
     TakeOver,
     UpgradeEnded,
@@ -32,6 +34,9 @@ START_S: Final = 60.0
 """Time limit for a new supervisor to start its workers and to read the quotas."""
 ACCEPT_S: Final = 10.0
 """Time limit from the handover until the new supervisor accepts; no connection is accepted meanwhile."""
+
+Follow = Callable[[AsyncIterator[ConnectionsChanged]], Awaitable[None]]
+"""Counts the connections of another process until it ends."""
 
 Part = tuple[AnyMessage, Sequence[int]]
 """A message and its descriptors."""
@@ -76,6 +81,7 @@ class HandoverListener:
         sock: the listening socket. Other processes may share it; one of them answers each connection.
         upgrade: starts the new version and returns the result; None: this process cannot start one.
         on_closed: called when another process has shut down the shared socket.
+        follow: counts the connections of a worker whose supervisor has ended; None: this process counts none.
     """
 
     def __init__(
@@ -84,11 +90,13 @@ class HandoverListener:
         replaceable: Replaceable,
         upgrade: Callable[[], Awaitable[UpgradeEnded]] | None,
         on_closed: Callable[[], None],
+        follow: Follow | None = None,
     ) -> None:
         self._sock = sock
         self._replaceable = replaceable
         self._upgrade = upgrade
         self._on_closed = on_closed
+        self._follow = follow
         self._loop = asyncio.get_running_loop()
         self._answering: set[asyncio.Task[None]] = set()
         self.is_replacing = False
@@ -132,6 +140,8 @@ class HandoverListener:
             message, _ = await channel.receive(ASK_S)
             if isinstance(message, AskUpgrade) and self._upgrade is not None:
                 await channel.send(await self._upgrade())
+            elif isinstance(message, ReportConnections) and self._follow is not None:
+                await self._follow(changes_from(channel))
             elif isinstance(message, TakeOver) and await self._be_replaced(channel, message, pid):
                 await self._replaceable.report(channel)
         except ChannelClosed:

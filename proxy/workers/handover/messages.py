@@ -30,6 +30,13 @@ class TakeOver(Message):
     pid: int
 
 
+class ReportConnections(Message):
+    """A worker without a supervisor of its own reports its open connections: `ConnectionsChanged` follow, the numbers first, then changes.
+
+    The end of the connection means that the worker has ended. There is no response.
+    """
+
+
 class AskPorts(Message):
     """Request to stop accepting and to hand over; the responses are any number of `Handed`, then `HandedAll`."""
 
@@ -148,6 +155,7 @@ class HandedAll(Message):
 AnyMessage = (
     AskUpgrade
     | TakeOver
+    | ReportConnections
     | AskPorts
     | Taken
     | Failed

@@ -89,7 +89,7 @@ class Orphan:
         self._let_go.set()
 
     async def report(self, channel: Channel) -> None:
-        """Report nothing: a worker knows neither the connections of other workers nor the rates of its supervisor."""
+        """Report nothing here: each worker reports its own connections (`ServedConnections`)."""
 
     async def kept(self, problem: str, *, is_ending: bool) -> None:
         """Keep the ports for the next supervisor."""

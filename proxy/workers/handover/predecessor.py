@@ -12,7 +12,7 @@ from typing import Final
 from proxy.base.errors import StartError
 from proxy.net.accept.client_listeners import Port
 from proxy.telemetry import log
-from proxy.workers.handover.channel import Channel, ChannelClosed, connected
+from proxy.workers.handover.channel import Channel, ChannelClosed, changes_from, connected
 from proxy.workers.handover.messages import (
     PROTOCOL,
     AskPorts,
@@ -111,11 +111,8 @@ class Predecessor:
     async def changes(self) -> AsyncIterator[ConnectionsChanged]:
         """Yield the changes of open connections of the old workers, until the predecessor ends or sends what cannot be read."""
         try:
-            with contextlib.suppress(ChannelClosed):
-                while True:
-                    message, _ = await self._channel.receive()
-                    if isinstance(message, ConnectionsChanged):
-                        yield message
+            async for message in changes_from(self._channel):
+                yield message
         finally:
             self._channel.close()
 

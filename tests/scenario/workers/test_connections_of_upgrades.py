@@ -44,6 +44,12 @@ async def until_served(replaced: Replaced) -> None:
         await asyncio.sleep(0.01)
 
 
+async def until_refused(replaced: Replaced) -> None:
+    """Wait until a new client is refused; before, the present supervisor may not know the connection that counts."""
+    while await is_served(replaced):  # noqa: ASYNC110 - of another process
+        await asyncio.sleep(0.01)
+
+
 async def is_served(replaced: Replaced) -> bool:
     """Connect a client; return whether it is served."""
     async with await ScriptedClient.connect(replaced.sluice.port) as client:
@@ -69,7 +75,7 @@ async def test_a_rate_that_is_used_up_stays_used_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_connections_of_the_old_version_hold_their_places(tmp_path: Path, is_killed: bool) -> None:
-    """The connection of an old worker counts against the limit of its address until it ends, or until the old supervisor has ended."""
+    """The connection of an old worker counts against the limit of its address until it ends, also when the old supervisor is killed."""
     hold = Hold()
     async with (
         ScriptedBroker(hold) as broker,
@@ -85,13 +91,30 @@ async def test_connections_of_the_old_version_hold_their_places(tmp_path: Path, 
         await until(lambda: refusals(replaced) == 1)
         if is_killed:
             await asyncio.to_thread(replaced.sluice.kill)
+            await until_refused(replaced)
         hold.release()
+        await client.read_frame()
         if not is_killed:
-            await client.read_frame()
             assert await client.read_to_end() == b""
             await replaced.until_drained(old)
-        await until_served(replaced)
         client.close()
+        await until_served(replaced)
+        await until(lambda: not any(is_alive(pid) for pid in old_workers))
+
+
+async def test_connections_of_workers_without_a_supervisor_hold_their_places(tmp_path: Path) -> None:
+    """After a killed supervisor is replaced, and replaced once more, a connection of its worker counts against the limit until it ends."""
+    async with ScriptedBroker() as broker, replaceable(broker, tmp_path, tables=ONE_PER_ADDRESS) as replaced:
+        (client,) = await connected(replaced.sluice, 1)
+        old_workers = replaced.workers()
+        await asyncio.to_thread(replaced.sluice.kill)
+        await until(lambda: len(replaced.sluice.events("supervisor_lost")) == 2)
+        await asyncio.to_thread(replaced.sluice.start)
+        await until_refused(replaced)
+        await replaced.upgrade()
+        await until_refused(replaced)
+        client.close()
+        await until_served(replaced)
         await until(lambda: not any(is_alive(pid) for pid in old_workers))
 
 
