@@ -20,6 +20,7 @@ from proxy.config.problem import ConfigProblems, Problem
 from proxy.config.toml_reader import read_toml
 from proxy.quota_store.file.store import QUOTA_FILE_BYTES_MAX, read_quota_file
 from proxy.telemetry import log
+from sluice_cli.fleet import fleet
 
 BAD_INPUT: Final = 2
 
@@ -135,6 +136,9 @@ def demo(seconds: int, svg: Path) -> None:
     from proxy.demo import main as run_demo
 
     sys.exit(run_demo(seconds, svg))
+
+
+cli.add_command(fleet)
 
 
 def _is_quota_file(file: Path) -> bool:

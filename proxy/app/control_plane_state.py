@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from proxy.app.control_plane import ControlPlane
@@ -15,6 +15,7 @@ from proxy.enforcement.switches import SwitchMode
 from proxy.net.accept.admission import ListenerAdmission
 from proxy.net.upstream.own_login import OwnLogin
 from proxy.net.upstream.prober import Prober
+from proxy.observe.fleet import FleetReport
 from proxy.telemetry.status import (
     AdmissionStatus,
     IpRate,
@@ -48,9 +49,13 @@ IPS_EXAMINED_MAX = 1_000
 
 
 class ControlPlaneState:
-    """The `ControlState` of a running Sluice."""
+    """The `ControlState` of a running Sluice.
 
-    def __init__(self, config: Config, control: ControlPlane) -> None:
+    Args:
+        fleet: returns the last report of the fleet's hub; None: there is no fleet.
+    """
+
+    def __init__(self, config: Config, control: ControlPlane, fleet: Callable[[], FleetReport] | None = None) -> None:
         self.config = config
         self.counters = control.counters
         self._control = control
@@ -59,6 +64,7 @@ class ControlPlaneState:
         self._admission = control.admission
         self._probers = control.probers
         self._quotas = control.quotas
+        self._fleet = fleet
         self.draining = False
 
     def mode(self) -> str:
@@ -103,6 +109,10 @@ class ControlPlaneState:
         probe = self._control.canary
         canary: LoginState = "missing" if self.config.canary is None else "untried" if probe is None else probe.state
         return [*own, LoginStatus("canary", canary, CANARY_WORDS[canary], CANARY_ENABLES)]
+
+    def fleet(self) -> FleetReport | None:
+        """The last report of the fleet's hub; None: there is no fleet."""
+        return None if self._fleet is None else self._fleet()
 
     def admission(self) -> AdmissionStatus:
         """The state of the quotas on connections."""

@@ -6,7 +6,19 @@ import msgspec
 
 from proxy.config.model import Config
 
-FIXED = ("upstream", "listeners", "sidecar", "workers", "supervised", "runtime_dir", "admin", "audit", "broker_configs", "metering")
+FIXED = (
+    "upstream",
+    "listeners",
+    "sidecar",
+    "workers",
+    "supervised",
+    "runtime_dir",
+    "admin",
+    "audit",
+    "broker_configs",
+    "metering",
+    "fleet",
+)
 FIXED_QUOTAS = ("profile", "window_num", "window_size_seconds", "controller_window_num", "controller_window_size_seconds")
 FIXED_LIMITS = (
     "upstream_connect_ms",

@@ -12,6 +12,7 @@ from proxy.base.host_port import HOST_PORT_REMEDY, HOST_REMEDY, HostPort
 from proxy.base.networks import NETWORKS_REMEDY, Networks
 from proxy.base.units import SIZE_REMEDY, read_size
 from proxy.config.sections.admin import Admin, Audit, QuotaAdmin
+from proxy.config.sections.fleet import Fleet
 from proxy.config.sections.groups import Group
 from proxy.config.sections.login import Credentials
 from proxy.config.sections.stores import CONNECT_REMEDY, read_connect
@@ -20,8 +21,10 @@ from proxy.config.sections.upstream import Upstream
 from proxy.config.toml_reader import FLAG_ONLY, Reader
 from proxy.config.values import (
     AGE_REMEDY,
+    NAME_REMEDY,
     PRINCIPALS_REMEDY,
     RUNTIME_DIR_REMEDY,
+    TOPIC_REMEDY,
     WORKERS_REMEDY,
     read_age,
     read_broker_ports,
@@ -64,7 +67,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     """An address for clients. A gateway opens one more port for each broker behind it."""
 
     address: Annotated[HostPort, Reader(read_listen, HOST_PORT_REMEDY)]
-    name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = ""
+    name: Annotated[str, Reader(read_name, NAME_REMEDY)] = ""
     protocol: Annotated[Protocol, Reader(read_protocol, '"auto", "PLAINTEXT", "SSL", "SASL_PLAINTEXT" or "SASL_SSL"')] = "auto"
     """The protocol of clients. auto: with or without a login, as the brokers require."""
     require_sasl: bool | None = None
@@ -147,7 +150,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """How Sluice authenticates: by ZooKeeper's digest scheme, or by SASL DIGEST-MD5."""
     tls: UpstreamTls | None = None
     """None: connections to ZooKeeper without TLS."""
-    topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
+    topic: Annotated[str | None, Reader(read_topic, TOPIC_REMEDY)] = None
     """A topic of the upstream cluster: compacted, one partition."""
     replication_factor: Annotated[int, msgspec.Meta(ge=1, le=100, description="a whole number from 1 to 100")] | None = None
     """Of the topic, when it is created. None: 3, or the number of brokers if that is lower."""
@@ -239,7 +242,7 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     dir: Annotated[Path | None, Reader(read_path, "the path of a directory")] = None
     """None: no metering."""
     level: Literal["off", "sample", "packed", "trace"] = "packed"
-    proxy_id: Annotated[str | None, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")] = None
+    proxy_id: Annotated[str | None, Reader(read_name, NAME_REMEDY)] = None
     """None: the name of the host."""
     rotate_seconds: Annotated[int, msgspec.Meta(ge=5, le=3_600, description="seconds from 5 to 3600")] = 300
     rotate_bytes: _Size = 128 * 1024 * 1024
@@ -247,7 +250,7 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     """How users, client-ids, addresses and tags are written: unchanged, as keyed hashes, or not at all."""
     key_file: Annotated[Path | None, Reader(read_path, "the path of a file with 16 random bytes or more")] = None
     """File with the key of the hashes."""
-    topic: Annotated[str | None, Reader(read_topic, "1 to 249 letters, digits, dots, dashes or underscores")] = None
+    topic: Annotated[str | None, Reader(read_topic, TOPIC_REMEDY)] = None
     """A topic of the upstream cluster to which finished file sets are also sent."""
     max_bytes: Annotated[int | None, Reader(read_size, SIZE_REMEDY)] = None
     """Of all finished files of this proxy; the oldest are deleted first. None: no limit."""
@@ -275,7 +278,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int | Literal["auto"], Reader(read_workers, WORKERS_REMEDY)] = 1
     """Processes that relay. "auto": one for each core that this one may use."""
     supervised: bool = False
-    """Whether a single process that relays has a supervisor, too."""
+    """Whether a single process that relays has a supervisor, too. A fleet always has one."""
     runtime_dir: Annotated[Path | None, Reader(read_runtime_dir, RUNTIME_DIR_REMEDY)] = None
     """Where supervisors meet. None: a folder for the user and the first listener."""
     empty_client_id: Literal["default-entity", "kafka"] = "default-entity"
@@ -289,6 +292,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...] = msgspec.field(name="group", default=())
     """In file order: the first group that matches a client is its group."""
     callback: Callback | None = None
+    fleet: Fleet | None = None
+    """None: this proxy shares no budget with others."""
     admin: Admin = Admin()
     connections: Connections = Connections()
     limits: Limits = Limits()

@@ -24,7 +24,8 @@ def resolved(config: Config, folder: Path | None) -> Config:
         for listener in config.listeners
     )
     upstream = _resolved(config.upstream, folder)
-    return msgspec.structs.replace(config, upstream=upstream, listeners=listeners, canary=beside(config.canary, folder))
+    canary, fleet = beside(config.canary, folder), beside(config.fleet, folder)
+    return msgspec.structs.replace(config, upstream=upstream, listeners=listeners, canary=canary, fleet=fleet)
 
 
 def _resolved(upstream: Upstream | None, folder: Path | None) -> Upstream | None:

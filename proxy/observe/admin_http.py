@@ -17,6 +17,7 @@ from proxy.base.errors import StartError
 from proxy.base.host_port import HostPort
 from proxy.observe.admin_access import Access, is_loopback
 from proxy.observe.admin_changes import ChangesPages
+from proxy.observe.fleet import NO_FLEET, fleet_check, fleet_page
 from proxy.observe.health import Health
 from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
 from proxy.observe.page_source import PageSource, source_of
@@ -33,7 +34,7 @@ GROUPS_SHOWN_MAX: Final = 1_000
 CONNECTIONS_SHOWN_MAX: Final = 1_000
 """Maximum on a page of /connections."""
 IPS_SHOWN_MAX: Final = 100
-PAGES: Final = "/metrics /healthz /readyz /quotas /connections"
+PAGES: Final = "/metrics /healthz /readyz /quotas /connections /fleet"
 ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/history /admin/history/verify"
 SAFE_HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -51,7 +52,7 @@ class AdminHttp:
     Args:
         shown: the source of pages: this process, or workers.
         address: host and port; port 0 takes any free one.
-        open_quotas: whether other hosts may see /quotas and /connections when there are no tokens.
+        open_quotas: whether other hosts may see /quotas, /connections and /fleet when there are no tokens.
         open_names: whether /metrics always names clients, not only for this host and holders of a token.
         tokens: tokens that allow reading more, and changing quotas.
         changes: makes the pages about stored quotas; None: there are none.
@@ -129,6 +130,7 @@ class AdminHttp:
         application.router.add_get("/readyz", self._get_readyz)
         application.router.add_get("/quotas", self._get_quotas)
         application.router.add_get("/connections", self._get_connections)
+        application.router.add_get("/fleet", self._get_fleet)
         if self._changes is not None:
             self._changes.add_to(application.router)
         return application
@@ -175,6 +177,9 @@ class AdminHttp:
     async def _get_readyz(self, request: web.Request) -> web.Response:
         checks = [*self._control.readiness(), *(await self._source.health_inputs()).checks]
         ready = all(check.ok for check in checks)
+        fleet = self._control.fleet()
+        if fleet is not None:
+            checks.append(fleet_check(fleet))
         logins = [login._asdict() for login in self._control.logins()]
         if not self._access.is_known(request):  # details contain names: of users in the quota file, of brokers
             checks = [check._replace(detail="") for check in checks]
@@ -197,6 +202,13 @@ class AdminHttp:
             head = {"held": admission.held, "listeners": listeners, "ips": [ip._asdict() for ip in self._busiest_ips()]}
             page = await self._source.connections_page(head, after, limit)
         return web.Response(body=page, content_type="application/json")
+
+    async def _get_fleet(self, request: web.Request) -> web.Response:
+        self._access.reader(request, can_be_opened=True)
+        report = self._control.fleet()
+        if report is None:
+            return web.Response(status=404, text=f"{NO_FLEET}\n")
+        return json_page(fleet_page(report, self._control.wall_time_s()))
 
     def _busiest_ips(self) -> Sequence[IpRate]:
         """Return the addresses of less than a second ago: computing their rates takes some milliseconds on the event loop."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from proxy.enforcement.switches import SwitchMode
+    from proxy.observe.fleet import FleetReport
     from proxy.observe.shown import ShownGroup, ShownManager, ShownUsage, Urgency
     from proxy.observe.state import QuotaManager
     from quota.groups.group import QuotaGroup
@@ -164,6 +165,8 @@ class Snapshot(NamedTuple):
     """Empty for a single process."""
     worker_stalls: int = 0
     """Number of lags of all workers that were long enough to log the stack."""
+    fleet: FleetReport | None = None
+    """None without a fleet."""
 
     @property
     def group_count(self) -> int:
@@ -200,6 +203,7 @@ def control_snapshot(control: ControlState) -> Snapshot:
         control.admission(),
         control.switches(),
         tuple(sorted(control.exempt())),
+        fleet=control.fleet(),
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from proxy.enforcement.policy import PolicyResult
     from proxy.enforcement.quota_scope import EnforcedManager, EnforcedMutationManager
     from proxy.enforcement.switches import SwitchMode
+    from proxy.observe.fleet import FleetReport
     from quota.entity import ClientQuotaType, KafkaPrincipal
 
     QuotaManager = EnforcedManager | EnforcedMutationManager
@@ -112,6 +113,9 @@ class ControlState(Protocol):
 
     def logins(self) -> Sequence[LoginStatus]:
         """Return the states of Sluice's own logins at the brokers; readiness depends on none of them."""
+
+    def fleet(self) -> "FleetReport | None":
+        """Return the last report of the fleet's hub; None: there is no fleet. Readiness does not depend on it."""
 
     def admission(self) -> AdmissionStatus:
         """Return the state of the quotas on connections; changes no rate."""

@@ -9,6 +9,8 @@ from typing import Final
 
 ROWS_AT: Final = 0
 """The byte that protects the assignment of rows to groups."""
+HUB_AT: Final = 2**40
+"""The byte that the fleet's hub locks while it writes the fleet's cells."""
 DEPARTED_AT: Final = 1
 """The byte that protects the departed throttles of the first row; those of the other rows follow."""
 

@@ -12,6 +12,10 @@ A row has for each worker: the total, the usage in flight, the number of waiting
 last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
 of (number of a time slot, sum).
 
+With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Two
+words after the rings are the fleet's: the factor of the group, which is what the other members use while this one uses 1, in units of
+`FACTOR_ONE`; and the total of this member that was published.
+
 Reads take no lock: a store of 8 aligned bytes is atomic on x86-64 and aarch64, and each word has one writer. A lock of the file protects
 the assignment of rows to groups (`file_lock`).
 
@@ -33,7 +37,7 @@ from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
 from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 4
+VERSION: Final = 5
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -50,9 +54,18 @@ FULL: Final = -2
 TAKEN: Final = -3
 """Results instead of a row. LOCKED: another process changes rows. FULL: no row is free. TAKEN: another object of this worker has it."""
 
-_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY, QUOTAS_AT = range(8)
-"""Index of the generation of the newest quotas that the supervisor has sent to all workers."""
-_PER_WORKER: Final = 8
+_MAGIC, _VERSION, _WORKERS, _ROWS_MAX, _SLOTS, _SLOT_MS, _IDENTITY, QUOTAS_AT, _HAS_FLEET = range(9)
+"""QUOTAS_AT: index of the generation of the newest quotas that the supervisor has sent to all workers."""
+FLEET_SEQUENCE_AT: Final = 9
+"""Index of the sequence number of the last message to the fleet."""
+FLEET_READ_AT: Final = 10
+"""Index of two words: the time and the position of the last message of the fleet's bus that is contained in the rows."""
+FLEET_HUB_AT: Final = 12
+"""Index of the number of the hub that is to write the fleet's cells."""
+FLEET_LAG_AT: Final = 13
+"""Index of two words: the age in ms of usage of other members when it becomes known here, and the number of other members."""
+FACTOR_ONE: Final = 1 << 20
+_PER_WORKER: Final = 16
 """Index of the first worker's heartbeat in the header."""
 
 
@@ -66,7 +79,8 @@ class Segment:
     Attributes:
         descriptor: the memory file; a child process that inherits it maps it too.
         words: the whole memory.
-        workers, rows_max: maximum numbers of workers and rows.
+        workers, rows_max: maximum numbers of workers and rows; with a fleet `workers` includes the fleet's number.
+        fleet: number of the fleet, the last one; None: there is no fleet.
         departed: the throttles that departed connections left, by row.
         slots, slot_ms: number and length of the time slots. There is one slot more than a group has samples, since a writer may begin
             one during a read.
@@ -81,6 +95,7 @@ class Segment:
         "_rows",
         "departed",
         "descriptor",
+        "fleet",
         "rows_max",
         "slot_ms",
         "slots",
@@ -102,19 +117,22 @@ class Segment:
         if words[_VERSION] != VERSION:
             raise SegmentError(f"the segment of shared usage has version {words[_VERSION]}, and this program has version {VERSION}")
         self.workers, self.rows_max, self.slots, self.slot_ms = words[_WORKERS : _SLOT_MS + 1].tolist()
+        self.fleet = self.workers - 1 if words[_HAS_FLEET] else None
         self._generations, self._digests, self._in_use, self._rows = _places(self.workers, self.rows_max)
         self._row_words = _row_words(self.workers, self.slots)
         self.departed = DepartedRows(descriptor, words[_departed_at(self.workers, self.rows_max, self.slots) :])
 
     @classmethod
-    def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int) -> Segment:
+    def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int, *, has_fleet: bool = False) -> Segment:
         """Return a new segment for groups with `num_samples` samples of `slot_ms`; it is freed with its last mapping and descriptor."""
         slots = num_samples + 1
+        workers += has_fleet
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
         os.truncate(descriptor, (_departed_at(workers, rows_max, slots) + rows_max * DEPARTED_WORDS) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        os.pwrite(descriptor, struct.pack("7q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63)), 0)
+        header = struct.pack("9q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63), 0, has_fleet)
+        os.pwrite(descriptor, header, 0)
         return cls(descriptor)
 
     # Header
@@ -123,6 +141,31 @@ class Segment:
     def identity(self) -> str:
         """A text that is unique to this segment."""
         return f"{self.words[_IDENTITY]:016x}"
+
+    @property
+    def incarnation(self) -> int:
+        """The number of `identity`."""
+        return self.words[_IDENTITY]
+
+    @property
+    def generations(self) -> memoryview:
+        """The generation of each row; an odd one: the row belongs to a group."""
+        return self.words[self._generations : self._generations + self.rows_max]
+
+    @property
+    def digests(self) -> memoryview:
+        """Two words of a digest for each row."""
+        return self.words[self._digests : self._digests + 2 * self.rows_max]
+
+    @property
+    def rows(self) -> memoryview:
+        """The words of all rows, `row_words` for each."""
+        return self.words[self._rows : self._rows + self.rows_max * self._row_words]
+
+    @property
+    def row_words(self) -> int:
+        """Number of words of a row."""
+        return self._row_words
 
     def store_heartbeat(self, worker: int, now_ms: int) -> None:
         """Store the heartbeat of a worker."""
@@ -229,6 +272,10 @@ class Segment:
         """Return the index of a worker's ring; each slot is two words, a number and a sum."""
         return self.totals_at(row) + 7 * self.workers + 2 * self.slots * worker
 
+    def fleet_factor_at(self, row: int) -> int:
+        """Return the index of the fleet's factor."""
+        return self.totals_at(row) + (7 + 2 * self.slots) * self.workers
+
     def claim_broker(self, digest: bytes) -> memoryview | None:
         """Return the cells of all workers for a broker, with a new row if it has none; None: rows are being changed, or none is free."""
         with try_lock(self.descriptor, ROWS_AT) as is_locked:
@@ -295,7 +342,7 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
 
 
 def _row_words(workers: int, slots: int) -> int:
-    return _whole_lines(workers * (7 + 2 * slots))
+    return _whole_lines(workers * (7 + 2 * slots) + 2)
 
 
 def _brokers_at(workers: int, rows_max: int, slots: int) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
-from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.assumption import NOBODY, Elsewhere, is_shared_scope
+from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, Segment
 
 NO_SLOT = -1
 
@@ -103,6 +104,14 @@ class SegmentRow:
         at = self._segment.throttled_at(self._row) + self._worker
         if self._words[at] < until_ms:
             self._words[at] = until_ms
+
+    def elsewhere(self) -> Elsewhere:
+        """Return what is known about the usage of the other members of the fleet."""
+        segment, words = self._segment, self._words
+        if segment.fleet is None or not is_shared_scope(self.scope_key):
+            return NOBODY
+        lag_ms, others = words[FLEET_LAG_AT : FLEET_LAG_AT + 2].tolist()
+        return Elsewhere(words[segment.fleet_factor_at(self._row)] / FACTOR_ONE, lag_ms, others)
 
     def departed_until_ms(self) -> int:
         """Return the end of the longest throttle that departed connections left, which may have passed; 0: there is none."""

@@ -9,6 +9,8 @@ from typing import Final
 
 from proxy.base.clock import now_ms
 from proxy.enforcement.groups.group_factory import GroupFactory, MakeGroup
+from proxy.shared_usage.assumption import is_shared_scope
+from proxy.shared_usage.fleet_groups import fleet_group
 from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
 from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import shared_group
@@ -21,6 +23,8 @@ from quota.request_time import PERCENT_PER_NANOSECOND
 UNDER_WAY_PER_PERCENT_SECOND: Final = 2.0**24
 """Precision of times, as in `RequestsAhead`."""
 NS_PER_PERCENT_SECOND: Final = 1e7
+FLEET_BIT: Final = 1
+"""The bit of a digest's first byte that is set if the fleet shares the group's usage."""
 FULL_RETRY_MS: Final = 1_000
 """Time after which a group without a row requests one again."""
 
@@ -38,11 +42,14 @@ class SharedUsage:
         worker: number of this process, from 0; usage of an earlier process with this number stays counted.
         on_remote: called with each record of usage of another process.
         numbers: numbers of the workers of the same supervisor; empty: all numbers in the segment.
+        fleet_key: key of the digests of groups, the same for all members of the fleet; empty: there is no fleet.
     """
 
-    __slots__ = ("_noted", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
+    __slots__ = ("_fleet_key", "_noted", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
 
-    def __init__(self, segment: Segment, worker: int, on_remote: OnRemote | None = None, numbers: Sequence[int] = ()) -> None:
+    def __init__(
+        self, segment: Segment, worker: int, on_remote: OnRemote | None = None, numbers: Sequence[int] = (), fleet_key: bytes = b""
+    ) -> None:
         self.segment = segment
         self.numbers = list(numbers or range(segment.workers))
         self.worker = worker
@@ -50,6 +57,7 @@ class SharedUsage:
         self.on_unpublished: Callable[[int], None] = _ignore
         self.refused_full = 0
         self._noted: dict[int, list[Publisher]] = {}
+        self._fleet_key = fleet_key
         segment.enter(worker, now_ms())
 
     def of_scope(self, scope_key: str) -> GroupFactory:
@@ -80,9 +88,9 @@ class SharedUsage:
         else:
             noted.append(group)
 
-    def claim(self, digest: bytes, scope_key: str, now_ms: int) -> UsageRow | int:
+    def claim(self, quota_type: str, key: GroupKey, scope_key: str, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
-        row = self.segment.claim(digest, self.worker, now_ms)
+        row = self.segment.claim(group_digest(scope_key, quota_type, key, self._fleet_key), self.worker, now_ms)
         if row >= 0:
             return SegmentRow(self.segment, row, self.worker, scope_key)
         if row == FULL:
@@ -109,7 +117,7 @@ class SharedScope:
         """Return the function that creates the groups of one quota type."""
         rows = ScopeRows(self._usage, self._scope_key, quota_type)
         self._rows.append(rows)
-        return partial(shared_group, rows=rows)
+        return partial(shared_group if rows.fleet is None else fleet_group, rows=rows)
 
     def rescope(self, scope_key: str) -> None:
         """Use rows of another name of the scope for the groups from their next records on."""
@@ -124,6 +132,7 @@ class ScopeRows:
     __slots__ = (
         "_quota_type",
         "_usage",
+        "fleet",
         "per_unit",
         "scope_key",
         "slot_ms",
@@ -140,6 +149,7 @@ class ScopeRows:
         self.scope_key = scope_key
         self.workers = usage.segment.workers
         self.worker = usage.worker
+        self.fleet = usage.segment.fleet
         self.slot_ms = usage.segment.slot_ms
         self.units = PERCENT_PER_NANOSECOND if is_time else 1.0
         self.per_unit = NS_PER_PERCENT_SECOND if is_time else 1.0
@@ -152,12 +162,19 @@ class ScopeRows:
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
-        named = repr((self.scope_key, self._quota_type, key)).encode("utf-8", "surrogatepass")
-        return self._usage.claim(blake2b(named, digest_size=DIGEST_BYTES).digest(), self.scope_key, now_ms)
+        return self._usage.claim(self._quota_type, key, self.scope_key, now_ms)
 
     def note_unpublished(self, group: Publisher, within_ms: int) -> None:
         """Publish `group` within this number of milliseconds."""
         self._usage.note_unpublished(group, within_ms)
+
+
+def group_digest(scope_key: str, quota_type: str, key: GroupKey, fleet_key: bytes = b"") -> bytes:
+    """Return the digest of a group; its first bit shows whether the fleet shares the group's usage."""
+    named = repr((scope_key, quota_type, key)).encode("utf-8", "surrogatepass")
+    digest = blake2b(named, key=fleet_key, digest_size=DIGEST_BYTES).digest()
+    is_shared = bool(fleet_key) and is_shared_scope(scope_key)
+    return bytes([digest[0] & ~FLEET_BIT | (FLEET_BIT if is_shared else 0)]) + digest[1:]
 
 
 def _ignore(_within_ms: int) -> None:

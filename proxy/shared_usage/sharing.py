@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from metering_format.event_kinds import REMOTE, SKIPPED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
+from proxy.shared_usage.assumption import Elsewhere
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
@@ -58,6 +59,9 @@ class UsageRow(ThrottleRow, Protocol):
     def publish_answer(self, size_bytes: int) -> None:
         """Set the size of this worker's last response to a fetch."""
 
+    def elsewhere(self) -> Elsewhere:
+        """Return what is known about the usage of other members of the fleet."""
+
     def last_throttle_round_ms(self) -> int:
         """Return the time of the last throttle round of any worker, in monotonic ms."""
 
@@ -71,6 +75,8 @@ class UsageRows(ThrottleRows, Protocol):
     scope_key: str
     workers: int
     worker: int
+    fleet: int | None
+    """Number of the fleet; None: there is no fleet."""
     slot_ms: int
     units: float
     """Units of the quota for one unit of a total."""
@@ -102,7 +108,7 @@ class Sharing:
         rows, row: the rows, and that of this group; None: the group does not share usage yet.
         seen: the totals that were last read or written in the row.
         published: the part of this object's own records that was published.
-        remote: units recorded here for other processes.
+        remote: units recorded here for other processes; `fleet`: the part of them that other members of the fleet used.
         pending, elsewhere: units in flight of all processes, and of the others.
         waiting, front: number of waiting fetches here, and the time of the oldest, as in a row.
         waiting_elsewhere: number of waiting fetches in other workers.
@@ -120,6 +126,7 @@ class Sharing:
         "answer_bytes",
         "claim_ms",
         "elsewhere",
+        "fleet",
         "front",
         "full",
         "little",
@@ -145,7 +152,7 @@ class Sharing:
         self.row: UsageRow | None = None
         self.seen: list[int] = []
         self.published = 0
-        self.remote = 0.0
+        self.remote = self.fleet = 0.0
         self.pulled_ms = self.claim_ms = self.shared_ms = -NEVER_MS
         self.pending = self.elsewhere = 0.0
         self.waiting = self.front = self.waiting_elsewhere = 0
@@ -228,6 +235,7 @@ class Sharing:
     def hand_over(self, other: Sharing) -> None:
         """Move the row to the group of `other`, and stop sharing here; usage in flight here is no longer visible to others."""
         other.row, other.seen, other.claim_ms, other.pulled_ms = self.row, self.seen, self.claim_ms, self.pulled_ms
+        other.fleet = self.fleet
         other.published, other.remote, other.throttle_round_ms = self.published, self.remote, self.throttle_round_ms
         other.pending = other.elsewhere = self.elsewhere
         other.waiting_elsewhere = self.waiting_elsewhere
@@ -358,6 +366,8 @@ class Sharing:
         units = amount * self.rows.units
         group._add(units, time_ms)
         self.remote += units
+        if worker == self.rows.fleet:
+            self.fleet += units
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, worker, amount, source_total, time_ms, REMOTE)
 

@@ -19,7 +19,9 @@ from proxy.app.profiling import profiled
 from proxy.app.run import SWITCH_INTERVAL_S
 from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource, GivenConfig
+from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
+from proxy.fleet.keys import keys_of
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry import log
@@ -33,7 +35,7 @@ def main(arguments: list[str]) -> int:
     """Serve connections until the supervisor ends this worker; return the exit code."""
     link, passing, questions = (socket.socket(fileno=int(number)) for number in arguments[:3])
     segment = Segment(int(arguments[3]))
-    start = _first_message(link)
+    start = first_message(link)
     if start is None:
         return 1
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -44,7 +46,8 @@ def main(arguments: list[str]) -> int:
         return runner.run(_serve(start, source, link, passing, Questions(questions), segment))
 
 
-def _first_message(link: socket.socket) -> Start | None:
+def first_message(link: socket.socket) -> Start | None:
+    """Return the first message of the supervisor; None: it has ended, or sent another message."""
     size = _received(link, LENGTH.size)
     data = None if size is None else _received(link, LENGTH.unpack(size)[0])
     message = None if data is None else decoded(data)
@@ -90,7 +93,7 @@ async def _serve(
         config = fit_open_files(source.load())
         handler = log.start_logging(config.log.level, worker=start.number)
         own = config_of_worker(config, start.number, len(start.numbers))
-        worker = Worker(own, source, questions, SharedUsage(segment, start.number, numbers=start.numbers))
+        worker = Worker(own, source, questions, shared_usage_of(own, segment, start))
         loop.set_exception_handler(worker.log_exception)
         loop.add_signal_handler(signal.SIGTERM, worker.terminate)
         worker.start(link, passing)
@@ -116,6 +119,16 @@ async def _serve(
         if handler is not None:
             log.stop_logging(handler)
     return 0
+
+
+def shared_usage_of(config: Config, segment: Segment, start: Start) -> SharedUsage:
+    """Return this worker's part of the shared usage.
+
+    Raises:
+        ConfigProblems: the secret of the fleet cannot be read any more.
+    """
+    digests = b"" if config.fleet is None else keys_of(config.fleet).digests
+    return SharedUsage(segment, start.number, numbers=start.numbers, fleet_key=digests)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def run_sluice(source: ConfigSource) -> int:
 
 
 def is_supervised(config: Config) -> bool:
-    """Whether a configuration asks for a supervisor."""
-    return config.supervised or (usable_cores() if config.workers == "auto" else config.workers) > 1
+    """Whether a configuration asks for a supervisor, or for a fleet, which always has one."""
+    return config.supervised or config.fleet is not None or (usable_cores() if config.workers == "auto" else config.workers) > 1
 
 
 def _supervisor_of(workers: int, *, takes_over: bool) -> MakeProxy:

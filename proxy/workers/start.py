@@ -45,9 +45,10 @@ async def start_supervisor(
     if predecessor is None and takes_over:
         log.warning("predecessor_gone", problem="no running Sluice was found")
     windows = quota_windows(config)
-    found = None if predecessor is None else _segment_of(predecessor, workers, windows.num_samples, windows.window_ms)
+    found = None if predecessor is None else _segment_of(predecessor, config, workers)
     if found is None:
-        segment = Segment.create(GENERATIONS * workers, GROUP_ROWS, windows.num_samples, windows.window_ms)
+        has_fleet = config.fleet is not None
+        segment = Segment.create(GENERATIONS * workers, GROUP_ROWS, windows.num_samples, windows.window_ms, has_fleet=has_fleet)
         found = segment, list(range(workers))
     return Supervisor(config, source, *found, place=place, predecessor=predecessor, terminate=terminate)
 
@@ -71,16 +72,18 @@ def place_of(config: Config) -> Place | None:
         return None
 
 
-def _segment_of(predecessor: Predecessor, workers: int, num_samples: int, window_ms: int) -> tuple[Segment, list[int]] | None:
-    """Return the predecessor's segment and `workers` free numbers in it; None: its windows differ or it has too few numbers."""
-    problem = "other windows of quotas"
+def _segment_of(predecessor: Predecessor, config: Config, workers: int) -> tuple[Segment, list[int]] | None:
+    """Return the predecessor's segment and `workers` free numbers in it; None: its windows or fleet differ, or it has too few numbers."""
+    windows = quota_windows(config)
+    problem = "other windows of quotas, or a fleet where there was none"
     with contextlib.suppress(SegmentError):
         segment = Segment(predecessor.segment)
         numbers = free_numbers(segment, predecessor.numbers, now_ms())
-        if (segment.slots, segment.slot_ms) == (num_samples + 1, window_ms):
+        is_fleet = (segment.fleet is not None) == (config.fleet is not None)
+        if is_fleet and (segment.slots, segment.slot_ms) == (windows.num_samples + 1, windows.window_ms):
             if len(numbers) >= workers:
                 return segment, numbers[:workers]
-            problem = f"it has room for {len(numbers)} workers more"
+            problem = f"room for {len(numbers)} workers more"
     log.warning("usage_begins_anew", problem=problem)
     os.close(predecessor.segment)
     return None
@@ -88,5 +91,5 @@ def _segment_of(predecessor: Predecessor, workers: int, num_samples: int, window
 
 def free_numbers(segment: Segment, taken: list[int], now_ms: int) -> list[int]:
     """Return the numbers in the segment that are neither in `taken` nor used by a worker with a heartbeat in the last `DEAD_AFTER_MS`."""
-    beats_ms = {number: segment.heartbeat_ms(number) for number in range(segment.workers) if number not in taken}
+    beats_ms = {number: segment.heartbeat_ms(number) for number in range(segment.workers) if number not in (*taken, segment.fleet)}
     return [number for number, beat_ms in beats_ms.items() if not beat_ms or now_ms - beat_ms >= DEAD_AFTER_MS]

@@ -27,9 +27,11 @@ from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.fleet.quotas_number import QuotasNumber
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import Port
 from proxy.net.upstream.routes import Route, Routes
+from proxy.observe.fleet import FleetReport
 from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_store.store import Origin, StoreContent
 from proxy.session.login.principal_connections import PrincipalConnections
@@ -46,6 +48,7 @@ from proxy.workers.handover.parts import ADMIN_PORT, parts_of
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import Inherited, Predecessor
 from proxy.workers.handover.successor import Successor
+from proxy.workers.hub.process import HubProcess
 from proxy.workers.messaging.link import LinkLost
 from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Described, DescribeQuotas, Request, encoded
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
@@ -107,6 +110,8 @@ class Supervisor:
             on_quotas=self._quotas_sent,
             is_responsive=lambda number: now_ms() - self._segment.heartbeat_ms(number) < HEARTBEAT_AGE_MAX_MS,
         )
+        self._quotas_number = QuotasNumber()
+        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor)
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
         self.control.client_listeners.on_bound = self._ports_bound
         for route in self._routes:
@@ -119,7 +124,7 @@ class Supervisor:
         self._tasks: list[asyncio.Task[Any]] = []
         self._reloading = asyncio.Lock()
         self._metering: Metering | None = None
-        self._state = ControlPlaneState(config, self.control)
+        self._state = ControlPlaneState(config, self.control, None if self.hub is None else self._fleet_report)
         self._shown = ManyWorkers(self._state, self.pool.query_page)
         self._upgrades: set[asyncio.Task[Any]] = set()
         self._handover_listener: HandoverListener | None = None
@@ -162,6 +167,8 @@ class Supervisor:
         self._tasks = [asyncio.create_task(work) for work in forever]
 
     async def _start(self) -> None:
+        if self.hub is not None:
+            await self.hub.start()
         await self.pool.start()
         predecessor = self._predecessor
         if predecessor is None:
@@ -174,6 +181,8 @@ class Supervisor:
             self.control.admin_sockets = inherited.take_admin_sockets(str(self.config.admin.address))
             await self.control.open(self._shown, self._watch.lag)
         listeners.inherit(inherited.ports)
+        if self.hub is not None:
+            await self.hub.joined()
         self._meter(self._connections.restore(inherited))
         self._buckets.restore(inherited.buckets)
         self.control.accept()
@@ -243,6 +252,8 @@ class Supervisor:
                 await task
         self.control.stop_accepting(CloseReason.SHUTDOWN)
         await self.pool.stop()
+        if self.hub is not None:
+            await self.hub.stop()
         if self._handover_listener is not None:
             await self._handover_listener.stop()
         await self.control.stop()
@@ -298,6 +309,8 @@ class Supervisor:
     async def _resume(self) -> None:
         """Reverse `_suspend`, since the new version failed."""
         self._connections.keep()
+        if self.hub is not None:
+            await self.hub.resume()
         try:
             await self.control.open(self._shown, self._watch.lag)
         except (ConfigProblems, StartError) as error:
@@ -341,9 +354,17 @@ class Supervisor:
     def _content_arrived(self, content: StoreContent, origin: Origin) -> None:
         who = self.control.administration.altering if origin == "own" else None
         self.pool.announcements.content_arrived(content, who)
+        if self.hub is not None:
+            self.hub.set_quotas(self._quotas_number.update(content.quotas, content.switches))
         if self._metering is not None:
             self._metering.quotas_changed(who)
             self._metering.settings_changed(self.config)  # the content of a store includes switches
+
+    def _fleet_report(self) -> FleetReport:
+        """Return the last report of the hub; the hub's heartbeat in the segment has its time."""
+        assert self.hub is not None
+        assert self._segment.fleet is not None
+        return FleetReport(self.hub.status, now_ms() - self._segment.heartbeat_ms(self._segment.fleet), self.hub.starts)
 
     def _quotas_sent(self, generation: int) -> None:
         """Announce the generation in the segment, so that no worker reads requests before it has these quotas.

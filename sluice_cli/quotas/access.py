@@ -15,7 +15,7 @@ from sluice.admin import (
     QuotaAdmin,
     QuotaAdminError,
 )
-from sluice_cli.quotas.admin_port import AdminPort
+from sluice_cli.admin.port import AdminPort
 from sluice_cli.quotas.bulk import Quotas
 from sluice_cli.quotas.connection import ConnectionOptions, admin_port, cluster
 from sluice_cli.quotas.live import kept

@@ -10,9 +10,10 @@ import click
 
 from proxy.quota_store.file.store import read_quota_file
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.admin.options import FILE
 from sluice_cli.quotas.access import QuotaAccess, open_access
 from sluice_cli.quotas.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
-from sluice_cli.quotas.connection import FILE, ConnectionOptions, with_cluster
+from sluice_cli.quotas.connection import ConnectionOptions, with_cluster
 from sluice_cli.quotas.impact import impact_lines
 from sluice_cli.quotas.printing import refused, shown
 

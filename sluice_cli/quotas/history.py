@@ -15,12 +15,13 @@ from proxy.quota_admin.audit.chain import verify
 from proxy.quota_admin.audit.file import lines_back, lines_of
 from proxy.quota_admin.audit.log import history as read_history
 from sluice.admin import ClientQuotaEntity
+from sluice_cli.admin.options import FILE
+from sluice_cli.admin.port import AdminPort
 from sluice_cli.quotas.access import open_access
-from sluice_cli.quotas.admin_port import AdminPort
 from sluice_cli.quotas.apply import ask, change, validate
 from sluice_cli.quotas.bulk import Difference, counted, many
 from sluice_cli.quotas.bulk import lines_of as difference_lines
-from sluice_cli.quotas.connection import FILE, ConnectionOptions, admin_port, with_cluster
+from sluice_cli.quotas.connection import ConnectionOptions, admin_port, with_cluster
 from sluice_cli.quotas.printing import number, refused, shown
 
 PAGE_LINES: Final = 10_000

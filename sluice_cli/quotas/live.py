@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sluice.admin import ClientQuotaEntity
-from sluice_cli.quotas.admin_port import AdminPort
+from sluice_cli.admin.port import AdminPort
 from sluice_cli.quotas.printing import number
 
 

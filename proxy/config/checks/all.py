@@ -5,6 +5,7 @@ from typing import Any
 
 from proxy.base.host_port import HostPort, is_wildcard
 from proxy.config.checks.admin import advice_on_administration, advice_on_metrics, check_administration
+from proxy.config.checks.fleet import check_fleet
 from proxy.config.checks.stores import check_stores
 from proxy.config.checks.tls import advice_on_names, check_tls
 from proxy.config.checks.upstream import advice_on_clear_text, check_upstreams
@@ -35,6 +36,7 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     check_credentials(upstreams, values.get("canary"), place)
     if quotas is not None:
         check_stores(quotas, place)
+    check_fleet(values, place)
     _check_loop(listeners, upstreams, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstreams, place)

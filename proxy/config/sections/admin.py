@@ -13,7 +13,7 @@ from proxy.base.host_port import HOST_PORT_REMEDY, HostPort
 from proxy.base.units import shown
 from proxy.config.sections.credentials import CredentialsError, TlsFiles, read_secret, server_context
 from proxy.config.toml_reader import Reader
-from proxy.config.values import read_listen, read_name, read_path
+from proxy.config.values import NAME_REMEDY, read_listen, read_name, read_path
 
 Authority = Literal["nobody", "list", "broker"]
 MetricsNames = Literal["local", "all"]
@@ -75,7 +75,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 class AdminToken(msgspec.Struct, frozen=True, kw_only=True):
     """A bearer token of the admin port."""
 
-    name: Annotated[str, Reader(read_name, "1 to 64 letters, digits, dots, dashes or underscores")]
+    name: Annotated[str, Reader(read_name, NAME_REMEDY)]
     """The holder's name in the audit log: Token:NAME."""
     file: Annotated[Path, Reader(read_path, "the path of a file with only the token in it")]
     role: Literal["read", "write"] = "read"

@@ -11,7 +11,7 @@ import msgspec
 from proxy.base.networks import NETWORKS_REMEDY, Networks
 from proxy.base.units import SIZE_REMEDY, shown
 from proxy.config.toml_reader import Place, Reader
-from proxy.config.values import read_name, read_networks, read_rate
+from proxy.config.values import NAME_REMEDY, read_name, read_networks, read_rate
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Conditions, DeclaredGroup, DeclaredGroups
 from quota.groups.pattern import Pattern
@@ -21,7 +21,6 @@ PATTERNS_MAX: Final = 100
 """Maximum for one condition."""
 DEPTH_MAX: Final = 8
 """Maximum depth of a group below its topmost parent: each level costs every request of its members another record."""
-NAME_REMEDY: Final = "1 to 64 letters, digits, dots, dashes or underscores"
 PATTERNS_REMEDY: Final = 'a pattern such as "etl-*", or a list of them; * is any run of characters, ? is one'
 
 

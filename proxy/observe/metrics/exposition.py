@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from proxy.observe.metrics.clients import ClientFamilies
+from proxy.observe.metrics.fleet import fleet_families
 from proxy.observe.metrics.process import process_families
 from proxy.observe.metrics.quotas import quota_families
 from proxy.observe.snapshot import Snapshot
@@ -45,6 +46,7 @@ class MetricsPage:
             families = [
                 *process_families(snapshot, self._lag, _VERSION, with_names=with_names),
                 *quota_families(snapshot, with_names=with_names),
+                *fleet_families(snapshot.fleet),
             ]
             left = SERIES_MAX - sum(len(family.samples) for family in families)
             families += self._clients.families(snapshot, left) if with_names else self._clients.sums(snapshot)

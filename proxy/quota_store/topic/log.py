@@ -8,8 +8,9 @@ no other Sluice has written in between.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -24,6 +25,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartitionError,
+    for_code,
 )
 
 CLIENT_ID: Final = "sluice-quotas"
@@ -35,6 +37,8 @@ STOP_S: Final = 5.0
 TRANSACTION_MS: Final = 30_000
 WRITER: Final = "sluice-writer"
 """A header of each record."""
+DENIALS: Final = (TopicAuthorizationFailedError, ClusterAuthorizationFailedError, TransactionalIdAuthorizationFailed)
+"""Errors of brokers that do not permit a request."""
 
 logging.getLogger("aiokafka").addHandler(logging.NullHandler())
 logging.getLogger("aiokafka").propagate = False  # its problems are reported as the store's state
@@ -67,7 +71,7 @@ class Fenced(Exception):
 
 def problem_of(error: BaseException) -> str:
     """Return a short description of an error of aiokafka."""
-    if isinstance(error, (TopicAuthorizationFailedError, ClusterAuthorizationFailedError, TransactionalIdAuthorizationFailed)):
+    if isinstance(error, DENIALS):
         return f"the brokers deny Sluice ({type(error).__name__.removesuffix('Error')})"
     text = str(error).partition("\n")[0]
     return text or type(error).__name__
@@ -79,40 +83,78 @@ async def check_topic(settings: Settings, topic: str, *, create: bool, replicati
     Raises:
         TopicProblem, KafkaError, OSError: the topic cannot be used.
     """
-    admin = AIOKafkaAdminClient(**settings(), client_id=CLIENT_ID, request_timeout_ms=REQUEST_MS)
-    try:
-        await admin.start()
-        (found,) = await admin.describe_topics([topic])
-        if found["error_code"] == UnknownTopicOrPartitionError.errno:
+    async with TopicAdmin(settings, CLIENT_ID, REQUEST_MS) as admin:
+        partitions = await admin.partitions(topic)
+        if not partitions:
             if not create:
                 raise TopicProblem("does not exist; create it with cleanup.policy=compact, or write create = true")
-            await _create(admin, topic, replication_factor)
+            await admin.create(topic, replication_factor, {"cleanup.policy": "compact"})
             return
-        if found["error_code"]:
-            raise TopicProblem(f"cannot be described (error {found['error_code']})")
-        if len(found["partitions"]) != 1:
-            raise TopicProblem(f"has {len(found['partitions'])} partitions; name a topic with one")
-        policy = await _cleanup_policy(admin, topic)
-        if policy is not None and policy != "compact":
+        if partitions != 1:
+            raise TopicProblem(f"has {partitions} partitions; name a topic with one")
+        policy = (await admin.configs(topic)).get("cleanup.policy", "compact")
+        if policy != "compact":
             raise TopicProblem(f"has cleanup.policy={policy}, which would lose quotas; set cleanup.policy=compact")
-    finally:
-        await admin.close()
 
 
-async def _create(admin: AIOKafkaAdminClient, topic: str, replication_factor: int | None) -> None:
-    if replication_factor is None:
-        replication_factor = min(REPLICAS, len((await admin.describe_cluster())["brokers"]))
-    answer = await admin.create_topics([NewTopic(topic, 1, replication_factor, topic_configs={"cleanup.policy": "compact"})])
-    for _, code, message in answer.topic_errors:
-        if code not in (0, TopicAlreadyExistsError.errno):  # another Sluice may have created it
-            raise TopicProblem(f"cannot be created (error {code}): {message}")
+class TopicAdmin:
+    """A client that examines and creates topics with one partition; a context manager."""
+
+    def __init__(self, settings: Settings, client_id: str, request_ms: int) -> None:
+        self._client = AIOKafkaAdminClient(**settings(), client_id=client_id, request_timeout_ms=request_ms)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._client.start()
+        except BaseException:
+            await self._client.close()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._client.close()
+
+    async def partitions(self, topic: str) -> int:
+        """Return the number of partitions of a topic; 0: it does not exist.
+
+        Raises:
+            TopicProblem, KafkaError: the brokers do not describe it.
+        """
+        (found,) = await self._client.describe_topics([topic])
+        code = found["error_code"]
+        if code == UnknownTopicOrPartitionError.errno:
+            return 0
+        if code:
+            raise _refusal(code, f"cannot be described (error {code})")
+        return len(found["partitions"])
+
+    async def configs(self, topic: str) -> dict[str, str]:
+        """Return the settings of a topic; an empty dict: Sluice is not authorized to read them."""
+        (answer,) = await self._client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        code, _, _, _, entries = answer.resources[0]
+        return {entry[0]: str(entry[1]) for entry in entries} if not code else {}
+
+    async def replicas(self) -> int:
+        """Return the replication factor of a created topic: `REPLICAS`, or the number of brokers if it is lower."""
+        return min(REPLICAS, len((await self._client.describe_cluster())["brokers"]))
+
+    async def create(self, topic: str, replication_factor: int | None, configs: Mapping[str, str]) -> None:
+        """Create a topic with one partition, unless another Sluice has created it meanwhile.
+
+        Raises:
+            TopicProblem, KafkaError: the brokers do not create it.
+        """
+        replicas = replication_factor or await self.replicas()
+        answer = await self._client.create_topics([NewTopic(topic, 1, replicas, topic_configs=dict(configs))])
+        for _, code, message in answer.topic_errors:
+            if code not in (0, TopicAlreadyExistsError.errno):
+                raise _refusal(code, f"cannot be created (error {code}): {message}")
 
 
-async def _cleanup_policy(admin: AIOKafkaAdminClient, topic: str) -> str | None:
-    """Return the cleanup policy; None: Sluice is not authorized to read it."""
-    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
-    code, _, _, _, entries = answer.resources[0]
-    return next((str(entry[1]) for entry in entries if entry[0] == "cleanup.policy"), None) if not code else None
+def _refusal(code: int, problem: str) -> Exception:
+    """Return the exception for an error code of a broker."""
+    kind = for_code(code)
+    return kind() if issubclass(kind, DENIALS) else TopicProblem(problem)
 
 
 class TopicReader:
@@ -215,7 +257,21 @@ class TopicWriter:
         await _ended(self._producer)
 
 
+async def stop_client(client: Any) -> None:
+    """Stop a producer or consumer of aiokafka without a time limit. Errors of the brokers do not matter any more."""
+    try:
+        await client.stop()
+    except (KafkaError, OSError, TimeoutError):
+        pass
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # a consumer awaits its fetch, which it has cancelled; if that waited for its next try, `stop` ends here and leaves connections
+        await client._client.close()
+
+
 async def _ended(client: Any) -> None:
-    with contextlib.suppress(KafkaError, OSError, TimeoutError):
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(STOP_S):
-            await client.stop()
+            await stop_client(client)

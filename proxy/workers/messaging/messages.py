@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from proxy.config.flags import Flags
+from proxy.fleet.status import FleetStatus
 from proxy.quota_admin.requester import Requester
 from quota.admin.messages import Alteration, Component, EntityKey, Result
 
@@ -79,6 +80,12 @@ class Authority(Message):
     is_trusted: bool
 
 
+class FleetQuotas(Message):
+    """To the hub of a fleet: the number of this member's quotas."""
+
+    number: int
+
+
 class PrepareReload(Message):
     """Check whether this configuration can be applied; the response is `Prepared`."""
 
@@ -125,6 +132,16 @@ class Prepared(Message):
 
     number: int
     lines: list[str]
+
+
+class FleetJoined(Message):
+    """The hub of a fleet has read what the other members used within the window."""
+
+
+class FleetState(Message):
+    """The state of the fleet as its hub sees it."""
+
+    status: FleetStatus
 
 
 class ConnectionEnded(Message):
@@ -224,6 +241,7 @@ AnyMessage = (
     | MakeRoom
     | Cluster
     | Authority
+    | FleetQuotas
     | PrepareReload
     | CommitReload
     | Drain
@@ -232,6 +250,8 @@ AnyMessage = (
     | Failed
     | InForce
     | Prepared
+    | FleetJoined
+    | FleetState
     | ConnectionEnded
     | LoginFailed
     | Accepting

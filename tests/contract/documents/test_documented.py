@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from proxy.base.units import read_size
 from proxy.config.model import Callback, Config, Connections, Enforcement, Limits, Listener, Log, Metering, Quotas, Upstream
 from proxy.config.sections.admin import Admin, AdminTls, AdminToken, Audit, QuotaAdmin
+from proxy.config.sections.fleet import Fleet
 from proxy.config.sections.groups import Group, GroupBudget, GroupMatch
 from proxy.config.sections.login import Credentials
 from proxy.config.sections.tls import ListenerTls, UpstreamTls
@@ -20,7 +21,8 @@ from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ANONYMOUS, ClientQuotaEntity
 from sluice_cli.__main__ import cli, run
-from tests.support.memory.proxy_state import busy_state
+from tests.support.memory.fleet_reports import fleet_report
+from tests.support.memory.proxy_state import FakeState, busy_state
 from tests.support.memory.worker_states import FakeWorkers
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +42,7 @@ SECTIONS = {
     "`[group.match]`": GroupMatch,
     "`[group.budget]`": GroupBudget,
     "`[callback]`": Callback,
+    "`[fleet]`": Fleet,
     "`[quota_admin]`": QuotaAdmin,
     "`[audit]`": Audit,
     "`[admin]`": Admin,
@@ -60,6 +63,7 @@ NOT_ROWS = {
     "quotas",
     "group",
     "callback",
+    "fleet",
     "admin",
     "connections",
     "limits",
@@ -107,7 +111,7 @@ def test_every_flag_is_documented() -> None:
     """The documented flags of `run` are exactly those that the command has."""
     flags = {option for parameter in run.params if not getattr(parameter, "hidden", False) for option in parameter.opts}
     assert rows(CONFIGURATION, "Command line").keys() == flags
-    assert {"run", "check-config", "demo", "meter", "quotas", "upgrade"} == set(cli.commands)
+    assert {"run", "check-config", "demo", "meter", "quotas", "upgrade", "fleet"} == set(cli.commands)
 
 
 def shown_families() -> Iterator[tuple[str, str, set[str]]]:
@@ -115,6 +119,11 @@ def shown_families() -> Iterator[tuple[str, str, set[str]]]:
     state = busy_state()
     state.mutation.update_quota(ClientQuotaEntity(None, "etl"), 5.0)
     state.mutation.group(ANONYMOUS, "etl", state.time_ms).record(30, state.time_ms)
+    yield from families_of(state)
+
+
+def families_of(state: FakeState) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield name, type and labels of each metric family of a proxy."""
     text = MetricsPage(LoopLag()).render(take_snapshot(state)).decode()
     for family in text_string_to_metric_families(text):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -142,10 +151,25 @@ async def test_every_metric_of_workers_is_documented() -> None:
     assert {name: (kind, set(re.findall(r"`([^`]+)`", labels))) for name, (kind, labels, *_) in documented.items()} == shown
 
 
+def fleet_families() -> Iterator[tuple[str, str, set[str]]]:
+    """Yield name, type and labels of each metric family that only members of a fleet export."""
+    state = busy_state()
+    state.fleet_report = fleet_report()
+    known = {name for name, *_ in families_of(busy_state())}
+    return (family for family in families_of(state) if family[0] not in known)
+
+
+def test_every_metric_of_a_fleet_is_documented() -> None:
+    """Each metric family that only members of a fleet export has a row with its type and labels, and each such row names a family."""
+    documented = {name: row for name, row in rows(METRICS, "Fleet").items() if name.startswith("kafka_")}
+    found = {name: (kind, set(re.findall(r"`([^`]+)`", labels))) for name, (kind, labels, *_) in documented.items()}
+    assert found == {name: (kind, labels) for name, kind, labels in fleet_families()}
+
+
 def test_documented_alerts_name_metrics_that_exist() -> None:
     """Every metric in a documented alert exists."""
     alerts = METRICS.split("## Alerts worth having")[1]
-    assert set(re.findall(r"kafka_\w+", alerts)) <= {name for name, *_ in shown_families()}
+    assert set(re.findall(r"kafka_\w+", alerts)) <= {name for name, *_ in (*shown_families(), *fleet_families())}
 
 
 def test_documented_sizes_are_sizes() -> None:

@@ -63,7 +63,8 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.pem").write_bytes(issued.certificate.read_bytes())
     (tmp_path / "brokers.pem").write_bytes(authority.file.read_bytes())
     (tmp_path / "quotas.toml").touch(mode=0o600)
-    for name, secret in (("zookeeper.auth", "sluice:secret"), ("password", "secret"), ("ops.token", "0123456789abcdef")):
+    secrets = {"zookeeper.auth": "sluice:secret", "password": "secret", "ops.token": "0123456789abcdef", "fleet.secret": "0" * 32}
+    for name, secret in secrets.items():
         (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_text(secret)
     return tmp_path

@@ -513,6 +513,7 @@ SECTION_NAMES = [
     "enforcement",
     "quotas",
     "callback",
+    "fleet",
     "admin",
     "limits",
     "log",

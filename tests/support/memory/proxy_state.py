@@ -8,6 +8,7 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy, PolicyResult
 from proxy.enforcement.switches import SwitchMode
+from proxy.observe.fleet import FleetReport
 from proxy.observe.state import BrokerQuotas, CallbackStatus, ConnectionInfo, LoginStatus, ReadinessCheck, SourceStatus, Traffic
 from proxy.telemetry.counters import Counters, UsageTable
 from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmissionStatus
@@ -63,6 +64,7 @@ class FakeState:
         self.ips = [IpRate("192.0.2.7", "1", 20.0, 20, 3)]
         listener = ListenerAdmissionStatus("default", 4, 2.5, math.nan, 41.5, 0.25)
         self.admission_status = AdmissionStatus(2.5, [listener], 1, 5, 0, self.ips)
+        self.fleet_report: FleetReport | None = None
 
     def mode(self) -> str:
         return "delay"
@@ -102,6 +104,9 @@ class FakeState:
 
     def logins(self) -> Sequence[LoginStatus]:
         return [LoginStatus("upstream.credentials", "missing", "none", ("early topology",))]
+
+    def fleet(self) -> FleetReport | None:
+        return self.fleet_report
 
     def readiness(self) -> Sequence[ReadinessCheck]:
         return self.checks

@@ -42,14 +42,15 @@ class SharedWorker:
         *,
         quota_type: ClientQuotaType = ClientQuotaType.PRODUCE,
         scope_key: str = "1",
+        fleet_key: bytes = b"",
     ) -> None:
         self.worker = worker
         self.bound = bound
         self.steps: list[Step] = []
-        self.remote = [0.0] * segment.workers
-        self.skipped = [0.0] * segment.workers
+        self.remote = [0.0] * (segment.workers + (segment.fleet is not None))
+        self.skipped = [0.0] * (segment.workers + (segment.fleet is not None))
         self.units = PERCENT_PER_NANOSECOND if quota_type is ClientQuotaType.REQUEST else 1.0
-        self.usage = SharedUsage(segment, worker, self._note_remote)
+        self.usage = SharedUsage(segment, worker, self._note_remote, fleet_key=fleet_key)
         self.scope = self.usage.of_scope(scope_key)
         self.make = self.scope.maker(quota_type)
         self.group = self.make(TAGS, bound, num_samples=NUM_SAMPLES, window_ms=WINDOW_MS, created_ms=now_ms)
@@ -112,9 +113,9 @@ class SharedWorker:
         self.steps.append(Step("unchecked", units, time_ms))
 
 
-def new_segment(workers: int, rows_max: int = 16) -> Segment:
+def new_segment(workers: int, rows_max: int = 16, *, has_fleet: bool = False) -> Segment:
     """Return a segment for the groups of these workers."""
-    return Segment.create(workers, rows_max, NUM_SAMPLES, WINDOW_MS)
+    return Segment.create(workers, rows_max, NUM_SAMPLES, WINDOW_MS, has_fleet=has_fleet)
 
 
 def replay(bound: float, steps: list[Step]) -> list[int]:

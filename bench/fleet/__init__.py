@@ -1,0 +1,1 @@
+"""Several members of a fleet with one budget."""

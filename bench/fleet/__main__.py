@@ -1,0 +1,81 @@
+"""One budget at several members of a fleet: clients far over their quota, beside one process under the same load.
+
+python -m bench.fleet [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch] [--no-write]
+python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250]     the same on virtual time, with a bus of this lag
+
+Real Apache Kafka and a real topic for the fleet; each member is `sluice run` with a supervisor, a worker and a hub. All runs of a load are
+concurrent, on one broker, each with a client-id of its own. Needs a JDK and Maven (see tests/support/kafka).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.fleet.real import Cell, Fleets, lines_of
+from bench.fleet.simulated import loads, simulated
+from bench.harness.engine import ROOT
+from bench.harness.report import Report, machine_lines
+from bench.options import numbers
+from tests.support.kafka.jars import KRAFT
+
+LOADS = ("even", "skewed", "moving")
+
+
+def main() -> int:
+    """Run all loads; return 1 when a goal was missed."""
+    options = _options()
+    if options.simulated:
+        return _simulated(options)
+    with ExitStack() as stack:
+        fleets = stack.enter_context(Fleets(options.members))
+        cells: list[Cell] = []
+        for kind in options.kind:
+            for load in options.loads:
+                print(f"{kind}, {load}", flush=True)
+                cells += asyncio.run(fleets.run(kind, load, options.seconds))
+                print("\n".join(lines_of(cells)[-len(options.members) - 1 :]), flush=True)
+    report = Report("fleet")
+    report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, {options.seconds:g} s each", "", *lines_of(cells))
+    report.data["cells"] = [cell.figures() for cell in cells]
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(line.endswith("miss |") for line in lines_of(cells)))
+
+
+def _simulated(options: argparse.Namespace) -> int:
+    lines = ["| members | lag | load | long run | worst 10 s | Jain's index | needless throttles |", "|--:|--:|---|--:|--:|--:|--:|"]
+    for members in (1, *options.members):
+        for lag_ms in options.lags[: 1 if members == 1 else None]:
+            for load in loads(members):
+                found = simulated(members, lag_ms, load, seconds=int(options.seconds) + 60)
+                figures = f"{found.long_run:.3f} | {found.worst:.3f} | {found.fairness:.3f} | {found.needless:.1%}"
+                lines.append(f"| {members} | {lag_ms} ms | {load} | {figures} |")
+                print(lines[-1], flush=True)
+    report = Report("fleet-simulated")
+    report.add(*machine_lines(), f"- virtual time, {options.seconds:g} s after the first minute; publish interval 50 ms", "", *lines)
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--members", type=numbers, default=[2, 4], help="numbers of members, such as 2,4")
+    parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
+    parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
+    parser.add_argument("--simulated", action="store_true", help="on virtual time")
+    parser.add_argument("--lags", type=numbers, default=[100, 250], help="with --simulated: lags of the bus in ms")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "fleet")
+    parser.add_argument("--no-write", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""Checks of fleet settings that contradict others, of the secret, and of the Kafka client."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from proxy.config.model import Config, Enforcement
+from proxy.config.sections.credentials import CredentialsError
+from proxy.config.sections.fleet import Fleet, read_fleet_key
+from proxy.config.sections.upstream import MAIN, Upstream
+from proxy.config.toml_reader import Place
+
+
+def check_fleet(values: dict[str, Any], place: Place) -> None:
+    """Report contradictions in `values`, fields of Config."""
+    fleet = values.get("fleet")
+    if fleet is None:
+        return
+    if fleet.replication_factor is not None and not fleet.create:
+        place.add("fleet.replication_factor", "has no effect without create", "write create = true, or leave it out")
+    _check_topic(fleet, values, place)
+    _check_sidecar(values, place)
+    upstream = values.get("upstream")
+    if upstream is not None:
+        _check_login(upstream, place)
+
+
+def _check_topic(fleet: Fleet, values: dict[str, Any], place: Place) -> None:
+    for section in ("quotas", "metering"):
+        other = values.get(section)
+        if other is not None and other.topic == fleet.topic:
+            place.add("fleet.topic", f'"{fleet.topic}" is {section}.topic too', "write another name")
+
+
+def _check_sidecar(values: dict[str, Any], place: Place) -> None:
+    """Report a sidecar with budgets for each broker: members identify a broker by its node id, which a sidecar never learns."""
+    enforcement = values.get("enforcement", Enforcement())
+    if values.get("sidecar") and enforcement is not None and enforcement.scope == "broker":
+        place.add(
+            "fleet",
+            'cannot share the budgets of a broker (scope = "broker") in a sidecar, which does not know the node id of its broker',
+            'write enforcement.scope = "cluster", or leave out [fleet]',
+        )
+
+
+def _check_login(upstream: Upstream, place: Place) -> None:
+    if upstream.wants_login and upstream.credentials is None:
+        place.add(
+            f"{MAIN}.credentials",
+            f"are missing: a fleet has a topic at these brokers, and they require a login ({upstream.protocol})",
+            f"write [{MAIN}.credentials]",
+        )
+
+
+def check_fleet_needs(config: Config, place: Place) -> None:
+    """Report a secret that cannot be used, and a Kafka client that is not installed."""
+    if config.fleet is None:
+        return
+    try:
+        read_fleet_key(config.fleet.secret_file)
+    except CredentialsError as error:
+        place.add(f"fleet.{error.key}", error.problem, error.remedy)
+    if importlib.util.find_spec("aiokafka") is None:
+        place.add("fleet", "needs aiokafka, which is not installed", 'run `pip install "kafka-sluice[topic]"`')

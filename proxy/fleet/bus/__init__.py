@@ -1,0 +1,1 @@
+"""The bus that carries messages between the members of a fleet."""

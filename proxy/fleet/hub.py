@@ -1,0 +1,270 @@
+"""The hub of a member: publishes own usage to the bus, and records the usage of the other members."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from proxy.fleet.bus.bus import Bus, BusError, Received
+from proxy.fleet.keys import FleetKeys
+from proxy.fleet.members import Clock, Members
+from proxy.fleet.own_usage import OwnUsage, in_messages
+from proxy.fleet.rows import FleetRows
+from proxy.fleet.status import FleetStatus, MemberStatus
+from proxy.fleet.wire import NO_NAMES, NO_TOTALS, TOTAL, About, Entries, Message, encoded
+from proxy.shared_usage.shared_groups import SHARE_MS
+from proxy.telemetry import log
+
+RETRY_S: Final = 1.0
+HEARTBEAT_MS: Final = 1_000
+"""A member without changes sends a message after this time."""
+EXPIRE_S: Final = 1.0
+HISTORY_MS: Final = 60_000
+"""Part of the log that is read at the start: totals of active groups are in it."""
+CUT_OFF_MS: Final = 1_000
+"""Time without an own message coming back after which this member counts as cut off."""
+SILENT: Final = "own messages do not come back"
+LAST_S: Final = 1.0
+"""Time limit for the last message of a hub."""
+UNREAD_MAX: Final = 1_000
+"""Number of own messages whose time of sending is kept."""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Settings of a hub.
+
+    Attributes:
+        about: the description of this member.
+        publish_ms: interval of messages.
+        bytes_per_second_max: maximum of totals that are published.
+    """
+
+    about: About
+    publish_ms: int
+    bytes_per_second_max: int
+
+
+class Hub:
+    """One member's part in the fleet.
+
+    Args:
+        bus, rows, keys, settings: of the fleet.
+        now_ms: monotonic clock.
+
+    Attributes:
+        quotas: number of this member's quotas.
+        joined: set when the history of the bus is contained in the rows, for the first time.
+    """
+
+    def __init__(self, bus: Bus, rows: FleetRows, keys: FleetKeys, settings: Settings, now_ms: Callable[[], int]) -> None:
+        self._bus = bus
+        self._rows = rows
+        self._keys = keys
+        self._settings = settings
+        self._now_ms = now_ms
+        self._incarnation = rows.segment.incarnation
+        self._own = OwnUsage(rows)
+        self.members = Members(rows, keys)
+        self.quotas = 0
+        self.joined = asyncio.Event()
+        self._clock: Clock | None = None
+        self._sent_ms: OrderedDict[int, int] = OrderedDict()
+        self._described_ms = self._published_ms = -HEARTBEAT_MS
+        self._echo_ms: int | None = None
+        self._lag_ms: float | None = None
+        self._problem: str | None = "is not read yet"
+        self._cut_off_ms = 0
+        self._checked_ms = now_ms()
+
+    async def run_forever(self) -> None:
+        """Take part in the fleet until cancelled; connect again after each problem."""
+        while True:
+            try:
+                await self._bus.start()
+                await self._take_part()
+            except BusError as error:
+                self._report(str(error))
+            finally:
+                await self._bus.stop()
+            await asyncio.sleep(RETRY_S)
+
+    def _report(self, problem: str | None) -> None:
+        if problem is not None and problem != self._problem:
+            log.warning("fleet_cut_off", limit_key="fleet_cut_off", bus=self._bus.name, problem=problem)
+        elif problem is None and self._problem is not None:
+            log.info("fleet_joined", bus=self._bus.name, members=1 + len(list(self.members.live(self._now_ms()))))
+        self._problem = problem
+
+    async def _take_part(self) -> None:
+        """Read the history, then publish and record.
+
+        Raises:
+            BusError: the bus cannot be used now.
+        """
+        greeting = await self._greet()
+        await self._read_until(greeting)
+        self._report(None)
+        self.joined.set()
+        works = [asyncio.ensure_future(work) for work in (self._publish_forever(), self._record_forever(), self._expire_forever())]
+        try:
+            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            for work in done:
+                work.result()
+        finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+
+    # --- start
+
+    async def _greet(self) -> int:
+        """Send a message without usage; return its position. It shows the time of the bus, and where the history ends."""
+        now_ms = self._now_ms()
+        sent = await self._bus.send(encoded(self._message(NO_NAMES, NO_TOTALS, 0, now_ms), self._keys))
+        self._clock = Clock(sent.time_ms, now_ms)
+        return sent.position
+
+    async def _read_until(self, position: int) -> None:
+        """Read the history up to a position."""
+        assert self._clock is not None
+        last_ms, _ = self._rows.read
+        begin_ms = min(last_ms or self._clock.bus_ms, self._clock.bus_ms) - HISTORY_MS
+        await self._bus.read_from(max(0, begin_ms))
+        last = -1
+        while last < position:
+            for received in await self._bus.receive():
+                self._take(received, min(self._now_ms(), self._clock.local(received.time_ms)))
+                last = received.position
+
+    # --- own usage
+
+    async def _publish_forever(self) -> None:
+        while True:
+            await self._publish()
+            await asyncio.sleep(self._settings.publish_ms / 1_000)
+
+    async def _publish(self) -> None:
+        """Send what has changed, or a message without usage if none was sent for a second."""
+        now_ms = self._now_ms()
+        entries_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000 // TOTAL.itemsize
+        names, totals, amounts = self._own.changes(max(1, entries_max), now_ms)
+        factors = self.members.factors
+        factors.note_own(totals["id"].astype(np.int64), amounts)
+        factors.update(now_ms)
+        self._rows.set_others(self._age_ms(), len(list(self.members.live(now_ms))))
+        if not len(totals) and now_ms - self._published_ms < HEARTBEAT_MS:
+            return
+        assert self._clock is not None
+        for some_names, some_totals in in_messages(names, totals):
+            now_ms = self._now_ms()
+            message = self._message(some_names, some_totals, self._clock.bus(now_ms), now_ms)
+            self._sent_ms[message.sequence] = now_ms
+            if len(self._sent_ms) > UNREAD_MAX:
+                self._sent_ms.popitem(last=False)
+            sent = await self._bus.send(encoded(message, self._keys))
+            self._clock = Clock(sent.time_ms, now_ms)
+        self._published_ms = now_ms
+
+    def _age_ms(self) -> int:
+        """Return the age of usage of another member when it becomes known here: it waits at a worker, at the hub, and on the bus."""
+        return 0 if self._lag_ms is None else round(self._lag_ms) + self._settings.publish_ms + SHARE_MS
+
+    async def publish_last(self) -> None:
+        """Publish what has not been published yet, because this process ends."""
+        if self._problem is None:
+            with contextlib.suppress(BusError, TimeoutError):
+                async with asyncio.timeout(LAST_S):
+                    await self._publish()
+
+    def _message(self, names: Entries, totals: Entries, time_ms: int, now_ms: int) -> Message:
+        about = None
+        if now_ms - self._described_ms >= HEARTBEAT_MS:
+            about, self._described_ms = self._settings.about, now_ms
+        return Message(self._incarnation, self._rows.next_sequence(), self.quotas, time_ms, about, names, totals)
+
+    # --- usage of others
+
+    async def _record_forever(self) -> None:
+        while True:
+            for received in await self._bus.receive():
+                self._take(received, self._now_ms())
+
+    def _take(self, received: Received, at_ms: int) -> None:
+        """Record a message at this time; one that is recorded already, or older than all samples, only changes the state of its sender."""
+        now_ms = self._now_ms()
+        message = self.members.read(received, now_ms)
+        if message is None:
+            return
+        if message.incarnation == self._incarnation:
+            self._returned(message.sequence, now_ms)
+            return
+        segment = self._rows.segment
+        is_new = (received.time_ms, received.position) > self._rows.read
+        is_young = now_ms - at_ms < (segment.slots - 1) * segment.slot_ms
+        self.members.take(message, at_ms, counts=is_new and is_young)
+        if is_new:
+            self._rows.read = received.time_ms, received.position
+
+    def _returned(self, sequence: int, now_ms: int) -> None:
+        """An own message has come back: its age is the lag of the bus."""
+        sent_ms = self._sent_ms.pop(sequence, None)
+        if sent_ms is not None:
+            lag_ms = now_ms - sent_ms
+            self._lag_ms = lag_ms if self._lag_ms is None else self._lag_ms + (lag_ms - self._lag_ms) / 8
+            self._echo_ms = now_ms
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            self.members.expire(self._now_ms())
+            is_silent = self._is_silent()
+            if is_silent and self._problem is None:
+                self._report(SILENT)
+            elif not is_silent and self._problem == SILENT:
+                self._report(None)
+
+    def _is_silent(self) -> bool:
+        """Whether no own message has come back for longer than one takes."""
+        return self._echo_ms is None or self._now_ms() - self._echo_ms > HEARTBEAT_MS + CUT_OFF_MS
+
+    # --- status
+
+    def status(self) -> FleetStatus:
+        """Return the state of the fleet as this member sees it; the time cut off counts from call to call."""
+        now_ms = self._now_ms()
+        is_cut_off = self._problem is not None or self._is_silent()
+        if is_cut_off and self.joined.is_set():
+            self._cut_off_ms += now_ms - self._checked_ms
+        self._checked_ms = now_ms
+        counts = self.members.counts
+        peers = [
+            MemberStatus(
+                peer.about.member if peer.about is not None else f"{peer.incarnation:016x}",
+                peer.about.version if peer.about is not None else "",
+                peer.about.enforcement if peer.about is not None else "",
+                now_ms - peer.heard_ms,
+                peer.quotas == self.quotas,
+            )
+            for peer in self.members.peers.values()
+        ]
+        about = self._settings.about
+        own = MemberStatus(about.member, about.version, about.enforcement, 0, has_equal_quotas=True)
+        return FleetStatus(
+            bus=self._bus.name,
+            problem=self._problem,
+            is_cut_off=is_cut_off,
+            cut_off_ms=self._cut_off_ms,
+            lag_ms=self._lag_ms,
+            echo_age_ms=None if self._echo_ms is None else now_ms - self._echo_ms,
+            members=[own, *sorted(peers, key=lambda one: one.member)],
+            unreadable_versions=sorted(version for version, at_ms in self.members.other_versions.items() if now_ms - at_ms < HISTORY_MS),
+            forged=counts.forged,
+            replayed=counts.replayed,
+            unreadable=counts.unreadable + counts.of_other_versions,
+        )

@@ -1,0 +1,172 @@
+"""The members of a fleet: their messages are checked, and their usage is recorded in the fleet's cells of the segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from proxy.fleet.bus.bus import Received
+from proxy.fleet.factors import Factors
+from proxy.fleet.keys import FleetKeys
+from proxy.fleet.peers import Peer, Usage
+from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.wire import ForgedError, Message, OtherFleetError, OtherVersionError, WireError, decoded
+
+FLIGHT_MS: Final = 3_000
+"""Time without a message after which the usage in flight of a member no longer counts."""
+GONE_MS: Final = 60_000
+"""Time without a message after which a member is forgotten, and without usage after which a group's row is released."""
+REPLAYED_MS: Final = 10_000
+"""Age of a message at the time when the bus accepted it, above which it counts as a copy of an old one."""
+
+
+class Counts:
+    """Messages that were not used, by reason."""
+
+    __slots__ = ("forged", "of_other_fleets", "of_other_versions", "replayed", "unreadable")
+
+    def __init__(self) -> None:
+        self.forged = self.of_other_fleets = self.of_other_versions = self.replayed = self.unreadable = 0
+
+
+class Clock(NamedTuple):
+    """Converts times of the bus to monotonic ms.
+
+    Attributes:
+        bus_ms, local_ms: the same moment by both clocks.
+    """
+
+    bus_ms: int
+    local_ms: int
+
+    def local(self, bus_ms: int) -> int:
+        """Return the monotonic time of a time of the bus, in ms."""
+        return self.local_ms + bus_ms - self.bus_ms
+
+    def bus(self, local_ms: int) -> int:
+        """Return the time of the bus at a monotonic time, in ms."""
+        return self.bus_ms + local_ms - self.local_ms
+
+
+class Members:
+    """All other members.
+
+    Args:
+        rows: the segment.
+        keys: of the fleet.
+
+    Attributes:
+        peers: by incarnation.
+        counts: messages that were not used.
+        factors: how much the members use.
+        other_versions: versions of messages that cannot be read, and when one came last, in monotonic ms.
+    """
+
+    def __init__(self, rows: FleetRows, keys: FleetKeys) -> None:
+        self._rows = rows
+        self._keys = keys
+        self._window_ms = (rows.segment.slots - 1) * rows.segment.slot_ms
+        self.peers: dict[int, Peer] = {}
+        self.counts = Counts()
+        self.other_versions: dict[int, int] = {}
+        self.factors = Factors(rows)
+        count = len(rows.generations)
+        self._row_of: dict[bytes, int] = {}
+        self._digest_of: dict[int, bytes] = {}
+        self._used_ms: Ints = np.zeros(count, np.int64)
+        self._flight: Ints = np.zeros(count, np.int64)
+
+    def read(self, received: Received, now_ms: int) -> Message | None:
+        """Return a valid message of this fleet; None: it is not one, and it is counted."""
+        counts = self.counts
+        try:
+            message = decoded(received.data, self._keys)
+        except OtherFleetError:
+            counts.of_other_fleets += 1
+        except OtherVersionError as error:
+            counts.of_other_versions += 1
+            self.other_versions[error.version] = now_ms
+        except ForgedError:
+            counts.forged += 1
+        except WireError:
+            counts.unreadable += 1
+        else:
+            if not message.time_ms or abs(received.time_ms - message.time_ms) <= REPLAYED_MS:
+                return message
+            counts.replayed += 1
+        return None
+
+    def take(self, message: Message, at_ms: int, *, counts: bool) -> bool:
+        """Record the usage of a message of another member; return whether the message is new.
+
+        Args:
+            message: from `read`.
+            at_ms: when the usage happened, in monotonic ms.
+            counts: False: the usage is recorded already, or older than all samples; only the state of the member changes.
+        """
+        peer = self.peers.get(message.incarnation)
+        if peer is None:
+            peer = self.peers[message.incarnation] = Peer(message.incarnation)
+        silent_ms = at_ms - peer.heard_ms if peer.sequence else 0
+        usage = peer.take(message, lambda digest: self._claim(digest, at_ms), at_ms)
+        if usage is None:
+            self.counts.replayed += 1
+            return False
+        if silent_ms > self._window_ms:  # what was used before the present window is over
+            usage = usage._replace(amounts=usage.amounts * self._window_ms // silent_ms)
+        if counts:
+            self._record(peer, usage, at_ms)
+        else:
+            self._change_flight(usage)
+        return True
+
+    def _record(self, peer: Peer, usage: Usage, at_ms: int) -> None:
+        used = usage.amounts > 0
+        if used.any():
+            rows, amounts = usage.rows[used], usage.amounts[used]
+            self._rows.record(rows, amounts, at_ms)
+            self.factors.note_other(peer.incarnation, rows, amounts, at_ms)
+        if len(usage.rounds):
+            self._rows.set_throttle_rounds(usage.rounds, at_ms)
+        self._used_ms[usage.rows] = at_ms
+        self._change_flight(usage)
+
+    def _change_flight(self, usage: Usage) -> None:
+        changed = usage.flight != 0
+        if changed.any():
+            rows = usage.rows[changed]
+            self._flight[rows] += usage.flight[changed]
+            self._rows.set_under_way(rows, self._flight[rows])
+
+    def _claim(self, digest: bytes, now_ms: int) -> int:
+        """Return the row of a group; a negative number: all rows belong to other groups."""
+        row = self._row_of.get(digest)
+        if row is None:
+            row = self._rows.claim(digest, now_ms)
+            if row >= 0:
+                self._row_of[digest], self._digest_of[row] = row, digest
+                self._used_ms[row], self._flight[row] = now_ms, 0
+        return row
+
+    def expire(self, now_ms: int) -> None:
+        """Forget members that have been silent, and release rows of groups that no other member uses."""
+        for peer in list(self.peers.values()):
+            if now_ms - peer.heard_ms > FLIGHT_MS:
+                self._change_flight(peer.lose_flight())
+            if now_ms - peer.heard_ms > GONE_MS:
+                del self.peers[peer.incarnation]
+                self.factors.forget(peer.incarnation)
+        rows = np.fromiter(self._digest_of, np.int64, len(self._digest_of))
+        left = rows[(now_ms - self._used_ms[rows] > GONE_MS) & (self._flight[rows] == 0)]
+        for peer in self.peers.values():
+            peer.forget(left)
+        self.factors.release(left)
+        for row in left.tolist():
+            del self._row_of[self._digest_of.pop(row)]
+            self._rows.release(row)
+
+    def live(self, now_ms: int) -> Iterator[Peer]:
+        """Yield the members that were heard within `FLIGHT_MS`."""
+        return (peer for peer in self.peers.values() if now_ms - peer.heard_ms <= FLIGHT_MS)

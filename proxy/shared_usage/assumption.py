@@ -1,0 +1,101 @@
+"""What a group assumes about usage of other members of the fleet that it cannot know yet.
+
+Usage of other members becomes known after the lag D of the bus. While this member used u in the last D, the others are assumed to have
+used c x u, where the factor c is what they used in the last seconds for each unit of this member. c is at most the number of other
+members that use the group. In the first 2 D after a silence of the group here, nothing is known about the others: each of them is
+assumed to use as much as this member, and such an assumption delays for at most D.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+PARTS: Final = 8
+"""Own usage is noted once in each of these parts of D, so up to one part more than D counts."""
+LAG_MS_MAX: Final = 2_000
+"""A longer lag is a failure of the bus, not a delay to assume."""
+
+
+class Elsewhere(NamedTuple):
+    """What is known about the other members.
+
+    Attributes:
+        factor: what they used for each unit of this member.
+        lag_ms: age of their usage when it becomes known here; 0: not measured yet.
+        others: number of members that are heard.
+    """
+
+    factor: float
+    lag_ms: int
+    others: int
+
+
+NOBODY: Final = Elsewhere(0.0, 0, 0)
+
+
+def is_shared_scope(scope_key: str) -> bool:
+    """Whether a fleet shares the usage of a scope: its name is the same at all members.
+
+    It is that of the cluster, or the node id of a broker. A broker whose node id is not known yet has its address as name, which may differ
+    between members.
+    """
+    return ":" not in scope_key
+
+
+class OwnRecent:
+    """The usage of this member in a group, by all of its workers, in the last D."""
+
+    __slots__ = ("_first_ms", "_notes", "_total", "_used_ms")
+
+    def __init__(self) -> None:
+        self._notes: deque[tuple[int, float]] = deque()
+        self._total = 0.0
+        self._used_ms = self._first_ms = -(2**62)
+
+    def used(self, before: float, amount: float, lag_ms: int, silence_ms: int, now_ms: int) -> float:
+        """Return what this member used in the last `lag_ms`, with `amount`, which is about to be recorded.
+
+        Args:
+            before: all usage of this member in the group, without `amount`.
+            silence_ms: time without usage after which the use counts as new.
+        """
+        notes = self._notes
+        if amount or before != self._total:
+            if now_ms - self._used_ms > silence_ms:
+                self._first_ms = now_ms
+            self._used_ms = now_ms
+        self._total = before + amount
+        if notes and now_ms - notes[-1][0] > lag_ms:
+            notes.clear()
+        if not notes or now_ms - notes[-1][0] >= max(1, lag_ms // PARTS):
+            notes.append((now_ms, before))
+        begin_ms = now_ms - lag_ms
+        while len(notes) > 1 and notes[1][0] <= begin_ms:
+            notes.popleft()
+        return max(0.0, self._total - notes[0][1])
+
+    def is_new(self, lag_ms: int, now_ms: int) -> bool:
+        """Whether the present use began less than 2 D ago."""
+        return now_ms - self._first_ms < 2 * lag_ms
+
+
+class Assumption:
+    """The assumption of one group in one worker.
+
+    Attributes:
+        recent: own usage in the last D.
+        factor, units: the factor c, and the assumed units, of the last decision.
+        metered: assumed units, as in totals, and their time in ms, whose end is not metered yet; (0, 0): there are none.
+    """
+
+    __slots__ = ("factor", "metered", "recent", "units")
+
+    def __init__(self) -> None:
+        self.recent = OwnRecent()
+        self.factor = self.units = 0.0
+        self.metered = (0, 0)
+
+    def continue_from(self, other: Assumption) -> None:
+        """Take on the state of another group, all of whose assumptions are metered."""
+        self.recent, self.factor, self.units = other.recent, other.factor, other.units

@@ -1,0 +1,171 @@
+"""Groups whose usage is shared with the other members of a fleet, and that assume what cannot be known yet (`assumption`).
+
+How an assumption becomes part of a decision
+    The assumed units are recorded in the sample in use right before the decision, and taken back right after it. A decision that delays is
+    metered as three records: assumed units, the decision, and the same units taken back. So a plain `QuotaGroup` with the same records has
+    the same verdicts. An assumption that delays nobody changes nothing, and is not metered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import floor
+from typing import Any, Self
+
+from metering_format.event_kinds import REMOTE
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.shared_usage.assumption import LAG_MS_MAX, Assumption
+from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
+from proxy.shared_usage.sharing import UsageRows
+from quota.entity import UNLIMITED
+from quota.groups.group import QuotaGroup, Verdict
+
+
+class InFleet(Shared):
+    """The assumption: a mixin of groups with and without a parent."""
+
+    __slots__ = ()
+
+    _assumption: Assumption
+
+    # Overridden methods of the group
+
+    def record_unchecked(self, amount: float, now_ms: int) -> None:
+        """Record `amount` without checking the bound."""
+        self._meter_end()
+        super().record_unchecked(amount, now_ms)
+
+    def publish(self, now_ms: int) -> None:
+        """Publish the usage recorded here."""
+        self._meter_end()
+        super().publish(now_ms)
+
+    def leave(self) -> None:
+        """Publish the remaining usage and stop sharing."""
+        self._meter_end()
+        super().leave()
+
+    def copy_to(self, other: Self) -> None:
+        """Copy the state to another group, which replaces this one and gets the row."""
+        self._meter_end()
+        super().copy_to(other)
+        other._assumption.continue_from(self._assumption)
+
+    def _record_and_measure(self, amount: float, now_ms: int) -> int:
+        self._meter_end()
+        self._pull(now_ms, amount)
+        self._assume(amount, now_ms)
+        throttle_ms = self._measure_with(self._assumption.units, amount, now_ms)
+        self._sharing.publish(self, now_ms)
+        self._narrow()
+        return throttle_ms
+
+    def _predicted(self, extra: float, now_ms: int) -> Verdict:
+        self._refresh(now_ms)
+        self._assume(extra, now_ms)
+        return QuotaGroup._predicted(self, extra + self._assumption.units, now_ms)._replace(amount=extra)
+
+    def _refresh(self, now_ms: int) -> None:
+        self._meter_end()
+        self._pull(now_ms)
+        self._assume(0.0, now_ms)
+        self._sharing.publish(self, now_ms)
+        self._narrow()
+
+    def _narrow(self) -> None:
+        """End the short path also where the assumption, which grows with each record, could reach the bound."""
+        super()._narrow()
+        if self._assumption.factor:
+            self._free = self._with_others(self._free)
+            self._sharing.share = self._with_others(self._sharing.share)
+
+    def _with_others(self, free: float) -> float:
+        room = (free - self._value - self._assumption.units) / (1.0 + self._assumption.factor)
+        return self._value + max(0.0, room) if free > self._value else free
+
+    # The assumption
+
+    def _assume(self, amount: float, now_ms: int) -> None:
+        """Set factor and assumed units for a decision on `amount`, which is not recorded yet."""
+        assumption = self._assumption
+        assumption.factor = assumption.units = 0.0
+        sharing = self._sharing
+        if sharing.row is None:
+            return
+        factor, lag_ms, others = sharing.row.elsewhere()
+        lag_ms = min(lag_ms, LAG_MS_MAX)
+        if not lag_ms or not others:
+            return
+        before = self._recorded_before + self._value - sharing.fleet
+        used = assumption.recent.used(before, amount, lag_ms, self._span_ms, now_ms)
+        is_new = assumption.recent.is_new(lag_ms, now_ms)
+        assumption.factor = others if is_new else factor
+        assumed = used * assumption.factor
+        if is_new:
+            assumed = min(assumed, self._room_for_delay(amount, lag_ms, now_ms))
+        assumption.units = max(0, floor(assumed * sharing.rows.per_unit)) * sharing.rows.units
+
+    def _room_for_delay(self, amount: float, delay_ms: int, now_ms: int) -> float:
+        """Return the units that may be added to `amount` without a longer delay than this."""
+        total, window_ms = self._peek(now_ms)
+        return self.bound * (window_ms + delay_ms) / 1_000.0 - total - amount
+
+    def _measure_with(self, units: float, amount: float, now_ms: int) -> int:
+        """Decide on `amount` as if `units` had been recorded; afterwards they are not."""
+        if units <= 0.0:
+            return QuotaGroup._record_and_measure(self, amount, now_ms)
+        self._add(0.0, now_ms)  # a sample begins if it is due, so that all of this happens in one sample
+        value = self._value
+        self._value = value + units
+        throttle_ms = QuotaGroup._record_and_measure(self, amount, now_ms)
+        if throttle_ms > 0:
+            self._value -= units
+            self._meter_begin(units, now_ms)
+        else:
+            self._value = value + amount
+        return throttle_ms
+
+    def _meter_begin(self, units: float, now_ms: int) -> None:
+        """Meter assumed units; the decision follows when the caller meters it."""
+        rows = self._sharing.rows
+        if rows.on_remote is not None:
+            amount = round(units * rows.per_unit)
+            self._assumption.metered = (amount, now_ms)
+            rows.on_remote(self, rows.workers, amount, amount, now_ms, REMOTE)
+            self._note_unpublished()
+
+    def _meter_end(self) -> None:
+        """Meter that the assumed units of the last decision were taken back, at the time of the decision."""
+        amount, time_ms = self._assumption.metered
+        if amount:
+            self._assumption.metered = (0, 0)
+            rows = self._sharing.rows
+            assert rows.on_remote is not None
+            rows.on_remote(self, rows.workers, -amount, 0, time_ms, REMOTE)
+
+
+class FleetGroup(InFleet, SharedGroup):
+    """A group without a parent."""
+
+    __slots__ = ("_assumption",)
+
+    def __init__(self, tags: Mapping[str, str], bound: float, rows: UsageRows, **settings: Any) -> None:
+        self._assumption = Assumption()
+        super().__init__(tags, bound, rows, **settings)
+
+
+class FleetChildGroup(InFleet, SharedChildGroup):
+    """A group with a parent; both are shared."""
+
+    __slots__ = ("_assumption",)
+
+    def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedGroup, rows: UsageRows, **settings: Any) -> None:
+        self._assumption = Assumption()
+        super().__init__(tags, bound, parent, rows, **settings)
+
+
+def fleet_group(
+    tags: Mapping[str, str], bound: float = UNLIMITED, parent: EnforcedGroup | None = None, *, rows: UsageRows, **settings: Any
+) -> Shared:
+    """Return a new group, with or without a parent."""
+    return FleetGroup(tags, bound, rows, **settings) if parent is None else FleetChildGroup(tags, bound, parent, rows, **settings)

@@ -1,0 +1,263 @@
+"""Members of a fleet share one budget: what each records becomes known to all others once, however messages travel."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.fleet.keys import fleet_keys
+from proxy.fleet.members import GONE_MS
+from proxy.fleet.wire import Message, encoded
+from quota.entity import ClientQuotaType
+from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember
+from tests.support.memory.shared_workers import replay
+
+BOUND = 1_000.0
+START_MS = 1_000_000
+EVENTS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 5), st.sampled_from(["record"] * 3 + ["publish", "deliver"])), max_size=80)
+
+
+def members(count: int = 2, workers: int = 2, **settings: object) -> list[FleetMember]:
+    """Return members with a group of the same name."""
+    return [FleetMember(f"edge-{number}", workers, BOUND, START_MS, **settings) for number in range(count)]
+
+
+def exchange(some: list[FleetMember], now_ms: int) -> int:
+    """Let every member receive what the others have to say; return the number of messages."""
+    messages = [(one, data) for one in some for data in one.publish(now_ms)]
+    for sender, data in messages:
+        for one in some:
+            if one is not sender:
+                one.receive(data, now_ms)
+    return len(messages)
+
+
+def test_usage_of_one_member_is_recorded_by_all_workers_of_the_others() -> None:
+    """What a worker records is known to every worker of every member after one message, and counts against the bound there."""
+    one, other, third = members(3)
+    one.workers[0].record(8_000.0, START_MS)
+    exchange([one, other, third], START_MS + 20)
+    assert one.known(START_MS + 40) == other.known(START_MS + 40) == third.known(START_MS + 40) == [8_000.0, 8_000.0]
+    assert other.workers[1].record(4_000.0, START_MS + 50) > 0
+
+
+@pytest.mark.parametrize("quota_type", [ClientQuotaType.FETCH, ClientQuotaType.REQUEST])
+def test_usage_in_flight_of_other_members_counts(quota_type: ClientQuotaType) -> None:
+    """Usage in flight, in KiB, is that of all members, and no longer that of a member that is silent for more than 3 s."""
+    one, other = members(quota_type=quota_type)
+    one.workers[0].group.pending += 4.0 if quota_type is ClientQuotaType.REQUEST else 4_096.0
+    exchange([one, other], START_MS)
+    (elsewhere,) = {worker.group.pending_at(START_MS + 20) for worker in other.workers}
+    assert elsewhere == one.workers[0].group.pending
+    other.members.expire(START_MS + 3_001)
+    assert {worker.group.pending_at(START_MS + 3_020) for worker in other.workers} == {0.0}
+
+
+def test_a_throttle_round_of_a_member_is_one_of_all() -> None:
+    """The time of a throttle round at one member is that of the message at the others."""
+    one, other = members()
+    other.workers[0].record(1.0, START_MS)
+    one.workers[0].record(1.0, START_MS)
+    exchange([one, other], START_MS)
+    one.workers[0].group.last_throttle_round_ms = START_MS + 5
+    exchange([one, other], START_MS + 50)
+    assert other.workers[0].group.last_throttle_round_ms == START_MS + 50
+
+
+@settings(deadline=None)
+@given(events=EVENTS, seed=st.integers(0, 2**32), count=st.integers(2, 4))
+def test_loss_duplication_and_disorder_change_no_total(events: list[tuple[int, int, str]], seed: int, count: int) -> None:
+    """After any loss, duplication and disorder of messages the next whole exchange brings all totals together; replay is bit-exact."""
+    generator = random.Random(seed)
+    some, now_ms, recorded = members(count), START_MS, 0.0
+    under_way: list[tuple[FleetMember, bytes]] = []
+    for one in some:  # names were received once; a lost name is repeated after 20 s
+        one.workers[0].record(1.0, now_ms)
+        recorded += 1.0
+    exchange(some, now_ms)
+    for step_ms, number, kind in events:
+        now_ms += step_ms
+        one = some[number % count]
+        if kind == "record":
+            amount = float(generator.randrange(3_000))
+            one.workers[number % 2].record(amount, now_ms)
+            recorded += amount
+        elif kind == "publish":
+            under_way += [(one, data) for data in one.publish(now_ms)]
+        elif under_way:
+            sender, data = generator.choice(under_way)  # it stays under way: a copy may follow
+            receiver = generator.choice([other for other in some if other is not sender])
+            receiver.receive(data, now_ms)
+    for one in some:
+        one.workers[0].record(1.0, now_ms)
+        recorded += 1.0
+    exchange(some, now_ms + 10)
+    for one in some:
+        assert one.known(now_ms + 20) == [recorded] * 2
+        for worker in one.workers:
+            assert [step.answer for step in worker.steps] == replay(BOUND, worker.steps)
+
+
+def test_a_hub_that_is_started_again_counts_nothing_twice_and_loses_nothing() -> None:
+    """After the hub of either side is started again, with the history of the bus read once more, totals are equal."""
+    one, other = members()
+    one.workers[0].record(5_000.0, START_MS)
+    history = one.publish(START_MS)
+    assert other.receive(history[0], START_MS)
+    one.workers[1].record(300.0, START_MS + 10)
+    one.start_hub(START_MS + 20)
+    other.start_hub(START_MS + 20)
+    other.receive(history[0], START_MS + 20, counts=False)
+    one.workers[0].record(20.0, START_MS + 30)
+    for data in one.publish(START_MS + 40):
+        assert other.receive(data, START_MS + 40)
+    assert other.known(START_MS + 60) == [5_320.0] * 2
+
+
+def test_a_member_that_joins_later_counts_what_is_used_from_then_on() -> None:
+    """A new member without the history records what is used after a group was named again, and not the cumulative total."""
+    one, other = members()
+    one.workers[0].record(5_000.0, START_MS)
+    one.publish(START_MS)
+    one.workers[0].record(70.0, START_MS + 20_000)
+    for data in one.publish(START_MS + 20_000):
+        other.receive(data, START_MS + 20_000)
+    assert other.known(START_MS + 20_020) == [70.0] * 2
+
+
+def test_usage_before_the_window_is_not_recorded_at_the_end_of_a_silence() -> None:
+    """Of what a member used in a silence of 30 s, the part of one window counts when its next message arrives."""
+    one, other = members()
+    one.workers[0].record(1.0, START_MS)
+    exchange([one, other], START_MS)
+    one.workers[0].record(30_000.0, START_MS + 30_000)
+    for data in one.publish(START_MS + 30_000):
+        other.receive(data, START_MS + 30_000)
+    assert other.known(START_MS + 30_020) == [1.0 + 30_000 * 11 // 30] * 2
+
+
+def test_groups_of_a_broker_without_a_node_id_stay_local() -> None:
+    """A scope that is named by an address is not published; one that is named by a node id, or the whole cluster, is."""
+    for scope_key, is_shared in (("kafka-1:9092", False), ("1", True), ("cluster", True)):
+        one, _ = members(scope_key=scope_key)
+        one.workers[0].record(10.0, START_MS)
+        assert bool(one.own.changes(10, START_MS).totals.size) is is_shared or not one.publish(START_MS + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "forged"),
+        (lambda data: data[:60] + bytes([data[60] ^ 1]) + data[61:], "forged"),
+        (lambda data: data[:4] + b"\x02\x00" + data[6:], "of_other_versions"),
+        (lambda data: b"hello", "unreadable"),
+        (lambda data: data[:40], "unreadable"),
+        (lambda data: data, ""),
+    ],
+)
+def test_only_messages_with_a_valid_hmac_are_used(change: object, reason: str) -> None:
+    """A message that was changed, or is of another version or no message, changes nothing and is counted by its reason."""
+    one, other = members()
+    one.workers[0].record(10.0, START_MS)
+    (data,) = one.publish(START_MS)
+    assert callable(change)
+    assert other.receive(change(data), START_MS) is (not reason)
+    assert other.known(START_MS + 20) == [0.0 if reason else 10.0] * 2
+    if reason:
+        assert getattr(other.members.counts, reason) == 1
+
+
+def test_a_member_with_another_secret_or_fleet_is_not_heard() -> None:
+    """Messages of another fleet are counted apart from messages with another secret of the same name, and no names are readable."""
+    one, other = members()
+    stranger = FleetMember("stranger", 1, BOUND, START_MS, keys=fleet_keys("other", SECRET))
+    forger = FleetMember("forger", 1, BOUND, START_MS, keys=fleet_keys("edge", b"f" * 32))
+    for sender in (stranger, forger):
+        sender.workers[0].record(10.0, START_MS)
+        (data,) = sender.publish(START_MS)
+        assert not one.receive(data, START_MS)
+        assert b"etl" not in data
+    assert (one.members.counts.of_other_fleets, one.members.counts.forged) == (1, 1)
+    assert other.known(START_MS + 20) == [0.0] * 2
+
+
+def test_an_old_message_that_is_sent_again_is_not_used() -> None:
+    """A copy of an old message counts as replayed: by its sequence at a member that knows the sender, by its age at one that does not."""
+    one, other = members()
+    one.workers[0].record(10.0, START_MS)
+    (data,) = one.publish(START_MS, bus_ms=50_000)
+    assert other.receive(data, START_MS, bus_ms=50_003)
+    assert not other.receive(data, START_MS + 1, bus_ms=50_004)
+    late = FleetMember("late", 1, BOUND, START_MS)
+    assert not late.receive(data, START_MS + 20_000, bus_ms=70_000)
+    assert (other.members.counts.replayed, late.members.counts.replayed) == (1, 1)
+    assert late.known(START_MS + 20_020) == [0.0]
+
+
+def test_silent_members_and_their_groups_are_forgotten() -> None:
+    """A minute after the last message the member is gone and its group's row is free; what comes then is recorded again."""
+    one, other = members(workers=1)
+    one.workers[0].record(10.0, START_MS)
+    exchange([one, other], START_MS)
+    other.members.expire(START_MS + GONE_MS)
+    assert [peer.about.member for peer in other.members.peers.values() if peer.about] == ["edge-0"]
+    other.members.expire(START_MS + GONE_MS + 1)
+    assert other.members.peers == {}
+    one.workers[0].record(5.0, START_MS + GONE_MS + 100)
+    exchange([one, other], START_MS + GONE_MS + 100)
+    assert other.known(START_MS + GONE_MS + 200)[0] == 15.0
+
+
+def test_ids_that_lie_are_refused() -> None:
+    """A message whose id would need too much memory is unreadable, although its HMAC is valid."""
+    one, other = members()
+    one.workers[0].record(10.0, START_MS)
+    for worker in one.workers:
+        worker.publish(START_MS)
+    names, totals, _ = one.own.changes(10, START_MS)
+    totals["id"] = 1 << 20
+    data = encoded(Message(one.segment.incarnation, 1, 0, 0, None, names, totals), KEYS)
+    assert not other.receive(data, START_MS)
+    assert other.members.counts.unreadable == 1
+
+
+@settings(deadline=None)
+@given(events=EVENTS, seed=st.integers(0, 2**32), lag_ms=st.sampled_from([20, 100, 250]))
+def test_decisions_with_assumed_usage_can_be_replayed(events: list[tuple[int, int, str]], seed: int, lag_ms: int) -> None:
+    """With assumed usage a plain group with the same records has the same verdicts, and afterwards no assumed unit is left in any total."""
+    generator = random.Random(seed)
+    some, now_ms, recorded = members(3), START_MS, 0.0
+    for one in some:
+        one.lag_ms = lag_ms
+    for step_ms, number, kind in events:
+        now_ms += step_ms
+        one = some[number % 3]
+        if kind == "record":
+            amount = float(generator.randrange(3_000))
+            one.workers[number % 2].record(amount, now_ms)
+            recorded += amount
+        else:
+            exchange(some, now_ms)
+    exchange(some, now_ms + 10)
+    for one in some:
+        assert one.known(now_ms + 20) == [recorded] * 2
+        for worker in one.workers:
+            assert [step.answer for step in worker.steps] == replay(BOUND, worker.steps)
+
+
+def test_usage_that_cannot_be_known_yet_is_assumed() -> None:
+    """A member that has used as much as another one assumes that the other used as much as itself within the lag, and no more."""
+    one, other = members(workers=1)
+    one.lag_ms = 250
+    for at_ms in range(0, 30_000, 50):
+        for member in (one, other):
+            member.workers[0].record(20.0, START_MS + at_ms)  # 400 units per second each, of 1,000 together
+        exchange([one, other], START_MS + at_ms)
+    now_ms, group = START_MS + 30_000, one.workers[0].group
+    group.record(500.0, now_ms)  # within the last 250 ms this member used 500 + 5 x 20 units
+    one.rows.set_others(0, 1)
+    room = next(extra for extra in range(0, 5_000, 10) if group.would_throttle_ms(extra, now_ms) > 0)
+    one.rows.set_others(250, 1)
+    assumed = next(extra for extra in range(0, 5_000, 10) if group.would_throttle_ms(extra, now_ms) > 0)
+    assert (room - 600) / 2 - 20 <= assumed <= (room - 600) / 2 + 20
