@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from proxy.fleet.bus.bus import Bus, BusError, Received
 from proxy.fleet.keys import FleetKeys
@@ -84,15 +83,19 @@ class Hub:
 
     async def run_forever(self) -> None:
         """Take part in the fleet until cancelled; connect again after each problem."""
-        while True:
-            try:
-                await self._bus.start()
-                await self._take_part()
-            except BusError as error:
-                self._report(str(error))
-            finally:
-                await self._bus.stop()
-            await asyncio.sleep(RETRY_S)
+        assuming = asyncio.ensure_future(self._assume_forever())
+        try:
+            while True:
+                try:
+                    await self._bus.start()
+                    await self._take_part()
+                except BusError as error:
+                    self._report(str(error))
+                finally:
+                    await self._bus.stop()
+                await asyncio.sleep(RETRY_S)
+        finally:
+            assuming.cancel()
 
     def _report(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
@@ -153,11 +156,7 @@ class Hub:
         """Send what has changed, or a message without usage if none was sent for a second."""
         now_ms = self._now_ms()
         entries_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000 // TOTAL.itemsize
-        names, totals, amounts = self._own.changes(max(1, entries_max), now_ms)
-        factors = self.members.factors
-        factors.note_own(totals["id"].astype(np.int64), amounts)
-        factors.update(now_ms)
-        self._rows.set_others(self._age_ms(), len(list(self.members.live(now_ms))))
+        names, totals = self._own.changes(max(1, entries_max), now_ms)
         if not len(totals) and now_ms - self._published_ms < HEARTBEAT_MS:
             return
         assert self._clock is not None
@@ -229,6 +228,16 @@ class Hub:
             elif not is_silent and self._problem == SILENT:
                 self._report(None)
 
+    async def _assume_forever(self) -> None:
+        """Keep up to date what is assumed of the others, also while the bus cannot be used."""
+        while True:
+            self.members.update(self._now_ms(), self._age_ms(), is_cut_off=self._is_cut_off())
+            await asyncio.sleep(self._settings.publish_ms / 1_000)
+
+    def _is_cut_off(self) -> bool:
+        """Whether this member hears nobody."""
+        return self._problem is not None or self._is_silent()
+
     def _is_silent(self) -> bool:
         """Whether no own message has come back for longer than one takes."""
         return self._echo_ms is None or self._now_ms() - self._echo_ms > HEARTBEAT_MS + CUT_OFF_MS
@@ -238,7 +247,7 @@ class Hub:
     def status(self) -> FleetStatus:
         """Return the state of the fleet as this member sees it; the time cut off counts from call to call."""
         now_ms = self._now_ms()
-        is_cut_off = self._problem is not None or self._is_silent()
+        is_cut_off = self._is_cut_off()
         if is_cut_off and self.joined.is_set():
             self._cut_off_ms += now_ms - self._checked_ms
         self._checked_ms = now_ms

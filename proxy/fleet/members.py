@@ -12,6 +12,7 @@ from proxy.fleet.factors import Factors
 from proxy.fleet.keys import FleetKeys
 from proxy.fleet.peers import Peer, Usage
 from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.silence import Silence
 from proxy.fleet.wire import ForgedError, Message, OtherFleetError, OtherVersionError, WireError, decoded
 
 FLIGHT_MS: Final = 3_000
@@ -61,6 +62,7 @@ class Members:
         peers: by incarnation.
         counts: messages that were not used.
         factors: how much the members use.
+        silence: what is assumed of members that are not heard.
         other_versions: versions of messages that cannot be read, and when one came last, in monotonic ms.
     """
 
@@ -72,6 +74,7 @@ class Members:
         self.counts = Counts()
         self.other_versions: dict[int, int] = {}
         self.factors = Factors(rows)
+        self.silence = Silence(rows, self.factors)
         count = len(rows.generations)
         self._row_of: dict[bytes, int] = {}
         self._digest_of: dict[int, bytes] = {}
@@ -125,9 +128,9 @@ class Members:
     def _record(self, peer: Peer, usage: Usage, at_ms: int) -> None:
         used = usage.amounts > 0
         if used.any():
-            rows, amounts = usage.rows[used], usage.amounts[used]
-            self._rows.record(rows, amounts, at_ms)
+            rows, amounts = (usage.rows, usage.amounts) if used.all() else (usage.rows[used], usage.amounts[used])
             self.factors.note_other(peer.incarnation, rows, amounts, at_ms)
+            self._rows.record(rows, self.factors.of(peer.incarnation).settle(rows, amounts), at_ms)
         if len(usage.rounds):
             self._rows.set_throttle_rounds(usage.rounds, at_ms)
         self._used_ms[usage.rows] = at_ms
@@ -135,7 +138,7 @@ class Members:
 
     def _change_flight(self, usage: Usage) -> None:
         changed = usage.flight != 0
-        if changed.any():
+        if len(changed) and changed.any():
             rows = usage.rows[changed]
             self._flight[rows] += usage.flight[changed]
             self._rows.set_under_way(rows, self._flight[rows])
@@ -150,6 +153,16 @@ class Members:
                 self._used_ms[row], self._flight[row] = now_ms, 0
         return row
 
+    def update(self, now_ms: int, age_ms: int, *, is_cut_off: bool) -> None:
+        """Set what the groups assume about usage that is younger than `age_ms`, and record assumed usage of members that are not heard."""
+        self.factors.update(now_ms)
+        if is_cut_off:
+            self._rows.set_others(0, 0)
+        else:
+            self._rows.set_others(age_ms, len(list(self.live(now_ms))))
+        for peer in self.peers.values():
+            self.silence.update(peer.incarnation, peer.heard_ms, now_ms, is_cut_off=is_cut_off)
+
     def expire(self, now_ms: int) -> None:
         """Forget members that have been silent, and release rows of groups that no other member uses."""
         for peer in list(self.peers.values()):
@@ -158,11 +171,13 @@ class Members:
             if now_ms - peer.heard_ms > GONE_MS:
                 del self.peers[peer.incarnation]
                 self.factors.forget(peer.incarnation)
+                self.silence.forget(peer.incarnation)
         rows = np.fromiter(self._digest_of, np.int64, len(self._digest_of))
         left = rows[(now_ms - self._used_ms[rows] > GONE_MS) & (self._flight[rows] == 0)]
         for peer in self.peers.values():
             peer.forget(left)
         self.factors.release(left)
+        self.silence.release(left)
         for row in left.tolist():
             del self._row_of[self._digest_of.pop(row)]
             self._rows.release(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -19,22 +19,6 @@ MESSAGE_ENTRIES_MAX: Final = 20_000
 """Entries in one message: 880 kB with a name for each, below the 1 MB that brokers accept."""
 
 
-class Changes(NamedTuple):
-    """What has changed.
-
-    Attributes:
-        names, totals: entries of a message.
-        amounts: new usage of the groups of `totals`, in units of totals.
-    """
-
-    names: Entries
-    totals: Entries
-    amounts: Ints
-
-
-NOTHING: Final = Changes(NO_NAMES, NO_TOTALS, np.zeros(0, np.int64))
-
-
 class OwnUsage:
     """Compares the rows with what was published last. The id of a group in messages is its row."""
 
@@ -47,8 +31,8 @@ class OwnUsage:
         self._named_ms: Ints = np.full(count, -NAME_AGAIN_MS, np.int64)
         self._used_ms: Ints = np.full(count, -SILENT_MS, np.int64)
 
-    def changes(self, entries_max: int, now_ms: int) -> Changes:
-        """Return what to publish now, at most `entries_max` groups: those with the most new usage.
+    def changes(self, entries_max: int, now_ms: int) -> tuple[Entries, Entries]:
+        """Return names and totals to publish now, at most `entries_max` groups: those with the most new usage.
 
         It counts as published; `Message` has cumulative totals, so a lost message has no effect after the next one.
         """
@@ -60,7 +44,7 @@ class OwnUsage:
         is_changed = (used != 0) | (flight != self._flight[found]) | (rounds_ms > self._rounds_ms[found])
         some = np.flatnonzero(is_changed)
         if not len(some):
-            return NOTHING
+            return NO_NAMES, NO_TOTALS
         if len(some) > entries_max:
             some = some[np.argsort(-used[some], kind="stable")[:entries_max]]
         rows = found[some]
@@ -70,7 +54,7 @@ class OwnUsage:
         entries["id"], entries["total"], entries["flight"] = rows, totals[some], (flight[some] << 1) | has_round
         self._used_ms[rows[used[some] != 0]] = now_ms
         self._rows.published[rows], self._flight[rows], self._rounds_ms[rows] = totals[some], flight[some], rounds_ms[some]
-        return Changes(names, entries, used[some])
+        return names, entries
 
     def _begin_new(self, rows: Ints) -> None:
         """Forget what was published of earlier groups of these rows."""

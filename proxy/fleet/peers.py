@@ -27,7 +27,7 @@ class Usage(NamedTuple):
     Attributes:
         rows: rows of the groups.
         amounts: what each group used since the last message, in units of its total.
-        flight: change of each group's usage in flight, in the same units.
+        flight: change of each group's usage in flight, in the same units; empty: none has changed.
         rounds: rows of groups with a throttle round.
     """
 
@@ -35,6 +35,10 @@ class Usage(NamedTuple):
     amounts: Ints
     flight: Ints
     rounds: Ints
+
+
+NONE: Final[Ints] = np.zeros(0, np.int64)
+NOTHING: Final = Usage(NONE, NONE, NONE, NONE)
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Peer:
     _totals: Ints = field(default_factory=lambda: np.zeros(_FIRST_IDS, np.int64))
     _flight: Ints = field(default_factory=lambda: np.zeros(_FIRST_IDS, np.int64))
     _ids: dict[int, int] = field(default_factory=dict)
+    _has_flight: bool = False
 
     def take(self, message: Message, row_of: RowOf, heard_ms: int) -> Usage | None:
         """Note a message that came at `heard_ms`; return what it has new. None: an older message, or a copy of one."""
@@ -90,24 +95,30 @@ class Peer:
 
     def _new(self, totals: Entries) -> Usage:
         ids = totals["id"].astype(np.int64)
-        if len(ids):
-            self._fit(int(ids.max()))
+        if not len(ids):
+            return NOTHING
+        self._fit(int(ids.max()))
         rows = self.rows[ids]
         known = rows >= 0
-        ids, rows, totals = ids[known], rows[known], totals[known]
-        amounts = np.maximum(totals["total"] - self._totals[ids], 0)
-        flight = (totals["flight"].astype(np.int64) >> 1) << 10
-        change = flight - self._flight[ids]
-        self._totals[ids] += amounts
-        self._flight[ids] = flight
-        return Usage(rows, amounts, change, rows[(totals["flight"] & 1) == 1])
+        if not known.all():
+            ids, rows, totals = ids[known], rows[known], totals[known]
+        before = self._totals[ids]
+        amounts = np.maximum(totals["total"] - before, 0)
+        self._totals[ids] = before + amounts
+        flight = totals["flight"].astype(np.int64)
+        if not self._has_flight and not flight.any():
+            return Usage(rows, amounts, NONE, NONE)
+        self._has_flight = True
+        now, was = (flight >> 1) << 10, self._flight[ids]
+        self._flight[ids] = now
+        return Usage(rows, amounts, now - was, rows[(flight & 1) == 1])
 
     def lose_flight(self) -> Usage:
         """Return the change when the member's usage in flight no longer counts."""
         ids = np.flatnonzero((self._flight != 0) & (self.rows >= 0))
         change = -self._flight[ids]
         self._flight[ids] = 0
-        return Usage(self.rows[ids], np.zeros(len(ids), np.int64), change, np.zeros(0, np.int64))
+        return Usage(self.rows[ids], np.zeros(len(ids), np.int64), change, NONE)
 
     def forget(self, rows: Ints) -> None:
         """These rows belong to other groups, or to none."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, FLEET_READ_AT, FLEET_SEQUENCE_AT, LOCKED, Segment
+from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, FLEET_READ_AT, FLEET_SEQUENCE_AT, LOCKED, ROWS_CHANGED_AT, Segment
 from proxy.shared_usage.segment_row import NO_SLOT
 from proxy.shared_usage.shared_usage import FLEET_BIT
 
@@ -33,6 +33,10 @@ class FleetRows:
         self.segment = segment
         self._fleet = segment.fleet
         self.generations: Ints = np.frombuffer(segment.generations, dtype=np.int64)
+        self._changed = -1
+        self._shared: Ints = np.zeros(0, np.int64)
+        self._words: Ints = np.frombuffer(segment.rows, dtype=np.int64)
+        self._row_words = segment.row_words
         self._digests: Ints = np.frombuffer(segment.digests, dtype=np.int64).reshape(-1, 2)
         self._rows: Ints = np.frombuffer(segment.rows, dtype=np.int64).reshape(-1, segment.row_words)
         workers = segment.workers
@@ -47,7 +51,11 @@ class FleetRows:
 
     def shared_rows(self) -> Ints:
         """Return the rows of groups whose usage the fleet shares."""
-        return np.flatnonzero((self.generations & 1) & (self._digests[:, 0] & FLEET_BIT))
+        changed = self.segment.words[ROWS_CHANGED_AT]
+        if changed != self._changed:
+            self._changed = changed
+            self._shared = np.flatnonzero((self.generations & 1) & (self._digests[:, 0] & FLEET_BIT))
+        return self._shared
 
     def digests(self, rows: Ints) -> Ints:
         """Return two words for each row."""
@@ -84,13 +92,16 @@ class FleetRows:
     def record(self, rows: Ints, amounts: Ints, time_ms: int) -> None:
         """Add usage that happened at `time_ms`. No row occurs twice. Sums of slots precede totals, as in `SegmentRow.publish`."""
         number = time_ms // self.segment.slot_ms
-        at = self._ring + 2 * (number % self.segment.slots)
-        stale = rows[self._rows[rows, at] < number]
-        self._rows[stale, at] = NO_SLOT
-        self._rows[stale, at + 1] = 0
-        self._rows[stale, at] = number
-        self._rows[rows, at + 1] += amounts
-        self._rows[rows, self._fleet] += amounts
+        words, totals = self._words, rows * self._row_words + self._fleet
+        slots = totals + (self._ring - self._fleet + 2 * (number % self.segment.slots))
+        is_stale = words[slots] < number
+        if is_stale.any():
+            stale = slots[is_stale]
+            words[stale] = NO_SLOT
+            words[stale + 1] = 0
+            words[stale] = number
+        words[slots + 1] += amounts
+        words[totals] += amounts
 
     def set_under_way(self, rows: Ints, amounts: Ints) -> None:
         """Set the usage in flight of the other members."""

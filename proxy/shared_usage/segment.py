@@ -64,6 +64,8 @@ FLEET_HUB_AT: Final = 12
 """Index of the number of the hub that is to write the fleet's cells."""
 FLEET_LAG_AT: Final = 13
 """Index of two words: the age in ms of usage of other members when it becomes known here, and the number of other members."""
+ROWS_CHANGED_AT: Final = 15
+"""Index of a number that increases whenever a row is assigned to a group."""
 FACTOR_ONE: Final = 1 << 20
 _PER_WORKER: Final = 16
 """Index of the first worker's heartbeat in the header."""
@@ -327,6 +329,7 @@ class Segment:
         words[self._digests + 2 * row] = high
         words[self._digests + 2 * row + 1] = low
         words[self._generations + row] = generation + 1
+        words[ROWS_CHANGED_AT] += 1
 
 
 def _zeros(count: int) -> memoryview:

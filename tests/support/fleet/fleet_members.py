@@ -26,6 +26,8 @@ class FleetMember:
     Attributes:
         workers: they record usage of the same group.
         lag_ms: the lag of the bus; 0: nothing is assumed.
+        assumes_silence: whether usage of members that are not heard is assumed.
+        is_cut_off: whether the member hears nobody.
         members: the other members, as this one knows them.
     """
 
@@ -44,6 +46,7 @@ class FleetMember:
         self.keys = keys
         self.segment = new_segment(workers, has_fleet=True)
         self.lag_ms = 0
+        self.assumes_silence = self.is_cut_off = False
         self.settings = {"scope_key": scope_key, "quota_type": quota_type, "fleet_key": keys.digests}
         self.workers = [SharedWorker(self.segment, number, bound, now_ms, **self.settings) for number in range(workers)]
         self.start_hub(now_ms)
@@ -59,10 +62,12 @@ class FleetMember:
         """Return the messages of what is new here; `bus_ms` is the time of the bus, 0: not known."""
         for worker in self.workers:
             worker.publish(now_ms)
-        names, totals, amounts = self.own.changes(1_000, now_ms)
-        self.members.factors.note_own(totals["id"].astype("i8"), amounts)
-        self.members.factors.update(now_ms)
-        self.rows.set_others(self.lag_ms, len(list(self.members.live(now_ms))))
+        names, totals = self.own.changes(1_000, now_ms)
+        if self.assumes_silence:
+            self.members.update(now_ms, self.lag_ms, is_cut_off=self.is_cut_off)
+        else:
+            self.members.factors.update(now_ms)
+            self.rows.set_others(self.lag_ms, len(list(self.members.live(now_ms))))
         about = About(self.name, "1", "mute")
         return [
             encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 7, bus_ms, about, *some), self.keys)

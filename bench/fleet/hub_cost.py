@@ -1,0 +1,86 @@
+"""The cost of a hub on virtual time: members with many groups at their bound, each of which changes in every message."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from proxy.fleet.bus.bus import Received
+from proxy.fleet.keys import fleet_keys
+from proxy.fleet.members import Members
+from proxy.fleet.own_usage import OwnUsage, in_messages
+from proxy.fleet.rows import FleetRows
+from proxy.fleet.wire import About, Message, encoded
+from proxy.shared_usage.segment import Segment
+from proxy.shared_usage.shared_usage import SharedUsage
+from proxy.workers.start import GROUP_ROWS
+from quota.entity import ClientQuotaType
+
+PUBLISH_MS = 50
+START_MS = 1_000_000
+KEYS = fleet_keys("bench", b"s" * 32)
+
+
+class HubCost(NamedTuple):
+    """The cost of one member's hub.
+
+    Attributes:
+        core: processor time for each second of the fleet, of one core.
+        bytes_per_second: what the hub receives.
+    """
+
+    core: float
+    bytes_per_second: float
+
+
+class SimulatedMember:
+    """A member with one worker and many groups."""
+
+    def __init__(self, number: int, groups: int) -> None:
+        self.segment = Segment.create(2, GROUP_ROWS, 11, 1_000, has_fleet=True)
+        self.usage = SharedUsage(self.segment, 0, fleet_key=KEYS.digests)
+        make = self.usage.of_scope("1").maker(ClientQuotaType.PRODUCE)
+        self.groups = [make({"client-id": f"client-{at}"}, 1e12) for at in range(groups)]
+        self.rows = FleetRows(self.segment)
+        self.own = OwnUsage(self.rows)
+        self.members = Members(self.rows, KEYS)
+        self.about = About(f"m{number}", "1", "mute")
+
+    def use(self, now_ms: int) -> None:
+        """Record usage of each group."""
+        for group in self.groups:
+            group.record_unchecked(1_000.0, now_ms)
+        self.usage.publish_all(now_ms)
+
+    def publish(self, now_ms: int) -> list[bytes]:
+        """Return the messages of this interval."""
+        names, totals = self.own.changes(1_000_000, now_ms)
+        return [
+            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 0, 0, self.about, *some), KEYS)
+            for some in in_messages(names, totals)
+        ]
+
+
+def hub_cost(members: int, groups: int, seconds: int = 5) -> HubCost:
+    """Return the cost of the hub of one of `members`, all of which use the same groups."""
+    own, *others = (SimulatedMember(number, groups) for number in range(members))
+    spent_s = 0.0
+    size = position = 0
+    for at in range(seconds * 1_000 // PUBLISH_MS):
+        now_ms = START_MS + at * PUBLISH_MS
+        own.use(now_ms)
+        messages = []
+        for other in others:
+            other.use(now_ms)
+            messages += other.publish(now_ms)
+        size += sum(map(len, messages))
+        begin_s = time.process_time()
+        for data in messages:
+            position += 1
+            message = own.members.read(Received(position, now_ms, data), now_ms)
+            assert message is not None
+            own.members.take(message, now_ms, counts=True)
+        own.members.update(now_ms, 100, is_cut_off=False)
+        own.publish(now_ms)
+        spent_s += time.process_time() - begin_s
+    return HubCost(spent_s / seconds, size / seconds)
