@@ -2,6 +2,7 @@
 
 python -m bench.fleet [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch] [--no-write]
 python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250]     the same on virtual time, with a bus of this lag
+python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without, and the cost of a hub
 
 Real Apache Kafka and a real topic for the fleet; each member is `sluice run` with a supervisor, a worker and a hub. All runs of a load are
 concurrent, on one broker, each with a client-id of its own. Needs a JDK and Maven (see tests/support/kafka).
@@ -15,6 +16,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.fleet.cost import fleet_cost
+from bench.fleet.hub_cost import hub_cost
 from bench.fleet.real import Cell, Fleets, lines_of
 from bench.fleet.simulated import loads, simulated
 from bench.harness.engine import ROOT
@@ -22,6 +25,8 @@ from bench.harness.report import Report, machine_lines
 from bench.options import numbers
 from tests.support.kafka.jars import KRAFT
 
+CPU_GOAL = 1.015
+HUB_GOAL = 0.05
 LOADS = ("even", "skewed", "moving")
 
 
@@ -30,6 +35,8 @@ def main() -> int:
     options = _options()
     if options.simulated:
         return _simulated(options)
+    if options.cost:
+        return _cost(options)
     with ExitStack() as stack:
         fleets = stack.enter_context(Fleets(options.members))
         cells: list[Cell] = []
@@ -64,6 +71,25 @@ def _simulated(options: argparse.Namespace) -> int:
     return 0
 
 
+def _cost(options: argparse.Namespace) -> int:
+    ratio = fleet_cost(starts=options.starts, pairs=options.pairs, seconds=2.0)
+    lines = ["| what | figure | goal | |", "|---|--:|---|---|"]
+    goal = "ok" if ratio.low <= CPU_GOAL else "miss"
+    figure = f"{ratio.middle:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
+    lines.append(f"| CPU of a request, fleet of 2 over none, {options.starts * options.pairs} pairs | {figure} | {CPU_GOAL} | {goal} |")
+    for members, groups in ((2, 1_000), (12, 1_000)):
+        cost = hub_cost(members, groups)
+        goal = "ok" if cost.core <= HUB_GOAL else "miss"
+        what = f"hub, {members} members, {groups:,} groups that change in each message"
+        lines.append(f"| {what} | {cost.core:.1%} of a core, {cost.bytes_per_second / 1e6:.2f} MB/s | {HUB_GOAL:.0%} | {goal} |")
+    report = Report("fleet-cost")
+    report.add(*machine_lines(), "", *lines)
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(line.endswith("miss |") for line in lines))
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.fleet", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
@@ -71,6 +97,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
     parser.add_argument("--simulated", action="store_true", help="on virtual time")
+    parser.add_argument("--cost", action="store_true", help="processor time")
+    parser.add_argument("--starts", type=int, default=2, help="with --cost: starts of the processes")
+    parser.add_argument("--pairs", type=int, default=20, help="with --cost: pairs of slices for each start")
     parser.add_argument("--lags", type=numbers, default=[100, 250], help="with --simulated: lags of the bus in ms")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "fleet")
     parser.add_argument("--no-write", action="store_true")

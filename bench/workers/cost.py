@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench.cost.cost import SMALL_RECORD_BYTES
 from bench.cost.intervals import Interval, median_interval
@@ -78,37 +79,58 @@ def new_connections(rate: float) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A set of Sluices, each given by its number of workers, and its load."""
+    """A set of Sluices, each given by its number of workers, and its load.
+
+    Attributes:
+        flags: further arguments of each Sluice; empty: there are none.
+    """
 
     workers: Sequence[int]
     demand: Demand
+    flags: Sequence[Sequence[str]] = ()
+
+    def arguments(self, number: int) -> list[str]:
+        """Return the arguments of one Sluice."""
+        return ["--workers", str(self.workers[number]), *(self.flags[number] if self.flags else ())]
 
 
-def compare(engine: Engine, one: Side, other: Side, *, starts: int, pairs: int, seconds: float) -> Pairs:
-    """Measure two sets of Sluices in turn."""
+def compare(
+    engine: Engine, one: Side, other: Side, *, starts: int, pairs: int, seconds: float, broker_port: int | None = None, without: str = ""
+) -> Pairs:
+    """Measure two sets of Sluices in turn.
+
+    Args:
+        broker_port: a broker; None: a stub.
+        without: processes with this text in their command line do not count.
+    """
     found, sides = Pairs(), (one, other)
     for seed in range(1, starts + 1):
         with ExitStack() as stack:
-            stub, stub_port = engine.stub(1)
-            stack.callback(stub.stop)
-            sets = [[_started(engine, stack, stub_port, workers, seed) for workers in side.workers] for side in sides]
+            upstream_port = _stub(engine, stack) if broker_port is None else broker_port
+            sets = [[_started(engine, stack, upstream_port, side.arguments(at), seed) for at in range(len(side.workers))] for side in sides]
             for arms, side in zip(sets, sides, strict=True):
-                _slice(engine, arms, side.demand, WARM_S)  # the first slice of a process is slower than later ones
+                _slice(engine, arms, side.demand, WARM_S, without)  # the first slice of a process is slower than later ones
             for turn in range(pairs):
                 order = (0, 1) if turn % 2 == 0 else (1, 0)
-                slices = {at: _slice(engine, sets[at], sides[at].demand, seconds) for at in order}
+                slices = {at: _slice(engine, sets[at], sides[at].demand, seconds, without) for at in order}
                 found.one.append(slices[0])
                 found.other.append(slices[1])
     return found
 
 
-def _started(engine: Engine, stack: ExitStack, stub_port: int, workers: int, seed: int) -> Arm:
-    arm = start_sluice(stub_port, engine.folder, flags=["--workers", str(workers)], seed=seed)
+def _stub(engine: Engine, stack: ExitStack) -> int:
+    stub, port = engine.stub(1)
+    stack.callback(stub.stop)
+    return port
+
+
+def _started(engine: Engine, stack: ExitStack, upstream_port: int, flags: list[str], seed: int) -> Arm:
+    arm = start_sluice(upstream_port, engine.folder, flags=flags, seed=seed)
     stack.callback(arm.stop)
     return arm
 
 
-def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float) -> Slice:
+def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float, without: str) -> Slice:
     """Send for a while, with as many load generators for either set."""
     with ExitStack() as stack:
         loads: list[Load] = []
@@ -118,7 +140,7 @@ def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float) 
             stack.callback(load.stop)
             loads.append(load)
         time.sleep(WARM_S)
-        pids = [pid for arm in arms for pid in arm.pids()]
+        pids = [pid for arm in arms for pid in arm.pids() if not without or without not in Path(f"/proc/{pid}/cmdline").read_text()]
         began, done, machine = time.monotonic(), sum(load.done() for load in loads), _machine_ticks()
         cpu = [cpu_seconds([pid]) for pid in pids]
         time.sleep(seconds)

@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 
 from proxy.fleet.bus.bus import Bus, BusError, Received
+from proxy.fleet.clock import Clock
 from proxy.fleet.keys import FleetKeys
-from proxy.fleet.members import Clock, Members
+from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
 from proxy.fleet.rows import FleetRows
 from proxy.fleet.status import FleetStatus, MemberStatus
-from proxy.fleet.wire import NO_NAMES, NO_TOTALS, TOTAL, About, Entries, Message, encoded
+from proxy.fleet.wire import NO_NAMES, NO_THROTTLES, NO_TOTALS, TOTAL, About, Entries, Message, encoded
 from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.telemetry import log
 
@@ -129,7 +130,7 @@ class Hub:
     async def _greet(self) -> int:
         """Send a message without usage; return its position. It shows the time of the bus, and where the history ends."""
         now_ms = self._now_ms()
-        sent = await self._bus.send(encoded(self._message(NO_NAMES, NO_TOTALS, 0, now_ms), self._keys))
+        sent = await self._bus.send(encoded(self._message(NO_NAMES, NO_TOTALS, NO_THROTTLES, 0, now_ms), self._keys))
         self._clock = Clock(sent.time_ms, now_ms)
         return sent.position
 
@@ -157,12 +158,14 @@ class Hub:
         now_ms = self._now_ms()
         entries_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000 // TOTAL.itemsize
         names, totals = self._own.changes(max(1, entries_max), now_ms)
-        if not len(totals) and now_ms - self._published_ms < HEARTBEAT_MS:
-            return
         assert self._clock is not None
+        throttles = self.members.throttles.changes(self._clock, now_ms)
+        if not len(totals) and not len(throttles) and now_ms - self._published_ms < HEARTBEAT_MS:
+            return
         for some_names, some_totals in in_messages(names, totals):
             now_ms = self._now_ms()
-            message = self._message(some_names, some_totals, self._clock.bus(now_ms), now_ms)
+            message = self._message(some_names, some_totals, throttles, self._clock.bus(now_ms), now_ms)
+            throttles = NO_THROTTLES
             self._sent_ms[message.sequence] = now_ms
             if len(self._sent_ms) > UNREAD_MAX:
                 self._sent_ms.popitem(last=False)
@@ -181,11 +184,11 @@ class Hub:
                 async with asyncio.timeout(LAST_S):
                     await self._publish()
 
-    def _message(self, names: Entries, totals: Entries, time_ms: int, now_ms: int) -> Message:
+    def _message(self, names: Entries, totals: Entries, throttles: Entries, time_ms: int, now_ms: int) -> Message:
         about = None
         if now_ms - self._described_ms >= HEARTBEAT_MS:
             about, self._described_ms = self._settings.about, now_ms
-        return Message(self._incarnation, self._rows.next_sequence(), self.quotas, time_ms, about, names, totals)
+        return Message(self._incarnation, self._rows.next_sequence(), self.quotas, time_ms, about, names, totals, throttles)
 
     # --- usage of others
 
@@ -206,7 +209,8 @@ class Hub:
         segment = self._rows.segment
         is_new = (received.time_ms, received.position) > self._rows.read
         is_young = now_ms - at_ms < (segment.slots - 1) * segment.slot_ms
-        self.members.take(message, at_ms, counts=is_new and is_young)
+        assert self._clock is not None
+        self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock)
         if is_new:
             self._rows.read = received.time_ms, received.position
 

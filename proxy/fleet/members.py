@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from proxy.fleet.bus.bus import Received
+from proxy.fleet.clock import Clock
 from proxy.fleet.factors import Factors
 from proxy.fleet.keys import FleetKeys
 from proxy.fleet.peers import Peer, Usage
 from proxy.fleet.rows import FleetRows, Ints
 from proxy.fleet.silence import Silence
+from proxy.fleet.throttles import FleetThrottles
 from proxy.fleet.wire import ForgedError, Message, OtherFleetError, OtherVersionError, WireError, decoded
 
 FLIGHT_MS: Final = 3_000
@@ -32,25 +34,6 @@ class Counts:
         self.forged = self.of_other_fleets = self.of_other_versions = self.replayed = self.unreadable = 0
 
 
-class Clock(NamedTuple):
-    """Converts times of the bus to monotonic ms.
-
-    Attributes:
-        bus_ms, local_ms: the same moment by both clocks.
-    """
-
-    bus_ms: int
-    local_ms: int
-
-    def local(self, bus_ms: int) -> int:
-        """Return the monotonic time of a time of the bus, in ms."""
-        return self.local_ms + bus_ms - self.bus_ms
-
-    def bus(self, local_ms: int) -> int:
-        """Return the time of the bus at a monotonic time, in ms."""
-        return self.bus_ms + local_ms - self.local_ms
-
-
 class Members:
     """All other members.
 
@@ -62,6 +45,7 @@ class Members:
         peers: by incarnation.
         counts: messages that were not used.
         factors: how much the members use.
+        throttles: throttles of departed connections.
         silence: what is assumed of members that are not heard.
         other_versions: versions of messages that cannot be read, and when one came last, in monotonic ms.
     """
@@ -74,6 +58,7 @@ class Members:
         self.counts = Counts()
         self.other_versions: dict[int, int] = {}
         self.factors = Factors(rows)
+        self.throttles = FleetThrottles(rows)
         self.silence = Silence(rows, self.factors)
         count = len(rows.generations)
         self._row_of: dict[bytes, int] = {}
@@ -101,12 +86,13 @@ class Members:
             counts.replayed += 1
         return None
 
-    def take(self, message: Message, at_ms: int, *, counts: bool) -> bool:
+    def take(self, message: Message, at_ms: int, *, counts: bool, clock: Clock) -> bool:
         """Record the usage of a message of another member; return whether the message is new.
 
         Args:
             message: from `read`.
             at_ms: when the usage happened, in monotonic ms.
+            clock: of the bus.
             counts: False: the usage is recorded already, or older than all samples; only the state of the member changes.
         """
         peer = self.peers.get(message.incarnation)
@@ -121,6 +107,10 @@ class Members:
             usage = usage._replace(amounts=usage.amounts * self._window_ms // silent_ms)
         if counts:
             self._record(peer, usage, at_ms)
+            for number, kind, end_ms in message.throttles.tolist():
+                row = peer.row_of(number)
+                if row >= 0:
+                    self.throttles.take(row, kind, end_ms, clock, at_ms)
         else:
             self._change_flight(usage)
         return True
@@ -165,6 +155,7 @@ class Members:
 
     def expire(self, now_ms: int) -> None:
         """Forget members that have been silent, and release rows of groups that no other member uses."""
+        self.throttles.expire(now_ms)
         for peer in list(self.peers.values()):
             if now_ms - peer.heard_ms > FLIGHT_MS:
                 self._change_flight(peer.lose_flight())

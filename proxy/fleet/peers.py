@@ -73,6 +73,10 @@ class Peer:
         self._name(message.names, row_of)
         return self._new(message.totals)
 
+    def row_of(self, number: int) -> int:
+        """Return the row of an id; `UNKNOWN`: it has none here."""
+        return int(self.rows[number]) if number < len(self.rows) else UNKNOWN
+
     def _name(self, names: Entries, row_of: RowOf) -> None:
         """Note the groups of ids. The total of a group that was known already stays, since its messages may have been lost."""
         if not len(names):

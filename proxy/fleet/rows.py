@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from proxy.shared_usage.departed_rows import DEPARTED_WORDS
 from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, FLEET_READ_AT, FLEET_SEQUENCE_AT, LOCKED, ROWS_CHANGED_AT, Segment
 from proxy.shared_usage.segment_row import NO_SLOT
 from proxy.shared_usage.shared_usage import FLEET_BIT
@@ -40,6 +41,7 @@ class FleetRows:
         self._digests: Ints = np.frombuffer(segment.digests, dtype=np.int64).reshape(-1, 2)
         self._rows: Ints = np.frombuffer(segment.rows, dtype=np.int64).reshape(-1, segment.row_words)
         workers = segment.workers
+        self._departed: Ints = np.frombuffer(segment.departed.words, dtype=np.int64).reshape(-1, DEPARTED_WORDS)[:, 0]
         self._totals = self._rows[:, : self._fleet]
         self._under_way = self._rows[:, workers : workers + self._fleet]
         self._rounds = self._rows[:, 5 * workers : 5 * workers + self._fleet]
@@ -72,6 +74,10 @@ class FleetRows:
     def throttle_rounds_ms(self, rows: Ints) -> Ints:
         """Return the time of the last throttle round at any worker for each row."""
         return np.asarray(self._rounds[rows].max(axis=1))
+
+    def departed_until_ms(self, rows: Ints) -> Ints:
+        """Return the end of the longest throttle that departed connections left for each row, which may have passed; 0: none."""
+        return self._departed[rows]
 
     # Usage of the other members
 

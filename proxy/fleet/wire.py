@@ -1,7 +1,8 @@
 """The messages of a fleet, byte for byte.
 
-A message is: a header; a description of the sender in MessagePack, which may be empty; entries that name groups; entries with totals; and
-the HMAC-SHA256 of all of this. Numbers are little-endian. The first 8 bytes of the header have the same meaning in all versions.
+A message is: a header; a description of the sender in MessagePack, which may be empty; entries that name groups; entries with totals;
+entries with throttles; and the HMAC-SHA256 of all of this. Numbers are little-endian. The first 8 bytes of the header have the same meaning
+in all versions.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from proxy.fleet.keys import FleetKeys
 
 MAGIC: Final = b"SLFT"
 VERSION: Final = 1
-_HEADER: Final = Struct("<4sHHQQQQqIII")
-"""Magic, version, reserved, fleet, incarnation, sequence, quotas, time; bytes of the description, numbers of names and totals."""
+_HEADER: Final = Struct("<4sHHQQQQqIIII")
+"""Magic, version, reserved, fleet, incarnation, sequence, quotas, time; bytes of the description, numbers of the three kinds of entries."""
 HMAC_BYTES: Final = 32
 IDS_MAX: Final = 1 << 20
 """Ids of groups are below this number."""
@@ -29,6 +30,9 @@ NAME: Final = np.dtype([("id", "<u4"), ("high", "<i8"), ("low", "<i8"), ("base",
 """A group's id in later totals of this sender, two words of its digest, and its total before this message."""
 TOTAL: Final = np.dtype([("id", "<u4"), ("flight", "<u4"), ("total", "<i8")])
 """A group's id; its usage in flight in KiB, shifted left by one, and whether it had a throttle round; its total."""
+
+THROTTLE: Final = np.dtype([("id", "<u4"), ("kind", "<u4"), ("end", "<i8")])
+"""A group's id; what happened to a throttle that a departed connection left (`proxy.fleet.throttles`); its end by the clock of the bus."""
 
 Entries = npt.NDArray[np.void]
 
@@ -76,7 +80,7 @@ class Message(NamedTuple):
         quotas: number that depends on the sender's quotas; equal quotas have equal numbers.
         time_ms: when it was sent, by the clock of the bus as the sender knows it; 0: the sender does not know it yet.
         about: the description of the sender; None: unchanged.
-        names, totals: arrays of `NAME` and of `TOTAL`.
+        names, totals, throttles: arrays of `NAME`, `TOTAL` and `THROTTLE`.
     """
 
     incarnation: int
@@ -86,17 +90,19 @@ class Message(NamedTuple):
     about: About | None
     names: Entries
     totals: Entries
+    throttles: Entries
 
 
 NO_NAMES: Final[Entries] = np.zeros(0, NAME)
 NO_TOTALS: Final[Entries] = np.zeros(0, TOTAL)
+NO_THROTTLES: Final[Entries] = np.zeros(0, THROTTLE)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(About)
 
 
-def size_of(names: int, totals: int) -> int:
+def size_of(names: int, totals: int, throttles: int) -> int:
     """Return the size of a message without a description, in bytes."""
-    return _HEADER.size + names * NAME.itemsize + totals * TOTAL.itemsize + HMAC_BYTES
+    return _HEADER.size + names * NAME.itemsize + totals * TOTAL.itemsize + throttles * THROTTLE.itemsize + HMAC_BYTES
 
 
 def encoded(message: Message, keys: FleetKeys) -> bytes:
@@ -114,8 +120,9 @@ def encoded(message: Message, keys: FleetKeys) -> bytes:
         len(about),
         len(message.names),
         len(message.totals),
+        len(message.throttles),
     )
-    data = b"".join((header, about, message.names.tobytes(), message.totals.tobytes()))
+    data = b"".join((header, about, message.names.tobytes(), message.totals.tobytes(), message.throttles.tobytes()))
     return data + hmac.digest(keys.messages, data, sha256)
 
 
@@ -132,13 +139,13 @@ def decoded(data: bytes, keys: FleetKeys) -> Message:
         raise OtherVersionError(version)
     if len(data) < _HEADER.size + HMAC_BYTES:
         raise WireError("a message is too short")
-    _, _, _, fleet, incarnation, sequence, quotas, time_ms, about_bytes, names, totals = _HEADER.unpack_from(data)
+    _, _, _, fleet, incarnation, sequence, quotas, time_ms, about_bytes, names, totals, throttles = _HEADER.unpack_from(data)
     if fleet != keys.fleet:
         raise OtherFleetError("a message belongs to another fleet")
     signed = memoryview(data)[:-HMAC_BYTES]
     if not hmac.compare_digest(hmac.digest(keys.messages, signed, sha256), data[-HMAC_BYTES:]):
         raise ForgedError("a message has no valid HMAC: its sender has another secret, or it was changed")
-    if len(data) != size_of(names, totals) + about_bytes:
+    if len(data) != size_of(names, totals, throttles) + about_bytes:
         raise WireError("a message has another length than its header says")
     at = _HEADER.size
     try:
@@ -147,7 +154,9 @@ def decoded(data: bytes, keys: FleetKeys) -> Message:
         raise WireError(f"a message has a description that cannot be read: {error}") from None
     at += about_bytes
     name_entries = np.frombuffer(data, NAME, names, at)
-    total_entries = np.frombuffer(data, TOTAL, totals, at + names * NAME.itemsize)
-    if any(len(some) and int(some["id"].max()) >= IDS_MAX for some in (name_entries, total_entries)):
+    at += names * NAME.itemsize
+    total_entries = np.frombuffer(data, TOTAL, totals, at)
+    throttle_entries = np.frombuffer(data, THROTTLE, throttles, at + totals * TOTAL.itemsize)
+    if any(len(some) and int(some["id"].max()) >= IDS_MAX for some in (name_entries, total_entries, throttle_entries)):
         raise WireError("a message has an id that is too large")
-    return Message(incarnation, sequence, quotas, time_ms, about, name_entries, total_entries)
+    return Message(incarnation, sequence, quotas, time_ms, about, name_entries, total_entries, throttle_entries)

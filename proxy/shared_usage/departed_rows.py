@@ -28,18 +28,18 @@ class DepartedRows:
 
     Args:
         descriptor: the memory file.
-        words: the words of all rows.
+        words: the words of all rows, `DEPARTED_WORDS` for each.
     """
 
-    __slots__ = ("_descriptor", "_words")
+    __slots__ = ("_descriptor", "words")
 
     def __init__(self, descriptor: int, words: memoryview) -> None:
         self._descriptor = descriptor
-        self._words = words
+        self.words = words
 
     def until_ms(self, row: int) -> int:
         """Return the end of the longest throttle in monotonic ms, which may have passed; 0: there is none. Takes no lock."""
-        return self._words[row * DEPARTED_WORDS]
+        return self.words[row * DEPARTED_WORDS]
 
     @contextmanager
     def locked(self, row: int) -> Iterator[DepartedThrottles | None]:
@@ -56,15 +56,15 @@ class DepartedRows:
     def clear(self, row: int) -> None:
         """Remove all throttles of a row that is assigned to another group."""
         at = row * DEPARTED_WORDS
-        self._words[at : at + _ENDS] = array("q", [0] * _ENDS)
+        self.words[at : at + _ENDS] = array("q", [0] * _ENDS)
 
     def _read(self, row: int) -> DepartedThrottles:
         at = row * DEPARTED_WORDS
-        _, for_all_until_ms, count = self._words[at : at + _ENDS].tolist()
-        return DepartedThrottles(self._words[at + _ENDS : at + _ENDS + count].tolist(), for_all_until_ms, DEPARTED_MAX)
+        _, for_all_until_ms, count = self.words[at : at + _ENDS].tolist()
+        return DepartedThrottles(self.words[at + _ENDS : at + _ENDS + count].tolist(), for_all_until_ms, DEPARTED_MAX)
 
     def _write(self, row: int, throttles: DepartedThrottles) -> None:
-        words, until_ms, at = self._words, throttles.until_ms, row * DEPARTED_WORDS
+        words, until_ms, at = self.words, throttles.until_ms, row * DEPARTED_WORDS
         words[at + _ENDS : at + _ENDS + len(until_ms)] = array("q", until_ms)
         words[at + 2] = len(until_ms)
         words[at + 1] = throttles.for_all_until_ms

@@ -142,6 +142,20 @@ def test_an_upgrade_continues_the_fleet(pair: tuple[Member, Member], topic: str)
     eventually(lambda: not Path(f"/proc/{new}").exists())
 
 
+def test_the_hub_of_a_killed_supervisor_goes_on_until_the_next_one_takes_over(pair: tuple[Member, Member], topic: str) -> None:
+    """While a proxy has no supervisor its hub takes part in the fleet; the next supervisor has a hub of its own, and the old one ends."""
+    one, other = pair
+    (hub,) = _hubs_of(other.sluice.pid)
+    other.sluice.kill()
+    eventually(lambda: one.names() == ["a", "b"])
+    assert one.produce(topic, LARGE)
+    other.sluice.start()
+    assert other.produce(topic, 10)
+    assert not Path(f"/proc/{hub}").exists()
+    (new,) = _hubs_of(other.sluice.pid)
+    assert new != hub
+
+
 def test_decisions_of_a_fleet_can_be_proved(pair: tuple[Member, Member], topic: str, tmp_path: Path) -> None:
     """Metering of both proxies validates bit for bit, with usage of the other proxy and assumed usage among the records."""
     one, other = pair

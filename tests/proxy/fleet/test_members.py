@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import GONE_MS
-from proxy.fleet.wire import Message, encoded
+from proxy.fleet.wire import NO_THROTTLES, Message, encoded
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember
 from tests.support.memory.shared_workers import replay
@@ -217,7 +217,7 @@ def test_ids_that_lie_are_refused() -> None:
         worker.publish(START_MS)
     names, totals = one.own.changes(10, START_MS)
     totals["id"] = 1 << 20
-    data = encoded(Message(one.segment.incarnation, 1, 0, 0, None, names, totals), KEYS)
+    data = encoded(Message(one.segment.incarnation, 1, 0, 0, None, names, totals, NO_THROTTLES), KEYS)
     assert not other.receive(data, START_MS)
     assert other.members.counts.unreadable == 1
 

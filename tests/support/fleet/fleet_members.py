@@ -1,6 +1,7 @@
 """Members of a fleet inside one process, on a clock that the test moves; the test carries their messages."""
 
 from proxy.fleet.bus.bus import Received
+from proxy.fleet.clock import Clock
 from proxy.fleet.keys import FleetKeys, fleet_keys
 from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
@@ -25,6 +26,7 @@ class FleetMember:
 
     Attributes:
         workers: they record usage of the same group.
+        clock: the time of the bus, as the member knows it.
         lag_ms: the lag of the bus; 0: nothing is assumed.
         assumes_silence: whether usage of members that are not heard is assumed.
         is_cut_off: whether the member hears nobody.
@@ -46,6 +48,7 @@ class FleetMember:
         self.keys = keys
         self.segment = new_segment(workers, has_fleet=True)
         self.lag_ms = 0
+        self.clock = Clock(0, 0)
         self.assumes_silence = self.is_cut_off = False
         self.settings = {"scope_key": scope_key, "quota_type": quota_type, "fleet_key": keys.digests}
         self.workers = [SharedWorker(self.segment, number, bound, now_ms, **self.settings) for number in range(workers)]
@@ -69,15 +72,16 @@ class FleetMember:
             self.members.factors.update(now_ms)
             self.rows.set_others(self.lag_ms, len(list(self.members.live(now_ms))))
         about = About(self.name, "1", "mute")
+        throttles = self.members.throttles.changes(self.clock, now_ms)
         return [
-            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 7, bus_ms, about, *some), self.keys)
+            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 7, bus_ms, about, *some, throttles), self.keys)
             for some in in_messages(names, totals)
         ]
 
     def receive(self, data: bytes, now_ms: int, bus_ms: int = 0, *, counts: bool = True) -> bool:
         """Take a message; return whether it was new."""
         message = self.members.read(Received(0, bus_ms, data), now_ms)
-        return message is not None and self.members.take(message, now_ms, counts=counts)
+        return message is not None and self.members.take(message, now_ms, counts=counts, clock=self.clock)
 
     def known(self, now_ms: int) -> list[float]:
         """Return what each worker's group knows of all usage."""
