@@ -20,7 +20,7 @@ class PartlyMetered(App):
     async def start(self) -> None:
         """Start as Sluice does, then handle the signal."""
         await super().start()
-        settings = self._session_settings
+        settings = self.data_path.session_settings
         meter = settings.meter
         assert meter is not None, "--metering is missing"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from proxy.fleet.bus.bus import Bus, BusError, Received
 from proxy.fleet.clock import Clock
@@ -24,7 +25,8 @@ from proxy.telemetry import log
 RETRY_S: Final = 1.0
 HEARTBEAT_MS: Final = 1_000
 """A member without changes sends a message after this time."""
-EXPIRE_S: Final = 1.0
+EXPIRE_MS: Final = 1_000
+WATCH_S: Final = 0.5
 HISTORY_MS: Final = 60_000
 """Part of the log that is read at the start: totals of active groups are in it."""
 CUT_OFF_MS: Final = 1_000
@@ -115,7 +117,7 @@ class Hub:
         await self._read_until(greeting)
         self._report(None)
         self.joined.set()
-        works = [asyncio.ensure_future(work) for work in (self._publish_forever(), self._record_forever(), self._expire_forever())]
+        works = [asyncio.ensure_future(work) for work in (self._publish_forever(), self._record_forever(), self._watch_forever())]
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
             for work in done:
@@ -137,13 +139,15 @@ class Hub:
     async def _read_until(self, position: int) -> None:
         """Read the history up to a position."""
         assert self._clock is not None
-        last_ms, _ = self._rows.read
+        last_ms, last_position = self._rows.read
+        if position <= last_position:  # the log was made anew: all of it is new
+            last_position = -1
         begin_ms = min(last_ms or self._clock.bus_ms, self._clock.bus_ms) - HISTORY_MS
-        await self._bus.read_from(max(0, begin_ms))
-        last = -1
+        last = await self._bus.read_from(max(0, begin_ms)) - 1
         while last < position:
             for received in await self._bus.receive():
-                self._take(received, min(self._now_ms(), self._clock.local(received.time_ms)))
+                at_ms = min(self._now_ms(), self._clock.local(received.time_ms))
+                self._take(received, at_ms, is_new=received.position > last_position)
                 last = received.position
 
     # --- own usage
@@ -157,21 +161,26 @@ class Hub:
         """Send what has changed, or a message without usage if none was sent for a second."""
         now_ms = self._now_ms()
         entries_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000 // TOTAL.itemsize
-        names, totals = self._own.changes(max(1, entries_max), now_ms)
         assert self._clock is not None
         throttles = self.members.throttles.changes(self._clock, now_ms)
+        names, totals = self._own.changes(max(1, entries_max), now_ms, throttles["id"].astype(np.int64))
         if not len(totals) and not len(throttles) and now_ms - self._published_ms < HEARTBEAT_MS:
             return
-        for some_names, some_totals in in_messages(names, totals):
-            now_ms = self._now_ms()
-            message = self._message(some_names, some_totals, throttles, self._clock.bus(now_ms), now_ms)
-            throttles = NO_THROTTLES
-            self._sent_ms[message.sequence] = now_ms
-            if len(self._sent_ms) > UNREAD_MAX:
-                self._sent_ms.popitem(last=False)
-            sent = await self._bus.send(encoded(message, self._keys))
-            self._clock = Clock(sent.time_ms, now_ms)
+        *parts, last = in_messages(names, totals)
+        for some_names, some_totals in parts:
+            await self._send(some_names, some_totals, NO_THROTTLES)
+        await self._send(*last, throttles)
         self._published_ms = now_ms
+
+    async def _send(self, names: Entries, totals: Entries, throttles: Entries) -> None:
+        assert self._clock is not None
+        now_ms = self._now_ms()
+        message = self._message(names, totals, throttles, self._clock.bus(now_ms), now_ms)
+        self._sent_ms[message.sequence] = now_ms
+        if len(self._sent_ms) > UNREAD_MAX:
+            self._sent_ms.popitem(last=False)
+        sent = await self._bus.send(encoded(message, self._keys))
+        self._clock = Clock(sent.time_ms, now_ms)
 
     def _age_ms(self) -> int:
         """Return the age of usage of another member when it becomes known here: it waits at a worker, at the hub, and on the bus."""
@@ -195,10 +204,10 @@ class Hub:
     async def _record_forever(self) -> None:
         while True:
             for received in await self._bus.receive():
-                self._take(received, self._now_ms())
+                self._take(received, self._now_ms(), is_new=True)
 
-    def _take(self, received: Received, at_ms: int) -> None:
-        """Record a message at this time; one that is recorded already, or older than all samples, only changes the state of its sender."""
+    def _take(self, received: Received, at_ms: int, *, is_new: bool) -> None:
+        """Record a message at this time; one that is not new, or older than all samples, only changes the state of its sender."""
         now_ms = self._now_ms()
         message = self.members.read(received, now_ms)
         if message is None:
@@ -207,7 +216,6 @@ class Hub:
             self._returned(message.sequence, now_ms)
             return
         segment = self._rows.segment
-        is_new = (received.time_ms, received.position) > self._rows.read
         is_young = now_ms - at_ms < (segment.slots - 1) * segment.slot_ms
         assert self._clock is not None
         self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock)
@@ -222,10 +230,10 @@ class Hub:
             self._lag_ms = lag_ms if self._lag_ms is None else self._lag_ms + (lag_ms - self._lag_ms) / 8
             self._echo_ms = now_ms
 
-    async def _expire_forever(self) -> None:
+    async def _watch_forever(self) -> None:
+        """Report a cut without an error of the bus."""
         while True:
-            await asyncio.sleep(EXPIRE_S)
-            self.members.expire(self._now_ms())
+            await asyncio.sleep(WATCH_S)
             is_silent = self._is_silent()
             if is_silent and self._problem is None:
                 self._report(SILENT)
@@ -234,8 +242,13 @@ class Hub:
 
     async def _assume_forever(self) -> None:
         """Keep up to date what is assumed of the others, also while the bus cannot be used."""
+        expired_ms = self._now_ms()
         while True:
-            self.members.update(self._now_ms(), self._age_ms(), is_cut_off=self._is_cut_off())
+            now_ms, is_cut_off = self._now_ms(), self._is_cut_off()
+            self.members.update(now_ms, self._age_ms(), is_cut_off=is_cut_off)
+            if now_ms - expired_ms >= EXPIRE_MS:
+                expired_ms = now_ms
+                self.members.expire(now_ms, is_cut_off=is_cut_off)
             await asyncio.sleep(self._settings.publish_ms / 1_000)
 
     def _is_cut_off(self) -> bool:

@@ -101,7 +101,7 @@ class Members:
         silent_ms = at_ms - peer.heard_ms if peer.sequence else 0
         usage = peer.take(message, lambda digest: self._claim(digest, at_ms), at_ms)
         if usage is None:
-            self.counts.replayed += 1
+            self.counts.replayed += counts  # a message of the history may be known
             return False
         if silent_ms > self._window_ms:  # what was used before the present window is over
             usage = usage._replace(amounts=usage.amounts * self._window_ms // silent_ms)
@@ -153,17 +153,23 @@ class Members:
         for peer in self.peers.values():
             self.silence.update(peer.incarnation, peer.heard_ms, now_ms, is_cut_off=is_cut_off)
 
-    def expire(self, now_ms: int) -> None:
-        """Forget members that have been silent, and release rows of groups that no other member uses."""
+    def expire(self, now_ms: int, *, is_cut_off: bool = False) -> None:
+        """Forget members that have been silent, and release rows of groups that no other member uses.
+
+        Args:
+            is_cut_off: whether this member hears nobody; then silence says nothing about the others, and none is forgotten.
+        """
         self.throttles.expire(now_ms)
         for peer in list(self.peers.values()):
             if now_ms - peer.heard_ms > FLIGHT_MS:
                 self._change_flight(peer.lose_flight())
-            if now_ms - peer.heard_ms > GONE_MS:
+            if now_ms - peer.heard_ms > GONE_MS and not is_cut_off:
                 del self.peers[peer.incarnation]
                 self.factors.forget(peer.incarnation)
                 self.silence.forget(peer.incarnation)
         rows = np.fromiter(self._digest_of, np.int64, len(self._digest_of))
+        if is_cut_off:
+            return
         left = rows[(now_ms - self._used_ms[rows] > GONE_MS) & (self._flight[rows] == 0)]
         for peer in self.peers.values():
             peer.forget(left)

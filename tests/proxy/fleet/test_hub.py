@@ -10,6 +10,7 @@ from proxy.base.clock import now_ms
 from proxy.fleet import hub as hub_module
 from proxy.fleet.hub import SILENT, Hub, Settings
 from proxy.fleet.wire import About
+from tests.support.fleet import memory_bus
 from tests.support.fleet.fleet_members import KEYS, FleetMember, workers_of
 from tests.support.fleet.memory_bus import MemoryBus, MemoryLog
 from tests.support.scripted.scripted_sockets import until
@@ -61,7 +62,8 @@ async def log(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MemoryLog]:
     monkeypatch.setattr(hub_module, "RETRY_S", 0.02)
     monkeypatch.setattr(hub_module, "HEARTBEAT_MS", 50)
     monkeypatch.setattr(hub_module, "CUT_OFF_MS", 200)
-    monkeypatch.setattr(hub_module, "EXPIRE_S", 0.05)
+    monkeypatch.setattr(hub_module, "EXPIRE_MS", 50)
+    monkeypatch.setattr(hub_module, "WATCH_S", 0.05)
     log = MemoryLog(random.Random(1), now_ms)
     following = asyncio.ensure_future(log.run_forever())
     yield log
@@ -157,6 +159,25 @@ async def test_a_log_that_is_made_anew_loses_nothing(log: MemoryLog) -> None:
     one.use(200.0)
     other.use(3_000.0)
     await until(lambda: one.knows(3_210.0) and other.knows(3_210.0))
+    for member in (one, other):
+        await member.die()
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+async def test_the_clock_of_the_bus_may_step(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, step_ms: int) -> None:
+    """After the clock of the bus has stepped, members share usage as before, and a hub that starts then continues."""
+    one, other = Member(log, "a"), Member(log, "b")
+    one.use(10.0)
+    await until(lambda: other.knows(10.0))
+    monkeypatch.setattr(memory_bus, "EPOCH_MS", memory_bus.EPOCH_MS + step_ms)
+    one.use(200.0)
+    await until(lambda: other.knows(210.0))
+    other.use(3_000.0)
+    await until(lambda: one.knows(3_210.0))
+    await other.die()
+    other.run()
+    one.use(5.0)
+    await until(lambda: other.knows(3_215.0))
     for member in (one, other):
         await member.die()
 

@@ -56,6 +56,14 @@ def test_a_throttle_that_is_taken_where_it_was_left_is_gone_everywhere() -> None
     assert other.workers[0].group.take_throttle(START_MS + 110) == 0
 
 
+def test_a_throttle_of_a_group_without_usage_travels() -> None:
+    """A group that shares nothing but throttles, as one of controller mutations, is named with its first throttle."""
+    one, other = (FleetMember(name, 1, BOUND, START_MS) for name in "ab")
+    one.workers[0].group.leave_throttle(START_MS + 8_000, START_MS + 10)
+    exchange([one, other], START_MS + 50)
+    assert other.workers[0].group.take_throttle(START_MS + 60) == START_MS + 8_000
+
+
 def test_a_throttle_that_ends_needs_no_message() -> None:
     """Throttles that have ended are served nowhere, and a message that arrives after the end changes nothing."""
     one, other = members()

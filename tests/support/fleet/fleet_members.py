@@ -65,14 +65,14 @@ class FleetMember:
         """Return the messages of what is new here; `bus_ms` is the time of the bus, 0: not known."""
         for worker in self.workers:
             worker.publish(now_ms)
-        names, totals = self.own.changes(1_000, now_ms)
+        throttles = self.members.throttles.changes(self.clock, now_ms)
+        names, totals = self.own.changes(1_000, now_ms, throttles["id"].astype("i8"))
         if self.assumes_silence:
             self.members.update(now_ms, self.lag_ms, is_cut_off=self.is_cut_off)
         else:
             self.members.factors.update(now_ms)
             self.rows.set_others(self.lag_ms, len(list(self.members.live(now_ms))))
         about = About(self.name, "1", "mute")
-        throttles = self.members.throttles.changes(self.clock, now_ms)
         return [
             encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 7, bus_ms, about, *some, throttles), self.keys)
             for some in in_messages(names, totals)

@@ -7,7 +7,6 @@ gives one course. `MemoryBus` is the same for code that awaits; there a clock mo
 from __future__ import annotations
 
 import asyncio
-import bisect
 import contextlib
 import heapq
 import itertools
@@ -327,7 +326,7 @@ class MemoryLog:
 
     def position_of(self, time_ms: int) -> int:
         """Return the position of the first message of this time or later, or the end."""
-        return bisect.bisect_left(self.messages, time_ms, key=lambda message: message.time_ms)
+        return next((message.position for message in self.messages if message.time_ms >= time_ms), len(self.messages))
 
 
 class MemoryBus:
