@@ -55,12 +55,15 @@ def main() -> int:
 
 
 def _simulated(options: argparse.Namespace) -> int:
-    lines = ["| members | lag | load | long run | worst 10 s | Jain's index | needless throttles |", "|--:|--:|---|--:|--:|--:|--:|"]
+    head = "| members | lag | load | long run | worst 10 s | Jain's index | needless throttles | cut of 30 s: before, during, after |"
+    lines = [head, "|--:|--:|---|--:|--:|--:|--:|---|"]
     for members in (1, *options.members):
         for lag_ms in options.lags[: 1 if members == 1 else None]:
             for load in loads(members):
                 found = simulated(members, lag_ms, load, seconds=int(options.seconds) + 60)
                 figures = f"{found.long_run:.3f} | {found.worst:.3f} | {found.fairness:.3f} | {found.needless:.1%}"
+                cut = simulated(members, lag_ms, load, cut=True, seconds=180)
+                figures += f" | {cut.before:.2f}, {cut.during:.2f}, {cut.after:.2f}" if members > 1 else " | "
                 lines.append(f"| {members} | {lag_ms} ms | {load} | {figures} |")
                 print(lines[-1], flush=True)
     report = Report("fleet-simulated")

@@ -19,7 +19,13 @@ RTT_MS = 5
 PUBLISH_MS = 50
 SHARE_MS = 10
 MOVE_MS = 10_000
-HEARTBEAT_MS = 1_000
+BELOW = 0.95
+PACED = 10
+TRICKLE_MS = 4_000
+CUT_S = (90, 120)
+"""Beginning and end of a cut of the bus, in seconds."""
+NOTICED_MS = 1_250
+"""Time after which members notice it."""
 
 
 class Figures(NamedTuple):
@@ -28,20 +34,31 @@ class Figures(NamedTuple):
     Attributes:
         long_run: after the first minute; worst: in the 10 s with the highest rate.
         fairness: Jain's index of the bytes of the members.
-        needless: part of the throttles that one process would not have imposed.
+        needless: part of the throttles that one process would not have imposed; 0: there was no throttle.
+        before, during, after: rates before a cut, during it, and from 2 s after it on.
     """
 
     long_run: float
     worst: float
     fairness: float
     needless: float
+    before: float
+    during: float
+    after: float
 
 
 class Load(NamedTuple):
-    """A load: connections of each member, and whether a member is active at a time in ms."""
+    """A load.
+
+    Attributes:
+        connections: of each member.
+        is_active: whether a member is active at a time in ms.
+        pause_ms: time between the requests of a connection of each member; empty: the next one after each answer.
+    """
 
     connections: Sequence[int]
     is_active: Callable[[int, int], bool] = lambda _now_ms, _member: True
+    pause_ms: Sequence[float] = ()
 
 
 def loads(members: int) -> dict[str, Load]:
@@ -52,18 +69,28 @@ def loads(members: int) -> dict[str, Load]:
         "even": Load([each] * members),
         "skewed": Load(skewed),
         "moving": Load([CONNECTIONS] * members, lambda now_ms, member: now_ms // MOVE_MS % members == member),
+        "below the bound": _below(members),
     }
+
+
+def _below(members: int) -> Load:
+    """Return a load below the bound: one member has 0.95 of it, less what the others trickle, which is a request each 4 s."""
+    trickle = (members - 1) * REQUEST_BYTES / (TRICKLE_MS / 1_000)
+    pause_ms = 1_000 * REQUEST_BYTES * PACED / (BELOW * BOUND - trickle)
+    return Load([PACED] + [1] * (members - 1), pause_ms=[pause_ms] + [TRICKLE_MS] * (members - 1))
 
 
 class Simulation:
     """Members with one worker each, their bus, and their clients."""
 
-    def __init__(self, members: int, lag_ms: int, load: Load, *, assumes: bool, seed: int) -> None:
+    def __init__(self, members: int, lag_ms: int, load: Load, *, assumes: bool, cut: bool, seed: int) -> None:
+        self.cut_ms = [START_MS + at * 1_000 for at in CUT_S] if cut else [0, 0]
         self.random = random.Random(seed)
         self.latency_ms = max(1, lag_ms - PUBLISH_MS)
         self.members = [FleetMember(f"m{number}", 1, BOUND, START_MS) for number in range(members)]
         for member in self.members:
             member.lag_ms = lag_ms if assumes else 0
+            member.assumes_silence = True
         self.truth = QuotaGroup(TAGS, BOUND)
         self.load = load
         self.events: list[tuple[int, int, str, int, Any]] = []
@@ -97,16 +124,25 @@ class Simulation:
         if throttle_ms > 0:
             self.throttles += 1
             self.needless += alone_ms <= 0
-        self.push(now_ms + throttle_ms + RTT_MS + self.random.randrange(-1, 2), "request", number)
+        pause_ms = self.load.pause_ms[number] if self.load.pause_ms else RTT_MS
+        self.push(now_ms + throttle_ms + max(1, round(pause_ms * self.random.uniform(0.8, 1.2))), "request", number)
 
     def _share(self, number: int, _what: Any, now_ms: int) -> None:
         self.members[number].workers[0].publish(now_ms)
         self.push(now_ms + SHARE_MS, "share", number)
 
     def _publish(self, number: int, _what: Any, now_ms: int) -> None:
+        begin_ms, end_ms = self.cut_ms
+        member = self.members[number]
+        member.is_cut_off = begin_ms + NOTICED_MS <= now_ms < end_ms
+        if member.is_cut_off:
+            member.members.update(now_ms, member.lag_ms, is_cut_off=True)
+            self.push(now_ms + PUBLISH_MS, "publish", number)
+            return
         arrival_ms = now_ms + max(1, round(self.latency_ms * self.random.uniform(0.7, 1.3)))
-        for data in self.members[number].publish(now_ms):
-            self.push(arrival_ms, "arrive", number, data)
+        for data in member.publish(now_ms):
+            if not begin_ms <= now_ms < end_ms:
+                self.push(arrival_ms, "arrive", number, data)
         self.push(now_ms + PUBLISH_MS, "publish", number)
 
     def _arrive(self, number: int, data: Any, now_ms: int) -> None:
@@ -122,11 +158,16 @@ class Simulation:
         steady = per_second[60:]
         worst = max(sum(steady[at : at + 10]) for at in range(len(steady) - 9))
         fairness = sum(by_member) ** 2 / (len(by_member) * sum(one * one for one in by_member))
-        return Figures(
-            sum(steady) / len(steady) / BOUND, worst / 10 / BOUND, fairness, self.needless / self.throttles if self.throttles else 0.0
-        )
+        begin_s, end_s = CUT_S
+        rates = [
+            sum(some) / max(1, len(some)) / BOUND for some in (per_second[60:begin_s], per_second[begin_s:end_s], per_second[end_s + 2 :])
+        ]
+        needless = self.needless / self.throttles if self.throttles else 0.0
+        return Figures(sum(steady) / len(steady) / BOUND, worst / 10 / BOUND, fairness, needless, *rates)
 
 
-def simulated(members: int, lag_ms: int, name: str, *, assumes: bool = True, seconds: int = 240, seed: int = 1) -> Figures:
+def simulated(
+    members: int, lag_ms: int, name: str, *, assumes: bool = True, cut: bool = False, seconds: int = 240, seed: int = 1
+) -> Figures:
     """Return the figures of one simulation."""
-    return Simulation(members, lag_ms, loads(members)[name], assumes=assumes, seed=seed).run(seconds)
+    return Simulation(members, lag_ms, loads(members)[name], assumes=assumes, cut=cut, seed=seed).run(seconds)

@@ -11,7 +11,7 @@ START_MS = 1_000_000
 STEP_MS = 50
 RATE = 2_000.0
 """Units per second of each member."""
-STEADY_MS = 30_000
+STEADY_MS = 60_000
 
 
 class Pair:
