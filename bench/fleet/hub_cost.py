@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from proxy.fleet.bus.bus import Received
 from proxy.fleet.clock import Clock
+from proxy.fleet.hub import UPDATE_S
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
@@ -18,6 +19,7 @@ from proxy.workers.start import GROUP_ROWS
 from quota.entity import ClientQuotaType
 
 PUBLISH_MS = 50
+UPDATES = round(UPDATE_S * 1_000 / PUBLISH_MS)
 START_MS = 1_000_000
 WARM = 4
 """Messages of each member before the measurement."""
@@ -66,7 +68,7 @@ class SimulatedMember:
         ]
 
 
-def hub_cost(members: int, groups: int, seconds: int = 5) -> HubCost:
+def hub_cost(members: int, groups: int, seconds: int = 20) -> HubCost:
     """Return the cost of the hub of one of `members`, all of which use the same groups."""
     own, *others = (SimulatedMember(number, groups) for number in range(members))
     spent_s = 0.0
@@ -87,7 +89,8 @@ def hub_cost(members: int, groups: int, seconds: int = 5) -> HubCost:
             message = own.members.read(Received(position, now_ms, data), now_ms)
             assert message is not None
             own.members.take(message, now_ms, counts=True, clock=CLOCK)
-        own.members.update(now_ms, 100, is_cut_off=False)
+        if at % UPDATES == 0:
+            own.members.update(now_ms, 100, is_cut_off=False)
         own.publish(now_ms)
         spent_s += time.process_time() - begin_s
     return HubCost(spent_s / seconds, size / seconds)

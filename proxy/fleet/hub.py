@@ -26,6 +26,8 @@ RETRY_S: Final = 1.0
 HEARTBEAT_MS: Final = 1_000
 """A member without changes sends a message after this time."""
 EXPIRE_MS: Final = 1_000
+UPDATE_S: Final = 0.1
+"""Interval in which factors, and what is assumed of members that are not heard, are brought up to date."""
 WATCH_S: Final = 0.5
 HISTORY_MS: Final = 60_000
 """Part of the log that is read at the start: totals of active groups are in it."""
@@ -249,7 +251,7 @@ class Hub:
             if now_ms - expired_ms >= EXPIRE_MS:
                 expired_ms = now_ms
                 self.members.expire(now_ms, is_cut_off=is_cut_off)
-            await asyncio.sleep(self._settings.publish_ms / 1_000)
+            await asyncio.sleep(UPDATE_S)
 
     def _is_cut_off(self) -> bool:
         """Whether this member hears nobody."""

@@ -59,6 +59,8 @@ class Peer:
     heard_ms: int = 0
     quotas: int = 0
     rows: Ints = field(default_factory=lambda: np.full(_FIRST_IDS, UNKNOWN, np.int64))
+    _high: Ints = field(default_factory=lambda: np.zeros(_FIRST_IDS, np.int64))
+    _low: Ints = field(default_factory=lambda: np.zeros(_FIRST_IDS, np.int64))
     _totals: Ints = field(default_factory=lambda: np.zeros(_FIRST_IDS, np.int64))
     _flight: Ints = field(default_factory=lambda: np.zeros(_FIRST_IDS, np.int64))
     _ids: dict[int, int] = field(default_factory=dict)
@@ -82,7 +84,11 @@ class Peer:
         if not len(names):
             return
         self._fit(int(names["id"].max()))
+        ids = names["id"].astype(np.int64)
+        is_known = (self.rows[ids] != UNKNOWN) & (self._high[ids] == names["high"]) & (self._low[ids] == names["low"])
+        names = names[~is_known]
         for number, high, low, base in names.tolist():
+            self._high[number], self._low[number] = high, low
             row = row_of(high.to_bytes(8, "little", signed=True) + low.to_bytes(8, "little", signed=True))
             if row != self.rows[number]:
                 self._assign(number, max(row, UNKNOWN), base)
@@ -138,5 +144,5 @@ class Peer:
             return
         more = min(IDS_MAX, max(2 * size, number + 1)) - size
         self.rows = np.concatenate((self.rows, np.full(more, UNKNOWN, np.int64)))
-        self._totals = np.concatenate((self._totals, np.zeros(more, np.int64)))
-        self._flight = np.concatenate((self._flight, np.zeros(more, np.int64)))
+        for name in ("_high", "_low", "_totals", "_flight"):
+            setattr(self, name, np.concatenate((getattr(self, name), np.zeros(more, np.int64))))
