@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proxy.observe.page_source import PageSource
 from proxy.observe.rows.client_groups import ClientQuestion, SharedGroup, merged_groups
-from proxy.observe.rows.quotas_json import shown_number, shown_verdict
+from proxy.observe.rows.quotas_json import shown_fleet, shown_number, shown_verdict
 from proxy.quota_admin.precedence import Level, ip_levels, levels
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
@@ -98,6 +98,7 @@ def _shown(group: SharedGroup, now_ms: int) -> dict[str, Any]:
         "rule": row.rule,
         "bound": shown_number(row.bound) if row.is_limited else None,
         "observed": shown_number(row.observed),
+        **({} if row.fleet is None else {"fleet": shown_fleet(row.fleet)}),
         "throttled_for_ms": max(0, row.throttled_until_ms - now_ms),
         "throttle_count": row.throttle_count,
         "last_verdict": shown_verdict(row.verdicts[-1]) if row.verdicts else None,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proxy.enforcement.rule import group_name, rule_of
 from proxy.observe.state import ControlState, DataState, ProxyState
+from proxy.shared_usage.assumption import FleetUsage
+from proxy.shared_usage.fleet_groups import InFleet
 from proxy.shared_usage.shared_groups import Shared
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
@@ -70,6 +72,11 @@ class GroupView(NamedTuple):
     def own_total(self) -> float:
         """Units that this process recorded since the start."""
         return self.group.own_total if isinstance(self.group, Shared) else self.group.recorded_total
+
+    @property
+    def fleet_usage(self) -> FleetUsage | None:
+        """What is known and assumed about other members of the fleet; None: there is no fleet, or the group is not shared."""
+        return self.group.fleet_usage if isinstance(self.group, InFleet) else None
 
     def rate(self, now_ms: int) -> float:
         """Return units per second; changes no state."""

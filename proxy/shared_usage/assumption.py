@@ -31,6 +31,24 @@ class Elsewhere(NamedTuple):
     others: int
 
 
+class FleetUsage(NamedTuple):
+    """What a group knows and assumes about the other members.
+
+    Attributes:
+        elsewhere_total: units that they used, as far as this process has recorded them.
+        assumed: units that the last decision assumed.
+        factor: what they used in the last seconds for each unit of this member.
+        lag_ms: age of their usage when it becomes known here; 0: not measured, or this member is cut off.
+        others: number of members that are heard.
+    """
+
+    elsewhere_total: float
+    assumed: float
+    factor: float
+    lag_ms: int
+    others: int
+
+
 NOBODY: Final = Elsewhere(0.0, 0, 0)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from metering_format.event_kinds import REMOTE
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, Assumption
+from proxy.shared_usage.assumption import LAG_MS_MAX, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
 from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
@@ -82,6 +82,14 @@ class InFleet(Shared):
     def _with_others(self, free: float) -> float:
         room = (free - self._value - self._assumption.units) / (1.0 + self._assumption.factor)
         return self._value + max(0.0, room) if free > self._value else free
+
+    @property
+    def fleet_usage(self) -> FleetUsage | None:
+        """What is known and assumed about the other members; None: the group has no row now, or its scope is not shared."""
+        sharing = self._sharing
+        if sharing.row is None or not is_shared_scope(sharing.rows.scope_key):
+            return None
+        return FleetUsage(sharing.fleet, self._assumption.units, *sharing.row.elsewhere())
 
     # The assumption
 

@@ -238,6 +238,15 @@ class Segment:
             self.words[mark] = 1
             return row
 
+    def find(self, digest: bytes) -> int:
+        """Return the row of a group; `LOCKED`, or `FULL` if it has none."""
+        high, low = struct.unpack("2q", digest)
+        with try_lock(self.descriptor, ROWS_AT) as is_locked:
+            if not is_locked:
+                return LOCKED
+            row, is_found = self._find(high, low, 0)
+            return row if is_found else FULL
+
     def generation_at(self, row: int) -> int:
         """Return the index of the row's generation, which changes when another group gets the row."""
         return self._generations + row

@@ -61,6 +61,10 @@ class SegmentRow:
         words[at + 1] += amount
         self._used[self._worker] = total  # last, so that a reader of the total finds all of it in slots
 
+    def publish_more(self, amount: int, time_ms: int) -> None:
+        """Add `amount`, used at `time_ms`, to this worker's total."""
+        self.publish(self._used[self._worker] + amount, amount, time_ms)
+
     def publish_under_way(self, amount: int) -> None:
         """Set this worker's usage in flight."""
         self._used[self._segment.workers + self._worker] = amount

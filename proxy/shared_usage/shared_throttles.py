@@ -42,6 +42,9 @@ class Publisher(Protocol):
 class ThrottleRows(Protocol):
     """The rows of the groups of one quota type in one scope."""
 
+    fleet: int | None
+    """Number of the fleet; None: there is no fleet."""
+
     def claim(self, key: GroupKey, now_ms: int) -> ThrottleRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
 
@@ -142,6 +145,11 @@ class OwnRow:
         self._row: ThrottleRow | None = None
         self._claim_ms = -NEVER_MS
         self._is_noted = False
+
+    @property
+    def is_in_fleet(self) -> bool:
+        """Whether a fleet shares the usage of the group."""
+        return self._rows.fleet is not None
 
     def at(self, key: GroupKey, now_ms: int) -> ThrottleRow | None:
         """Return the row of the group with this key; None: none is free, other processes change rows, or the group was removed."""

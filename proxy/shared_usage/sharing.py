@@ -75,8 +75,6 @@ class UsageRows(ThrottleRows, Protocol):
     scope_key: str
     workers: int
     worker: int
-    fleet: int | None
-    """Number of the fleet; None: there is no fleet."""
     slot_ms: int
     units: float
     """Units of the quota for one unit of a total."""

@@ -16,9 +16,11 @@ import msgspec
 from proxy.enforcement.groups.child_groups import ChildMutationGroup
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.quota_scopes import CLUSTER
+from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import SHARE_LITTLE_MS, SHARE_MS
 from proxy.shared_usage.shared_throttles import OwnRow, SharedThrottles, ThrottleRow, ThrottleRows
 from proxy.shared_usage.shared_usage import ScopeRows, SharedUsage
+from proxy.workers.fleet_mutations import FleetMutations
 from proxy.workers.handover.messages import BucketState
 from proxy.workers.messaging.questions import BucketOf, Questions, UseBuckets
 from quota.entity import UNLIMITED, ClientQuotaType
@@ -33,7 +35,7 @@ class Asked(SharedThrottles, EnforcedMutationGroup):
     """A group whose bucket is in the supervisor. While the supervisor does not answer, the worker uses the last balance.
 
     Throttles of departed connections are in a row of the segment, which is claimed when a connection leaves a throttle
-    or looks for one.
+    or looks for one. With a fleet the row also has the mutations that this worker has counted.
     """
 
     __slots__ = ()
@@ -44,6 +46,13 @@ class Asked(SharedThrottles, EnforcedMutationGroup):
     def begin(self, permits: float, now_ms: int, *, strict: bool) -> None:
         """Charge the supervisor's buckets with `permits`, and use the balances that it returns."""
         _begin(self, self.questions, permits, now_ms, strict=strict)
+
+    def _count(self, permits: float, now_ms: int) -> None:
+        super()._count(permits, now_ms)
+        if self.own_row.is_in_fleet:
+            row = self._row_at(now_ms)
+            if isinstance(row, SegmentRow):
+                row.publish_more(round(permits), now_ms)
 
     def leave(self) -> None:
         """Stop using the row."""
@@ -120,12 +129,17 @@ def _asked_bucket(
 
 
 class Buckets:
-    """The token buckets of all workers, in the supervisor; a new bucket is full."""
+    """The token buckets of all workers, in the supervisor; a new bucket is full.
+
+    Args:
+        others: usage of other members of the fleet; None: there is no fleet.
+    """
 
     EXPIRE_WINDOWS: Final = 2
 
-    def __init__(self) -> None:
+    def __init__(self, others: FleetMutations | None = None) -> None:
         self._buckets: dict[tuple[tuple[str, str], ...], TokenBucket] = {}
+        self._others = others
 
     def __len__(self) -> int:
         return len(self._buckets)
@@ -134,6 +148,10 @@ class Buckets:
         """Refill the buckets of a chain, and take the permits from each; return the balances before the refill."""
         now_ms = question.now_ms
         buckets = [self._of(one, now_ms) for one in question.buckets]
+        if self._others is not None:
+            for asked, bucket in zip(question.buckets, buckets, strict=True):
+                for at_ms, permits in self._others.used(asked.key, now_ms):
+                    bucket.record(permits, max(at_ms, bucket.balance[1]))
         found = [bucket.balance for bucket in buckets]
         # A question arrives after the worker read its clock, and another worker's may come first: no returned time is after `now_ms`.
         times = [max(now_ms, since_ms) for _, since_ms in found]
@@ -163,8 +181,12 @@ class Buckets:
             bucket = TokenBucket(state.num_samples, state.window_ms, state.bound, state.last_update_ms)
             bucket.record(-state.tokens, state.last_update_ms)
             self._buckets[state.key] = bucket
+            if self._others is not None:
+                self._others.skip(state.key)
 
     def expire(self, now_ms: int) -> None:
         """Remove full buckets: a new bucket is full, so nothing is lost."""
         for key in [key for key, bucket in self._buckets.items() if bucket.is_full(now_ms)]:
             del self._buckets[key]
+            if self._others is not None:
+                self._others.forget(key)

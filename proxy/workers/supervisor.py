@@ -27,6 +27,7 @@ from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.fleet.keys import keys_of
 from proxy.fleet.quotas_number import QuotasNumber
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import Port
@@ -41,6 +42,7 @@ from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
+from proxy.workers.fleet_mutations import FleetMutations
 from proxy.workers.handover.connection_state import ConnectionState
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
@@ -93,7 +95,7 @@ class Supervisor:
         self.admission = admission_of(config, self.counters, self.policy)
         self._principals = PrincipalConnections()
         self._connections = ConnectionState(self.admission, self._principals)
-        self._buckets = Buckets()
+        self._buckets = Buckets(None if config.fleet is None else FleetMutations(segment, keys_of(config.fleet).digests))
         self.pool = WorkerPool(
             source,
             numbers,

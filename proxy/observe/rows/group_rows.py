@@ -16,6 +16,7 @@ import msgspec
 
 from proxy.observe.shown import Urgency
 from proxy.observe.snapshot import GroupView, ManagerView
+from proxy.shared_usage.assumption import FleetUsage
 from quota.entity import UNLIMITED, ClientQuotaType
 from quota.groups.group import VERDICTS_MAX, GroupKey, QuotaGroup
 from quota.groups.mutation_group import MutationGroup
@@ -71,6 +72,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
         balance: of a token bucket; None: the group has none.
         parent: the tags of its parent group.
         verdicts: the newest ones, oldest first.
+        fleet: what is known and assumed about other members of the fleet; None: there is no fleet, or the group is not shared.
     """
 
     broker: str
@@ -89,6 +91,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     balance: Number | None
     parent: dict[str, str] | None
     verdicts: tuple[VerdictRow, ...]
+    fleet: FleetUsage | None = None
 
     @property
     def place(self) -> Cursor:
@@ -171,6 +174,7 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
         view.tokens(now_ms),
         None if group.parent is None else shown_tags(group.parent.tags),
         tuple(group.verdicts),
+        view.fleet_usage,
     )
 
 
@@ -195,6 +199,7 @@ def merged_row(rows: list[GroupRow]) -> GroupRow:
         throttle_ms_total=sum(row.throttle_ms_total for row in rows),
         balance=min(balances, default=None),
         verdicts=tuple(verdicts)[-VERDICTS_MAX:],
+        fleet=max((row.fleet for row in rows if row.fleet is not None), default=None),  # the process that knows most
     )
 
 

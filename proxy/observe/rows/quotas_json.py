@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from proxy.observe.rows.group_rows import GroupRow, RowsPage, VerdictRow
 from proxy.observe.state import ControlState
+from proxy.shared_usage.assumption import FleetUsage
 from quota.groups.group import Verdict
 from quota.names import kept_name
 
@@ -59,8 +60,14 @@ def _group(row: GroupRow) -> dict[str, Any]:
         "throttle_ms_total": row.throttle_ms_total,
         "recorded_total": shown_number(row.recorded_total),
         **({} if row.balance is None else {"tokens": shown_number(row.balance)}),
+        **({} if row.fleet is None else {"fleet": shown_fleet(row.fleet)}),
         "verdicts": [shown_verdict(verdict) for verdict in row.verdicts],
     }
+
+
+def shown_fleet(fleet: FleetUsage) -> dict[str, Any]:
+    """Return what is known about other members of the fleet as a dictionary of its fields."""
+    return {name: shown_number(value) for name, value in fleet._asdict().items()}
 
 
 def shown_verdict(verdict: VerdictRow) -> dict[str, Any]:

@@ -101,6 +101,9 @@ def test_what_one_proxy_passes_counts_at_the_other(pair: tuple[Member, Member], 
     assert not other.produce(topic, 10, client_id="another")
     (group,) = (row for row in other.sluice.quotas()["groups"] if "etl" in str(row) and row["quota_type"] == "Produce")
     assert group["observed"] > BOUND
+    assert group["fleet"]["elsewhere_total"] >= LARGE > group["recorded_total"]
+    assert group["fleet"]["others"] == 1
+    assert group["fleet"]["lag_ms"] > 0
 
 
 def test_a_proxy_that_restarts_gives_no_free_window(pair: tuple[Member, Member], topic: str) -> None:

@@ -261,3 +261,20 @@ def test_usage_that_cannot_be_known_yet_is_assumed() -> None:
     one.rows.set_others(250, 1)
     assumed = next(extra for extra in range(0, 5_000, 10) if group.would_throttle_ms(extra, now_ms) > 0)
     assert (room - 600) / 2 - 20 <= assumed <= (room - 600) / 2 + 20
+
+
+def test_a_group_shows_what_it_knows_of_other_members() -> None:
+    """A shared group shows usage of others, the assumption of its last decision, the lag and the members; a local group shows nothing."""
+    one, other = members(workers=1)
+    one.lag_ms = other.lag_ms = 100
+    for at_ms in range(0, 2_000, 50):
+        one.workers[0].record(10.0, START_MS + at_ms)
+        other.workers[0].record(20.0, START_MS + at_ms)
+        exchange([one, other], START_MS + at_ms)
+    shown = one.workers[0].group.fleet_usage
+    assert (shown.elsewhere_total, shown.lag_ms, shown.others) == (20.0 * 40 - 20.0, 100, 1)  # the last message is not recorded yet
+    assert 0.9 <= shown.factor <= 1.0
+    assert shown.assumed > 0
+    (local, _) = members(workers=1, scope_key="kafka-1:9092")
+    local.workers[0].record(1.0, START_MS)
+    assert local.workers[0].group.fleet_usage is None
