@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -88,19 +88,18 @@ class Hub:
 
     async def run_forever(self) -> None:
         """Take part in the fleet until cancelled; connect again after each problem."""
-        assuming = asyncio.ensure_future(self._assume_forever())
-        try:
-            while True:
-                try:
-                    await self._bus.start()
-                    await self._take_part()
-                except BusError as error:
-                    self._report(str(error))
-                finally:
-                    await self._bus.stop()
-                await asyncio.sleep(RETRY_S)
-        finally:
-            assuming.cancel()
+        await _first_of(self._connect_forever(), self._assume_forever())
+
+    async def _connect_forever(self) -> None:
+        while True:
+            try:
+                await self._bus.start()
+                await self._take_part()
+            except BusError as error:
+                self._report(str(error))
+            finally:
+                await self._bus.stop()
+            await asyncio.sleep(RETRY_S)
 
     def _report(self, problem: str | None) -> None:
         if problem is not None and problem != self._problem:
@@ -119,15 +118,7 @@ class Hub:
         await self._read_until(greeting)
         self._report(None)
         self.joined.set()
-        works = [asyncio.ensure_future(work) for work in (self._publish_forever(), self._record_forever(), self._watch_forever())]
-        try:
-            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-            for work in done:
-                work.result()
-        finally:
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
+        await _first_of(self._publish_forever(), self._record_forever(), self._watch_forever())
 
     # --- start
 
@@ -296,3 +287,16 @@ class Hub:
             replayed=counts.replayed,
             unreadable=counts.unreadable + counts.of_other_versions,
         )
+
+
+async def _first_of(*works: Coroutine[Any, Any, None]) -> None:
+    """Run these until one of them ends or fails; then end the others."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

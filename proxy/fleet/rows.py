@@ -41,7 +41,7 @@ class FleetRows:
         self._digests: Ints = np.frombuffer(segment.digests, dtype=np.int64).reshape(-1, 2)
         self._rows: Ints = np.frombuffer(segment.rows, dtype=np.int64).reshape(-1, segment.row_words)
         workers = segment.workers
-        self._departed: Ints = np.frombuffer(segment.departed.words, dtype=np.int64).reshape(-1, DEPARTED_WORDS)[:, 0]
+        self._departed: Ints = np.frombuffer(segment.departed.words, dtype=np.int64).reshape(-1, DEPARTED_WORDS)
         self._totals = self._rows[:, : self._fleet]
         self._under_way = self._rows[:, workers : workers + self._fleet]
         self._rounds = self._rows[:, 5 * workers : 5 * workers + self._fleet]
@@ -75,9 +75,9 @@ class FleetRows:
         """Return the time of the last throttle round at any worker for each row."""
         return np.asarray(self._rounds[rows].max(axis=1))
 
-    def departed_until_ms(self, rows: Ints) -> Ints:
-        """Return the end of the longest throttle that departed connections left for each row, which may have passed; 0: none."""
-        return self._departed[rows]
+    def departed_sums(self, rows: Ints) -> Ints:
+        """Return a number for each row that changes with the throttles that departed connections left."""
+        return np.asarray(self._departed[rows].sum(axis=1))
 
     # Usage of the other members
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.fleet.clock import Clock
-from proxy.fleet.rows import FleetRows
+from proxy.fleet.rows import FleetRows, Ints
 from proxy.fleet.wire import NO_THROTTLES, THROTTLE, Entries
 
 LEFT: Final = 0
@@ -37,6 +37,9 @@ class FleetThrottles:
 
     def __init__(self, rows: FleetRows) -> None:
         self._rows = rows
+        self._sums: Ints = np.zeros(len(rows.generations), np.int64)
+        self._generations: dict[int, int] = {}
+        self._again: set[int] = set()
         self._known: dict[int, Counter[int]] = {}
         self._for_all_ms: dict[int, int] = {}
         self._bus_ms: dict[tuple[int, int], int] = {}  # by row and end: the end by the clock of the bus, which names a throttle
@@ -46,7 +49,7 @@ class FleetThrottles:
 
     def changes(self, clock: Clock, now_ms: int) -> Entries:
         """Return the entries to publish."""
-        found = [change for row in self._rows_with_throttles(now_ms) for change in self._changes_of(row, now_ms)]
+        found = [change for row in self._changed_rows() for change in self._changes_of(row, now_ms)]
         if not found:
             return NO_THROTTLES
         entries = np.zeros(len(found), THROTTLE)
@@ -54,20 +57,25 @@ class FleetThrottles:
             entries[at] = (change.row, change.kind, self._name(change, clock))
         return entries
 
-    def _rows_with_throttles(self, now_ms: int) -> list[int]:
+    def _changed_rows(self) -> list[int]:
+        """Return the rows whose throttles have changed since the last call, and those that another process was changing then."""
         rows = self._rows.shared_rows()
-        return sorted({*rows[self._rows.departed_until_ms(rows) > now_ms].tolist(), *self._known, *self._for_all_ms})
+        sums = self._rows.departed_sums(rows)
+        changed = rows[sums != self._sums[rows]]
+        self._sums[rows] = sums
+        again, self._again = self._again, set()
+        return sorted({*changed.tolist(), *again})
 
     def _changes_of(self, row: int, now_ms: int) -> Iterator[Change]:
         """Yield what has changed since the last call; throttles that have ended need no message."""
         with self._rows.segment.departed.locked(row) as throttles:
             if throttles is None:
-                return  # another process changes them: the next call sees the result
+                self._again.add(row)
+                return
             present = Counter(until_ms for until_ms in throttles.until_ms if until_ms > now_ms)
             for_all_ms = throttles.for_all_until_ms
-        known = self._known.pop(row, Counter())
-        if present:
-            self._known[row] = present
+        known = self._known_of(row)
+        self._known[row] = present
         for until_ms in (present - known).elements():
             yield Change(row, LEFT, until_ms)
         for until_ms in (known - present).elements():
@@ -78,6 +86,15 @@ class FleetThrottles:
         elif for_all_ms > self._for_all_ms.get(row, 0):
             self._for_all_ms[row] = for_all_ms
             yield Change(row, FOR_ALL, for_all_ms)
+
+    def _known_of(self, row: int) -> Counter[int]:
+        """Return the ends that are known in a row; none if the row belongs to another group than before."""
+        generation = int(self._rows.generations[row])
+        if self._generations.get(row) != generation:
+            self._generations[row] = generation
+            self._known.pop(row, None)
+            self._for_all_ms.pop(row, None)
+        return self._known.setdefault(row, Counter())
 
     def _name(self, change: Change, clock: Clock) -> int:
         """Return the end by the clock of the bus. A throttle keeps the one with which it was published first."""
@@ -91,7 +108,9 @@ class FleetThrottles:
         self._bus_ms[row, until_ms], self._local_ms[row, bus_ms] = bus_ms, until_ms
 
     def expire(self, now_ms: int) -> None:
-        """Forget the names of throttles that have ended."""
+        """Forget throttles that have ended, and their names."""
+        for row in [row for row, known in self._known.items() if all(until_ms <= now_ms for until_ms in known)]:
+            del self._known[row]
         for (row, until_ms), bus_ms in list(self._bus_ms.items()):
             if until_ms <= now_ms:
                 del self._bus_ms[row, until_ms]
@@ -110,7 +129,7 @@ class FleetThrottles:
 
     def _apply(self, throttles: DepartedThrottles, change: Change, bus_ms: int, now_ms: int) -> None:
         row, kind, until_ms = change
-        known = self._known.setdefault(row, Counter())
+        known = self._known_of(row)
         if kind == FOR_ALL:
             throttles.leave_to_all(until_ms, now_ms)
             self._for_all_ms[row] = throttles.for_all_until_ms
