@@ -170,7 +170,7 @@ def test_decisions_of_a_fleet_can_be_proved(pair: tuple[Member, Member], topic: 
     verdict = validate(tmp_path / "metering")
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
     assert verdict.shared is not None
-    assert verdict.shared.remote_units >= LARGE
+    assert verdict.shared.remote_units + verdict.shared.skipped_units >= LARGE  # on a slow machine some is older than all samples
 
 
 def _hubs_of(pid: int) -> list[int]:
