@@ -208,8 +208,7 @@ class Hub:
         if message.incarnation == self._incarnation:
             self._returned(message.sequence, now_ms)
             return
-        segment = self._rows.segment
-        is_young = now_ms - at_ms < (segment.slots - 1) * segment.slot_ms
+        is_young = now_ms - at_ms < self._rows.window_ms
         assert self._clock is not None
         self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock)
         if is_new:

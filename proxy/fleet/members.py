@@ -53,7 +53,7 @@ class Members:
     def __init__(self, rows: FleetRows, keys: FleetKeys) -> None:
         self._rows = rows
         self._keys = keys
-        self._window_ms = (rows.segment.slots - 1) * rows.segment.slot_ms
+        self._window_ms = rows.window_ms
         self.peers: dict[int, Peer] = {}
         self.counts = Counts()
         self.other_versions: dict[int, int] = {}

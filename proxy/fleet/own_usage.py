@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.rows import NO_ROWS, FleetRows, Ints
 from proxy.fleet.wire import NAME, NO_TOTALS, TOTAL, Entries
 
 NAME_AGAIN_MS: Final = 20_000
@@ -21,9 +21,6 @@ NEVER_MS: Final = -(2**62)
 FLIGHT_MAX: Final = 2**31 - 1
 MESSAGE_ENTRIES_MAX: Final = 20_000
 """Entries in one message: 880 kB with a name for each, below the 1 MB that brokers accept."""
-
-
-NOBODY: Final[Ints] = np.zeros(0, np.int64)
 
 
 class OwnUsage:
@@ -41,7 +38,7 @@ class OwnUsage:
         self._used_ms: Ints = np.full(count, NEVER_MS, np.int64)
         self._repeat_ms: Ints = np.full(count, NEVER_MS, np.int64)  # when the last total is sent once more; NEVER_MS: it was
 
-    def changes(self, entries_max: int, now_ms: int, also_named: Ints = NOBODY) -> tuple[Entries, Entries]:
+    def changes(self, entries_max: int, now_ms: int, also_named: Ints = NO_ROWS) -> tuple[Entries, Entries]:
         """Return names and totals to publish now, at most `entries_max` groups: those with the most new usage.
 
         The groups of the rows `also_named` are named too, if other members may not know them.

@@ -8,13 +8,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from proxy.fleet.rows import Ints
+from proxy.fleet.rows import NO_ROWS, Ints
 from proxy.fleet.wire import IDS_MAX, About, Entries, Message
 
 UNKNOWN: Final = -1
 """Row of an id that was not named yet, or that has no row here."""
-GONE_MS: Final = 60_000
-"""Time without a message after which a member is forgotten."""
 _FIRST_IDS: Final = 1_024
 
 RowOf = Callable[[bytes], int]
@@ -37,8 +35,7 @@ class Usage(NamedTuple):
     rounds: Ints
 
 
-NONE: Final[Ints] = np.zeros(0, np.int64)
-NOTHING: Final = Usage(NONE, NONE, NONE, NONE)
+NOTHING: Final = Usage(NO_ROWS, NO_ROWS, NO_ROWS, NO_ROWS)
 
 
 @dataclass
@@ -117,7 +114,7 @@ class Peer:
         self._totals[ids] = before + amounts
         flight = totals["flight"].astype(np.int64)
         if not self._has_flight and not flight.any():
-            return Usage(rows, amounts, NONE, NONE)
+            return Usage(rows, amounts, NO_ROWS, NO_ROWS)
         self._has_flight = True
         now, was = (flight >> 1) << 10, self._flight[ids]
         self._flight[ids] = now
@@ -128,7 +125,7 @@ class Peer:
         ids = np.flatnonzero((self._flight != 0) & (self.rows >= 0))
         change = -self._flight[ids]
         self._flight[ids] = 0
-        return Usage(self.rows[ids], np.zeros(len(ids), np.int64), change, NONE)
+        return Usage(self.rows[ids], np.zeros(len(ids), np.int64), change, NO_ROWS)
 
     def forget(self, rows: Ints) -> None:
         """These rows belong to other groups, or to none."""

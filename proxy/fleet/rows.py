@@ -14,6 +14,7 @@ from proxy.shared_usage.segment_row import NO_SLOT
 from proxy.shared_usage.shared_usage import FLEET_BIT
 
 Ints = npt.NDArray[np.int64]
+NO_ROWS: Final[Ints] = np.zeros(0, np.int64)
 
 CLAIM_TRIES: Final = 20
 CLAIM_PAUSE_S: Final = 0.0002
@@ -40,14 +41,21 @@ class FleetRows:
         self._row_words = segment.row_words
         self._digests: Ints = np.frombuffer(segment.digests, dtype=np.int64).reshape(-1, 2)
         self._rows: Ints = np.frombuffer(segment.rows, dtype=np.int64).reshape(-1, segment.row_words)
-        workers = segment.workers
         self._departed: Ints = np.frombuffer(segment.departed.words, dtype=np.int64).reshape(-1, DEPARTED_WORDS)
+        first = segment.totals_at(0)
+        self._under_way_at, self._rounds_at = segment.under_way_at(0) - first, segment.throttle_rounds_at(0) - first
         self._totals = self._rows[:, : self._fleet]
-        self._under_way = self._rows[:, workers : workers + self._fleet]
-        self._rounds = self._rows[:, 5 * workers : 5 * workers + self._fleet]
-        self._factors = self._rows[:, (7 + 2 * segment.slots) * workers]
-        self.published: Ints = self._rows[:, (7 + 2 * segment.slots) * workers + 1]
-        self._ring = 7 * workers + 2 * segment.slots * self._fleet
+        self._under_way = self._rows[:, self._under_way_at : self._under_way_at + self._fleet]
+        self._rounds = self._rows[:, self._rounds_at : self._rounds_at + self._fleet]
+        factor_at = segment.fleet_factor_at(0) - first
+        self._factors = self._rows[:, factor_at]
+        self.published: Ints = self._rows[:, factor_at + 1]
+        self._ring = segment.ring_at(0, self._fleet) - first
+
+    @property
+    def window_ms(self) -> int:
+        """Time covered by the samples of a group."""
+        return (self.segment.slots - 1) * self.segment.slot_ms
 
     # Own usage
 
@@ -92,7 +100,7 @@ class FleetRows:
 
     def release(self, row: int) -> None:
         """Stop using a row."""
-        self._rows[row, self.segment.workers + self._fleet] = 0
+        self._rows[row, self._under_way_at + self._fleet] = 0
         self.segment.release(row, self._fleet)
 
     def record(self, rows: Ints, amounts: Ints, time_ms: int) -> None:
@@ -111,11 +119,11 @@ class FleetRows:
 
     def set_under_way(self, rows: Ints, amounts: Ints) -> None:
         """Set the usage in flight of the other members."""
-        self._rows[rows, self.segment.workers + self._fleet] = amounts
+        self._rows[rows, self._under_way_at + self._fleet] = amounts
 
     def set_throttle_rounds(self, rows: Ints, time_ms: int) -> None:
         """Other members had a throttle round of these groups."""
-        self._rows[rows, 5 * self.segment.workers + self._fleet] = time_ms
+        self._rows[rows, self._rounds_at + self._fleet] = time_ms
 
     def set_factors(self, rows: Ints, factors: npt.NDArray[np.float64]) -> None:
         """Set what the other members use while this one uses 1, for each row."""

@@ -33,7 +33,7 @@ class Silence:
     def __init__(self, rows: FleetRows, factors: Factors) -> None:
         self._rows = rows
         self._factors = factors
-        self._window_ms = (rows.segment.slots - 1) * rows.segment.slot_ms
+        self._window_ms = rows.window_ms
         self._begun: dict[int, tuple[int, Ints, Floats]] = {}  # of silent members: up to when it is recorded, groups, their rates
 
     def update(self, member: int, heard_ms: int, now_ms: int, *, is_cut_off: bool) -> None:

@@ -147,7 +147,7 @@ async def start_worker(
             one, other = pair()
             ours.append(here.enter_context(one))
             theirs.append(there.enter_context(other))
-        process = _spawn([*(sock.fileno() for sock in theirs), segment])
+        process = spawn("proxy.workers.main", [*(sock.fileno() for sock in theirs), segment])
         here.pop_all()
     link_here, passing_here, questions_here = ours
     passing_here.setblocking(False)
@@ -155,8 +155,9 @@ async def start_worker(
     return WorkerProcess(number, process, link, passing_here, QuestionResponder(questions_here, answer))
 
 
-def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "proxy.workers.main", *map(str, descriptors)]
+def spawn(module: str, descriptors: list[int]) -> subprocess.Popen[bytes]:
+    """Start a module of this program as a process that inherits these descriptors; their numbers are its arguments."""
+    command = [sys.executable, "-m", module, *map(str, descriptors)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
 

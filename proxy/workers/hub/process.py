@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
-import sys
 from typing import Final
 
 from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
 from proxy.fleet.status import FleetStatus
 from proxy.telemetry import log
-from proxy.workers.child import watch_end
+from proxy.workers.child import spawn, watch_end
 from proxy.workers.messaging.link import Link
 from proxy.workers.messaging.messages import AnyMessage, Failed, FleetJoined, FleetQuotas, FleetState, Request, Start, Stop
 
@@ -60,7 +58,7 @@ class HubProcess:
         """
         here, there = socket.socketpair()
         with here, there:
-            process = _spawn([there.fileno(), self._segment])
+            process = spawn("proxy.workers.hub.main", [there.fileno(), self._segment])
             self._link = link = await Link.over(here.dup(), self._received, _no_answer, lambda: None)
         self._process, self._started_ms = process, now_ms()
         self._ended.clear()
@@ -142,12 +140,6 @@ class HubProcess:
             self._process.kill()
             await self._ended.wait()
         self._stop_watch()
-
-
-def _spawn(descriptors: list[int]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "proxy.workers.hub.main", *map(str, descriptors)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
 
 
 def _nothing() -> None:

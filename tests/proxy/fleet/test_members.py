@@ -10,7 +10,7 @@ from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import GONE_MS
 from proxy.fleet.wire import NO_THROTTLES, Message, encoded
 from quota.entity import ClientQuotaType
-from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember
+from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember, exchange
 from tests.support.memory.shared_workers import replay
 
 BOUND = 1_000.0
@@ -21,16 +21,6 @@ EVENTS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 5), st.sampled_f
 def members(count: int = 2, workers: int = 2, **settings: object) -> list[FleetMember]:
     """Return members with a group of the same name."""
     return [FleetMember(f"edge-{number}", workers, BOUND, START_MS, **settings) for number in range(count)]
-
-
-def exchange(some: list[FleetMember], now_ms: int) -> int:
-    """Let every member receive what the others have to say; return the number of messages."""
-    messages = [(one, data) for one in some for data in one.publish(now_ms)]
-    for sender, data in messages:
-        for one in some:
-            if one is not sender:
-                one.receive(data, now_ms)
-    return len(messages)
 
 
 def test_usage_of_one_member_is_recorded_by_all_workers_of_the_others() -> None:

@@ -4,7 +4,7 @@ from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.workers.asked_bucket import Asked, Buckets, asked_buckets
 from proxy.workers.fleet_mutations import FleetMutations
-from tests.support.fleet.fleet_members import KEYS, FleetMember
+from tests.support.fleet.fleet_members import KEYS, FleetMember, exchange
 from tests.support.memory.bucket_questions import BucketQuestions
 
 BOUND = 2.0
@@ -37,15 +37,6 @@ def take(group: EnforcedMutationGroup, permits: float, now_ms: int) -> int:
     """Take permits in strict mode; return the wait in ms."""
     group.begin(permits, now_ms, strict=True)
     return group.record(permits, now_ms)
-
-
-def exchange(some: list[MutationMember], now_ms: int) -> None:
-    """Let every member receive what the others have to say."""
-    messages = [(one, data) for one in some for data in one.publish(now_ms)]
-    for sender, data in messages:
-        for one in some:
-            if one is not sender:
-                one.receive(data, now_ms)
 
 
 def test_members_take_from_one_balance() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from proxy.fleet.clock import Clock
 from proxy.shared_usage.departed_rows import DEPARTED_MAX
-from tests.support.fleet.fleet_members import FleetMember
+from tests.support.fleet.fleet_members import FleetMember, exchange
 
 BOUND = 1_000.0
 START_MS = 1_000_000
@@ -21,15 +21,6 @@ def members(count: int = 2) -> list[FleetMember]:
         one.workers[0].record(1.0, START_MS)
     exchange(some, START_MS)
     return some
-
-
-def exchange(some: list[FleetMember], now_ms: int) -> None:
-    """Let every member receive what the others have to say."""
-    messages = [(one, data) for one in some for data in one.publish(now_ms)]
-    for sender, data in messages:
-        for one in some:
-            if one is not sender:
-                one.receive(data, now_ms)
 
 
 def test_a_throttle_is_served_at_another_member_and_once() -> None:

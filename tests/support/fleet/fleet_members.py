@@ -1,5 +1,7 @@
 """Members of a fleet inside one process, on a clock that the test moves; the test carries their messages."""
 
+from collections.abc import Sequence
+
 from proxy.fleet.bus.bus import Received
 from proxy.fleet.clock import Clock
 from proxy.fleet.keys import FleetKeys, fleet_keys
@@ -90,3 +92,12 @@ class FleetMember:
         for worker in self.workers:
             worker.group.would_throttle_ms(0, now_ms)
         return [worker.known for worker in self.workers]
+
+
+def exchange(some: Sequence[FleetMember], now_ms: int) -> None:
+    """Let every member receive what the others have to say."""
+    messages = [(one, data) for one in some for data in one.publish(now_ms)]
+    for sender, data in messages:
+        for one in some:
+            if one is not sender:
+                one.receive(data, now_ms)
