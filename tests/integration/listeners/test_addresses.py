@@ -1,6 +1,7 @@
 """Every address that clients receive is one of Sluice: in each answer that carries an address, and after a leader change."""
 
 import itertools
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -94,14 +95,14 @@ def test_broker_configuration_names_no_address(pair_route: Route) -> None:
 
 
 def _ports_in_configuration(bootstrap: str, ports: set[str]) -> list[str]:
-    """Return, for each version of the API, the names of broker settings whose value contains one of the ports."""
+    """Return, for each version of the API, the names of broker settings whose value has one of the ports as a number."""
     found = []
     for api in API_VERSIONS.values():
         if api.key == ApiKey.DESCRIBE_CONFIGS and Kio().covers(api.key, api.version):
             body = _describe_broker(api)
             with WireConnection(bootstrap) as connection:
                 [result] = _decode(api, connection.ask(request_frame(api, body)))["results"]
-            found += [setting["name"] for setting in result["configs"] if any(port in str(setting) for port in ports)]
+            found += [setting["name"] for setting in result["configs"] if ports.intersection(re.findall(r"\d+", str(setting)))]
     return found
 
 
