@@ -27,6 +27,7 @@ from tests.support.fleet.topic_members import (
     received_despite_errors,
     run_remedy,
     send_despite_errors,
+    start_despite_errors,
 )
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
@@ -297,7 +298,7 @@ async def test_a_start_and_a_stop_with_a_stopped_broker(
     async with asyncio.timeout(PATIENCE_S):
         while left := asyncio.all_tasks() - before:
             await asyncio.wait(left)
-    await bus.start()
+    await start_despite_errors(bus)
 
 
 async def test_a_reader_whose_fetches_have_ended(members: TopicMembers, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

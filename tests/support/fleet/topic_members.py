@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import pytest
@@ -39,9 +39,9 @@ class TopicMembers:
         return bus
 
     async def join(self, topic: str, *, create: bool = True) -> TopicBus:
-        """Return a bus that is started."""
+        """Return a bus that is started; a broker that was stopped by an earlier test may need a moment until it responds again."""
         bus = self.bus(topic, create=create)
-        await bus.start()
+        await start_despite_errors(bus)
         return bus
 
     async def stop(self) -> None:
@@ -69,12 +69,21 @@ async def received(bus: Bus, count: int) -> list[Received]:
     return messages
 
 
+async def start_despite_errors(bus: Bus) -> None:
+    """Start a bus, again after each error."""
+    await _repeated(bus.start)
+
+
 async def send_despite_errors(bus: Bus, data: bytes) -> None:
     """Send a message, again after each error."""
+    await _repeated(lambda: bus.send(data))
+
+
+async def _repeated(call: Callable[[], Awaitable[object]]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                await bus.send(data)
+                await call()
             except BusError:
                 await asyncio.sleep(0.05)
             else:
