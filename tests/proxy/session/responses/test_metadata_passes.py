@@ -166,5 +166,6 @@ def test_brokers_that_do_not_end_are_refused() -> None:
     endless = BrokersWalker(api, 1 << 30, lambda beginning: beginning)
     beginning = b"\x3f\xff\xff\xfc" + frame[4:8] + b"\x00\xff\xff\xff"
     finished(endless.feed(beginning, Pace()))
+    broker = bytes(4) + b"\x7f\xff" + bytes(0x7FFF) + bytes(4)
     with pytest.raises(FrameSizeError):
-        finished(endless.feed(bytes(MAX_REWRITTEN_RESPONSE_BYTES), Pace()))
+        finished(endless.feed(broker * (MAX_REWRITTEN_RESPONSE_BYTES // len(broker) + 1), Pace()))
