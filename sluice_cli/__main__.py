@@ -131,11 +131,18 @@ def check_config(file: Path) -> None:
 @click.option(
     "--svg", type=click.Path(path_type=Path, dir_okay=False), default="demo.svg", show_default=True, help="Write the diagram to this file."
 )
-def demo(seconds: int, svg: Path) -> None:
+@click.option(
+    "--proxies",
+    type=click.IntRange(1, 4),
+    default=1,
+    show_default=True,
+    help="Number of proxies; several are a fleet with one budget.",
+)
+def demo(seconds: int, svg: Path, proxies: int) -> None:
     """Run a demo with a mock cluster, the proxy and four clients, then print the results and write a diagram."""
     from proxy.demo import main as run_demo
 
-    sys.exit(run_demo(seconds, svg))
+    sys.exit(run_demo(seconds, svg, proxies))
 
 
 cli.add_command(fleet)

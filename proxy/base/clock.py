@@ -16,5 +16,5 @@ def now_ms() -> int:
 
 
 def wall_time_s() -> float:
-    """Seconds since the epoch, for display and never for computations."""
+    """Seconds since the epoch, for records and for display; no quota and no timer uses it."""
     return time.time()

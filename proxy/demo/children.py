@@ -16,8 +16,6 @@ from proxy.demo.report import READY
 from proxy.demo.series import Series
 
 START_SECONDS: Final = 20
-METERING: Final = "metering"
-"""Folder of Sluice's metering files, inside the folder of a run."""
 STOP_SECONDS: Final = 12
 _PR_SET_PDEATHSIG: Final = 1
 _LOG_LINES_SHOWN: Final = 5
@@ -72,17 +70,24 @@ class Child:
 class ProxyChild(Child):
     """`sluice run` in front of the brokers at `upstream`, on free ports.
 
+    Args:
+        name: of the process.
+        upstream: addresses of the brokers.
+        quotas: file with the quotas.
+        brokers: number of brokers.
+        folder: folder of the run.
+        arguments: further arguments of the command.
+
     Raises:
         DemoError: Sluice is not ready within 20 s.
     """
 
-    def __init__(self, upstream: str, quotas: Path, brokers: int, folder: Path) -> None:
+    def __init__(self, name: str, upstream: str, quotas: Path, brokers: int, folder: Path, arguments: list[str]) -> None:
         first = free_ports(3 + brokers)
         self.bootstrap = f"127.0.0.1:{first}"
         self.admin_port = first + 2 + brokers
         places = ["--listen", self.bootstrap, "--upstream", upstream, "--admin", f"127.0.0.1:{self.admin_port}"]
-        places += ["--metering", str(folder / METERING), "--workers", "2"]
-        super().__init__("sluice", "sluice_cli", ["run", *places, "--quotas", str(quotas)], folder)
+        super().__init__(name, "sluice_cli", ["run", *places, "--quotas", str(quotas), *arguments], folder)
         try:
             self._wait_until_ready()
         except DemoError:
@@ -94,7 +99,7 @@ class ProxyChild(Child):
         while not self._is_ready():
             self.check()
             if time.monotonic() > end:
-                raise DemoError("Sluice did not become ready")
+                raise DemoError(f"{self.name} did not become ready")
             time.sleep(0.02)
 
     def _is_ready(self) -> bool:
@@ -105,12 +110,20 @@ class ProxyChild(Child):
 
 
 class ClientChild(Child):
-    """A client process and its reported progress."""
+    """A client process and its reported progress.
 
-    def __init__(self, role: Role, bootstrap: str, seconds: int, folder: Path) -> None:
-        super().__init__(
-            role.name, "proxy.demo.clients.client", [role.name, bootstrap, str(role.partitions(seconds)), str(seconds)], folder
-        )
+    Args:
+        name: of the process.
+        role: the client.
+        bootstrap: address of its proxy.
+        interval_ms: interval of the offered requests.
+        seconds: running time.
+        folder: folder of the run.
+    """
+
+    def __init__(self, name: str, role: Role, bootstrap: str, interval_ms: int, seconds: int, folder: Path) -> None:
+        arguments = [role.name, bootstrap, str(role.partitions(seconds)), str(interval_ms), str(seconds)]
+        super().__init__(name, "proxy.demo.clients.client", arguments, folder)
         self.role = role
         self.series = Series()
         self._is_ready = threading.Event()

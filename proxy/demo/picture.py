@@ -51,6 +51,9 @@ STYLE: Final = """
   }
 """
 
+PARTS_STYLE: Final = ".part0 { opacity: .85 } .part1 { opacity: .55 } .part2 { opacity: .35 } .part3 { opacity: .2 }"
+"""Shades of the bars of several proxies, from the lowest up."""
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -60,6 +63,7 @@ class Panel:
         unit: unit of the rates.
         wants: description of the offered load.
         measured, predicted: rate in each second.
+        parts: the measured rate at each proxy, if there are several.
         mean: second, and mean rate of the ten seconds before it.
     """
 
@@ -73,6 +77,7 @@ class Panel:
     mean: Sequence[tuple[float, float]]
     result: str
     is_good: bool
+    parts: Sequence[Sequence[float]] = ()
 
 
 class Scale:
@@ -101,8 +106,8 @@ class Scale:
         return range(0, self.seconds + 1, step)
 
 
-def draw(panels: Sequence[Panel], seconds: int) -> str:
-    """Return the picture as SVG."""
+def draw(panels: Sequence[Panel], seconds: int, proxies: int = 1) -> str:
+    """Return the picture of a run with this number of proxies as SVG."""
     scales = {panel.unit: _scale([one for one in panels if one.unit == panel.unit], seconds) for panel in panels}
     height = HEAD_HEIGHT + len(panels) * PANEL_HEIGHT + FOOT_HEIGHT
     parts = [
@@ -112,8 +117,8 @@ def draw(panels: Sequence[Panel], seconds: int) -> str:
         f'<desc id="description">{escape(describe(panels, seconds))}</desc>',
         f"<style>{STYLE}</style>",
         f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="12"/>',
-        *_head(seconds),
-        *_legend(),
+        *(_head(seconds) if proxies == 1 else _fleet_head(seconds, proxies)),
+        *(_legend() if proxies == 1 else _fleet_legend(proxies)),
     ]
     for at, panel in enumerate(panels):
         parts += _panel(panel, at, scales[panel.unit])
@@ -160,6 +165,36 @@ def _legend() -> list[str]:
     ]
 
 
+def _fleet_head(seconds: int, proxies: int) -> list[str]:
+    return [
+        f"<style>{PARTS_STYLE}</style>",
+        f'<text class="title" x="{EDGE}" y="44">{proxies} proxies, one quota for each client</text>',
+        f'<text class="small" x="{EDGE}" y="68">Unmodified Kafka clients through a fleet of {proxies} Sluices for {seconds} s.'
+        " orders, reports and clicks are at all proxies, with one quota each.</text>",
+        f'<text class="small" x="{EDGE}" y="86">Bars are what passed in each second, proxy 1 at the bottom.'
+        " The model is one broker of Kafka with the same load.</text>",
+    ]
+
+
+def _fleet_legend(proxies: int) -> list[str]:
+    y = 116
+    x = EDGE
+    parts = []
+    for number in range(proxies):
+        parts.append(f'<rect class="fill9 part{number}" x="{x}" y="{y - 11}" width="16" height="13"/>')
+        parts.append(f'<text class="small" x="{x + 22}" y="{y}">proxy {number + 1}</text>')
+        x += 86
+    return [
+        *parts,
+        f'<path class="model" d="M{x} {y}v-9h11v7h11"/>',
+        f'<text class="small" x="{x + 30}" y="{y}">model, each second</text>',
+        f'<path class="mean line9" d="M{x + 176} {y - 4}h22"/>',
+        f'<text class="small" x="{x + 206}" y="{y}">all proxies, mean of 10 s</text>',
+        f'<path class="bound" d="M{x + 382} {y - 4}h26"/>',
+        f'<text class="small" x="{x + 416}" y="{y}">quota of all proxies</text>',
+    ]
+
+
 def _panel(panel: Panel, at: int, scale: Scale) -> list[str]:
     tone = at % 5
     head = HEAD_HEIGHT + at * PANEL_HEIGHT
@@ -172,7 +207,7 @@ def _panel(panel: Panel, at: int, scale: Scale) -> list[str]:
         f' <tspan class="{mark}">{word}</tspan></text>',
         f'<g transform="translate(0 {PANEL_HEAD})">',
         *_grid(scale, panel.unit),
-        f'<path class="area fill{tone}" d="{_area(panel.measured, scale)}"/>',
+        *_areas(panel, tone, scale),
         f'<path class="model" d="{_steps(panel.predicted, scale)}"/>',
         f'<path class="mean line{tone}" d="{_curve(panel.mean, scale)}"/>',
         *_bound(panel, scale),
@@ -216,15 +251,27 @@ def _foot(height: int) -> list[str]:
     ]
 
 
-def _area(values: Sequence[float], scale: Scale) -> str:
-    """Return the path of one bar for each second, with a gap between them."""
-    base = scale.y(0)
+def _areas(panel: Panel, tone: int, scale: Scale) -> list[str]:
+    """Return the bars, those of several proxies on top of each other."""
+    if not panel.parts:
+        return [f'<path class="area fill{tone}" d="{_area(panel.measured, scale)}"/>']
+    below = [0.0] * len(panel.measured)
+    areas = []
+    for number, part in enumerate(panel.parts):
+        areas.append(f'<path class="part{number} fill{tone}" d="{_area(part, scale, below)}"/>')
+        below = [low + value for low, value in zip(below, part, strict=True)]
+    return areas
+
+
+def _area(values: Sequence[float], scale: Scale, below: Sequence[float] = ()) -> str:
+    """Return the path of one bar for each second, with a gap between them; each begins at 0, or at its value of `below`."""
     gap = 0.6
-    return "".join(
-        f"M{scale.x(at) + gap:.1f} {base:.1f}V{scale.y(value):.1f}H{scale.x(at + 1) - gap:.1f}V{base:.1f}Z"
-        for at, value in enumerate(values)
-        if value > 0
-    )
+    bars = []
+    for at, (value, low) in enumerate(zip(values, below or [0.0] * len(values), strict=True)):
+        if value > 0:
+            base = f"{scale.y(low):.1f}"
+            bars.append(f"M{scale.x(at) + gap:.1f} {base}V{scale.y(low + value):.1f}H{scale.x(at + 1) - gap:.1f}V{base}Z")
+    return "".join(bars)
 
 
 def _steps(values: Sequence[float], scale: Scale) -> str:

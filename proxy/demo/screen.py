@@ -9,6 +9,7 @@ from typing import Final
 from proxy.demo.clients.cast import BURST_SECONDS, Role
 from proxy.demo.judgement.judgement import LAST_REQUEST_SPAN_RATIO_MAX, LAST_SPAN_RATIO_MAX, Judgement
 from proxy.demo.judgement.proof import Proof
+from proxy.demo.proxies import FleetSeen
 
 QUIET_LINE_SECONDS: Final = 5
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -78,6 +79,15 @@ class Screen:
         self.print_line(
             f"  {judgement.role.name:<8} {judged(judgement)}  {word}{'' if judgement.is_good else ': ' + '; '.join(judgement.faults)}"
         )
+        if judgement.parts:
+            unit = judgement.role.unit
+            parts = ", ".join(f"{unit.amount_of(part)} {unit.amount} at proxy {number}" for number, part in enumerate(judgement.parts, 1))
+            self.print_line(f"  {'':<8} of it {parts}")
+
+    def fleet(self, fleet: FleetSeen) -> None:
+        """Write what the members of the fleet said at the end."""
+        lags = ", ".join(f"{lag_ms:.0f} ms" for lag_ms in fleet.lags_ms) or "not known"
+        self.print_line(f"  {'fleet':<8} each proxy hears {min(fleet.heard)}; lag {lags}  {self._word(is_good=fleet.is_whole)}")
 
     def proof(self, proof: Proof) -> None:
         """Write the result of the pipeline's validation of the run."""
@@ -112,21 +122,27 @@ def _held(row: Row) -> str:
     return f"held {row.held_ms / 1_000:.1f} s" if row.held_ms > 0 else ""
 
 
-def introduction(brokers: int, seconds: int) -> list[str]:
+def introduction(brokers: int, seconds: int, proxies: int) -> list[str]:
     """Return a description of the run."""
-    return [
-        f"Sluice demo, {seconds} s: four Kafka clients -> Sluice (2 workers) -> {brokers} brokers (librdkafka's mock cluster, here).",
+    sluice = "Sluice (2 workers)" if proxies == 1 else f"{proxies} Sluices, a fleet"
+    lines = [
+        f"Sluice demo, {seconds} s: four Kafka clients -> {sluice} -> {brokers} brokers (librdkafka's mock cluster, here).",
         "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
         "orders and reports use bytes; clicks the time of a broker's thread, as Sluice estimates it; visitors come from one address.",
         f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then responses wait until it is older.",
-        "",
     ]
+    if proxies > 1:
+        lines.append(
+            f"orders, reports and clicks have a client at each proxy, with 1/{proxies} of the load, and one quota. Others use one proxy."
+        )
+    return [*lines, ""]
 
 
-def rule() -> str:
+def rule(proxies: int) -> str:
     """Return the conditions of "ok"."""
+    request = "one request" if proxies == 1 else "one request at each proxy"
     return (
-        f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + one request, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
+        f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + {request}, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
         f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),\n"
         "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth;\n"
         "     and `sluice meter validate` finds the same in what Sluice metered."

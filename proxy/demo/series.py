@@ -1,6 +1,9 @@
 """The running total of one client over time, and the rates derived from it."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Self
 
 SPAN_MS = 10_000
 """Kafka's quota window without its newest sample, which has just begun."""
@@ -12,6 +15,21 @@ class Series:
     def __init__(self, start_ms: int = 0) -> None:
         self.start_ms = start_ms
         self._points: list[tuple[int, float]] = []
+
+    @classmethod
+    def sum_of(cls, parts: Sequence[Self]) -> Self:
+        """Return the sum of series with one start."""
+        if len(parts) == 1:
+            return parts[0]
+        total = cls(min((part.start_ms for part in parts), default=0))
+        amount = 0.0
+        for time_ms, increase in sorted(step for part in parts for step in part._steps()):
+            amount += increase
+            total.append(time_ms, amount)
+        return total
+
+    def _steps(self) -> list[tuple[int, float]]:
+        return [(time_ms, after - before) for (_, before), (time_ms, after) in pairwise([(0, 0.0), *self._points])]
 
     def append(self, time_ms: int, total: float) -> None:
         """Append the total at `time_ms`."""

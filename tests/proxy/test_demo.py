@@ -14,6 +14,7 @@ from proxy.demo.judgement.model import predict
 from proxy.demo.judgement.watcher import GroupSeen
 from proxy.demo.pace import BACKLOG_MS, Pace
 from proxy.demo.picture import Panel, draw
+from proxy.demo.proxies import FleetSeen
 from proxy.demo.screen import BARS, Row, Screen, judged, spark
 from proxy.demo.series import Series
 from quota.groups.group import QuotaGroup
@@ -104,6 +105,13 @@ class TestModel:
         """A request far over the request quota delays the next one by one second."""
         assert predict("Request", 1.0, 100.0, 10, 12) == [100.0] * 12
 
+    @pytest.mark.parametrize("quota_type", ["Produce", "Fetch", "Request"])
+    def test_several_connections_share_load_and_quota(self, quota_type: str) -> None:
+        """Two connections with half of the load each pass as much as one, up to a request of each, and one connection is the default."""
+        one, two = (predict(quota_type, 1_000_000, 10_000, 5, 30, count) for count in (1, 2))
+        assert one == predict(quota_type, 1_000_000, 10_000, 5, 30)
+        assert sum(two) == pytest.approx(sum(one), rel=0.02)
+
     def test_connections_that_come_too_early_do_not_count(self) -> None:
         """Ten seconds' worth of connections pass at once, then none until they leave the window, and then as many again."""
         passed = predict("Connection", 10, 1, 50, 22)
@@ -118,6 +126,14 @@ class TestSeries:
         series = series_of((5_000, 1), (5_999, 3), (6_000, 7), (7_500, 15), start_ms=5_000)
         assert series.per_second(3) == [3, 4, 8]
         assert series.total == 15
+
+    def test_the_sum_of_series(self) -> None:
+        """The sum of series has the total of all of them at each time, and one series is its own sum."""
+        one, other = series_of((10, 1), (30, 4), start_ms=5), series_of((20, 10), (30, 20), start_ms=5)
+        total = Series.sum_of([one, other])
+        assert [total.total_at(time_ms) for time_ms in (10, 11, 21, 31)] == [0, 1, 11, 24]
+        assert (total.start_ms, total.count, total.total) == (5, 4, 24)
+        assert Series.sum_of([one]) is one
 
     def test_the_mean_counts_what_was_before_the_start_as_nothing(self) -> None:
         """The mean over ten seconds counts the time before the start as 0."""
@@ -183,6 +199,17 @@ class TestJudgement:
             found = judge(visitors, client, seen(10, 0, quota_type="Connection"), SECONDS)
             assert any("model" in fault for fault in found.faults) != is_good, found.faults
 
+    def test_one_quota_at_two_proxies(self) -> None:
+        """Of a client at two proxies the sum is judged, and each proxy must pass a part of it."""
+        groups = [seen(2_000_000, 20_000_000, [verdict_row()]), seen(2_000_000, 24_000_000, [verdict_row()] * 2)]
+        group, series = GroupSeen.sum_of(groups), steady(self.orders, 2_000_000)
+        judgement = judge(self.orders, series, group, SECONDS, [44_000_000, 20_000_000])
+        assert judgement.is_good
+        assert (judgement.passed, judgement.verdicts, judgement.equal) == (64_000_000, 3, 3)
+        assert judge(self.orders, series, group, SECONDS, [60_000_000, 25_000_000]).faults == ("more passed than the quota allows",)
+        assert judge(self.orders, series, group, SECONDS, [44_000_000, 0]).faults == ("nothing passed at proxy 2",)
+        assert GroupSeen.sum_of(groups[:1]) is groups[0]
+
     def test_without_a_quota_a_wait_is_a_fault(self) -> None:
         """A throttled client without a quota is judged at fault."""
         judgement = judge(self.audit, steady(self.audit, 1_000_000), seen(None, 1, [verdict_row()]), SECONDS)
@@ -246,8 +273,32 @@ class TestScreen:
             assert {sum(line.count(bar) for bar in BARS[1:]) for line in lines} == {bars}
             assert ("held 12.3 s" in lines[0], "16 held" in lines[-1]) == (held, held)
 
+    def test_a_fleet(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """The lines of a fleet have the part of each proxy, and whether all hear each other."""
+        screen = Screen()
+        role = role_named("orders")
+        series, group = steady(role, 2_000_000), seen(2_000_000, 0, [verdict_row()])
+        screen.verdict(judge(role, series, group, SECONDS, [39_000_000, 21_000_000]))
+        screen.fleet(FleetSeen(heard=(2, 2), lags_ms=(8.4, 13.0)))
+        screen.fleet(FleetSeen(heard=(2, 1), lags_ms=(8.4,)))
+        assert capsys.readouterr().out.splitlines()[1:] == [
+            "           of it 39.0 MB at proxy 1, 21.0 MB at proxy 2",
+            "  fleet    each proxy hears 2; lag 8 ms, 13 ms  ok",
+            "  fleet    each proxy hears 1; lag 8 ms  FAILED",
+        ]
+
 
 class TestPicture:
+    def test_the_bars_of_several_proxies_are_stacked(self) -> None:
+        """The bar of each proxy begins where the one below ends, the highest ends at the sum, and the legend names each proxy."""
+        text = draw([replace(PANEL, parts=[[1.0, 0.0], [2.0, 0.5], [1.0, 0.0]], measured=[4.0, 0.5])], 2, 3)
+        paths = [path.get("d", "") for path in parsed(text).iter(f"{SVG}path") if path.get("class", "").startswith("part")]
+        first = [[float(y) for y in re.findall(r"[ V](-?[\d.]+)(?=[VHZ])", path.split("Z")[0])] for path in paths]
+        assert [bar[1] for bar in first[:2]] == [bar[0] for bar in first[1:]]
+        (whole,) = (path.get("d", "") for path in parsed(draw([PANEL], 2)).iter(f"{SVG}path") if "area" in path.get("class", ""))
+        assert first[-1][1] == float(whole.split("V")[1].split("H")[0])
+        assert all(f">proxy {number}<" in text for number in (1, 2, 3))
+
     def test_it_is_svg_that_says_what_it_shows(self) -> None:
         """The picture is well-formed SVG with a title and a description of its figures, and names are escaped."""
         root = parsed(draw([PANEL], 2))

@@ -32,6 +32,21 @@ def test_the_demo_ends_with_verdicts_and_a_picture(tmp_path: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_a_fleet_has_one_budget(tmp_path: Path) -> None:
+    """The demo with two proxies reports ok for each client, for the fleet and for the metering of both, and the part of each proxy."""
+    picture = tmp_path / "out.svg"
+    ended = run_demo("--seconds", "5", "--proxies", "2", "--svg", str(picture), folder=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = ended.stdout.splitlines()
+    names = [line.split()[0] for line in lines if line.endswith("  ok")]
+    assert names == ["orders", "reports", "audit", "clicks", "visitors", "fleet", "metering"]
+    parts = [line for line in lines if "at proxy 1, " in line]
+    assert len(parts) == 3
+    assert all(line.endswith("at proxy 2") for line in parts)
+    assert ">proxy 2<" in picture.read_text()
+    assert list(tmp_path.iterdir()) == [picture]
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """The demo ends with exit code 2 before it starts anything when the folder of its picture does not exist."""
     ended = run_demo("--svg", str(tmp_path / "no" / "demo.svg"), folder=tmp_path)

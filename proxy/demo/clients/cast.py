@@ -73,6 +73,12 @@ class Role:
             return f"{1_000 // self.interval_ms} req/s"
         return f"{self.unit.rate_of(self.amount * 1_000 / self.interval_ms)} {self.unit.rate}"
 
+    def proxies(self, count: int) -> list[int]:
+        """Return the numbers of those of `count` proxies that this client uses: all if they share its quota, otherwise one."""
+        if self.bound is None:
+            return [count - 1]
+        return [0] if self.quota_type == "Connection" else list(range(count))
+
     def partitions(self, seconds: int) -> int:
         """Return the number of partitions of the topic: enough for the records that a consumer reads in `seconds`."""
         if self.quota_type != "Fetch" or self.bound is None:

@@ -1,5 +1,6 @@
 """Evaluates whether each client kept its quota, from the figures that the demo prints."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,11 +25,12 @@ class Judgement:
     Attributes:
         passed: amount that passed: the larger of Sluice's count and the client's.
         predicted: amount that passes in each second, by Kafka's arithmetic for the offered load.
-        allowed: maximum amount that may pass: bound x (elapsed + 10 s) + one request; None: no quota.
+        allowed: maximum amount that may pass: bound x (elapsed + 10 s) + one request at each proxy; None: no quota.
         last_rate: amount per second in the last ten seconds.
         verdicts, equal: number of throttles that were read from Sluice, and of those with an equal recomputed throttle time in ms.
         unseen: number of throttles that Sluice dropped before they were read.
         refused: number of refused connections.
+        parts: amount that passed at each proxy, if there are several.
         faults: descriptions of failed checks; empty: all passed.
     """
 
@@ -42,6 +44,7 @@ class Judgement:
     equal: int
     unseen: int
     refused: int
+    parts: tuple[float, ...]
     faults: tuple[str, ...]
 
     @property
@@ -58,20 +61,30 @@ def measured(role: Role, client: Series, group: GroupSeen) -> Series:
     return group.series
 
 
-def judge(role: Role, client: Series, group: GroupSeen, seconds: int) -> Judgement:
-    """Evaluate one client of a run of `seconds`; `client` is the client's own count, `group` Sluice's."""
+def judge(role: Role, client: Series, group: GroupSeen, seconds: int, parts: Sequence[float] = ()) -> Judgement:
+    """Evaluate one client of a run.
+
+    Args:
+        role: the client.
+        client: its own count.
+        group: Sluice's count.
+        seconds: duration of the run.
+        parts: amount that passed at each proxy, if there are several.
+    """
+    places = len(parts) or 1
     series = measured(role, client, group)
     elapsed_s = max((series.last_ms - series.start_ms) / 1_000, float(seconds))
-    passed = max(group.recorded, series.total)
+    passed = sum(parts) or max(group.recorded, series.total)
     amount = passed / max(client.count, 1)
     amount = amount if role.is_charged_by_sluice else round(amount)
-    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + amount
+    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + places * amount
     end_ms = series.start_ms + seconds * 1_000
     last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
-    predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds)
+    predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds, places)
     faults = _faults(role, passed, allowed, last_rate, group)
     if role.quota_type == "Connection" and abs(passed - sum(predicted)) > MODEL_DISTANCE_MAX * passed:
         faults += (f"the model lets {sum(predicted):.0f} in",)
+    faults += tuple(f"nothing passed at proxy {number}" for number, part in enumerate(parts, 1) if not part)
     return Judgement(
         role=role,
         elapsed_s=elapsed_s,
@@ -83,6 +96,7 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int) -> Judgeme
         equal=group.equal,
         unseen=group.unseen,
         refused=group.refused,
+        parts=tuple(parts),
         faults=faults,
     )
 

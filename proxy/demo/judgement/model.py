@@ -4,6 +4,8 @@ A broker that mutes is a loop: a request arrives, it is recorded, and the channe
 quota gets an empty response, and its record is removed.
 """
 
+import heapq
+
 from proxy.demo.pace import Pace
 from quota.connections.connection_rate import ConnectionRate
 from quota.groups.group import QuotaGroup
@@ -13,7 +15,7 @@ REQUEST_THROTTLE_MS_MAX = WINDOW_MS
 """Maximum throttle time for request time: one window, as in Kafka."""
 
 
-def predict(quota_type: str, bound: float | None, amount: float, interval_ms: int, seconds: int) -> list[float]:
+def predict(quota_type: str, bound: float | None, amount: float, interval_ms: int, seconds: int, connections: int = 1) -> list[float]:
     """Return the amount that passes in each second.
 
     Args:
@@ -22,22 +24,24 @@ def predict(quota_type: str, bound: float | None, amount: float, interval_ms: in
         amount: units that one request counts.
         interval_ms: interval of the offered requests.
         seconds: duration of the run.
+        connections: number of connections that share load and quota; a throttle delays the one that it is imposed on.
     """
     if quota_type == "Connection" and bound is not None:
         return _predict_connections(int(bound), interval_ms, seconds)
     group = QuotaGroup({}) if bound is None else QuotaGroup({}, bound)
     passed = [0.0] * seconds
-    pace = Pace(interval_ms, 0)
-    now_ms = 0
-    while now_ms < seconds * 1_000:
+    paces = [Pace(interval_ms * connections, 0) for _ in range(connections)]
+    due = [(0, at) for at in range(connections)]
+    while due[0][0] < seconds * 1_000:
+        now_ms, at = due[0]
         throttle_ms = max(0, group.would_throttle_ms(amount, now_ms))
         if quota_type == "Request":
             throttle_ms = min(throttle_ms, REQUEST_THROTTLE_MS_MAX)
         if quota_type != "Fetch" or throttle_ms == 0:
             group.record(amount, now_ms)
             passed[now_ms // 1_000] += amount
-            pace.done(now_ms)
-        now_ms = max(pace.due_ms, now_ms + throttle_ms)
+            paces[at].done(now_ms)
+        heapq.heapreplace(due, (max(paces[at].due_ms, now_ms + throttle_ms), at))
     return passed
 
 

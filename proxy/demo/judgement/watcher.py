@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
 
@@ -52,6 +53,25 @@ class GroupSeen:
     held_now: int = 0
     refused: int = 0
     verdicts: list[VerdictSeen] = field(default_factory=list)
+
+    @classmethod
+    def sum_of(cls, parts: Sequence[Self]) -> Self:
+        """Return the figures of a group at several proxies as one group; its bound is the largest one."""
+        if len(parts) == 1:
+            return parts[0]
+        bounds = [part.bound for part in parts if part.bound is not None]
+        return cls(
+            quota_type=max(part.quota_type for part in parts),
+            bound=max(bounds, default=None),
+            recorded=sum(part.recorded for part in parts),
+            series=Series.sum_of([part.series for part in parts]),
+            observed=max(part.observed for part in parts),
+            throttle_count=sum(part.throttle_count for part in parts),
+            throttled_until_ms=max(part.throttled_until_ms for part in parts),
+            held_now=sum(part.held_now for part in parts),
+            refused=sum(part.refused for part in parts),
+            verdicts=[verdict for part in parts for verdict in part.verdicts],
+        )
 
     @property
     def equal(self) -> int:

@@ -17,12 +17,14 @@ from typing import Final
 import uvloop
 
 from proxy.app.profiling import profiled
-from proxy.base.clock import now_ms
+from proxy.base.clock import now_ms, wall_time_s
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.load import GivenConfig
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
-from proxy.fleet.bus.topic import TopicBus
+from proxy.config.sections.fleet import Fleet
+from proxy.fleet.bus.bus import Bus
+from proxy.fleet.bus.directory import DirectoryBus
 from proxy.fleet.hub import Hub, Settings
 from proxy.fleet.keys import keys_of
 from proxy.fleet.rows import FleetRows
@@ -146,11 +148,18 @@ def _hub_of(config: Config, segment: Segment) -> Hub:
     fleet = config.fleet
     assert fleet is not None
     about = About(fleet.member or socket.gethostname(), version("kafka-sluice"), config.enforcement.mode)
-    bus = TopicBus(
-        lambda: kafka_client_settings(config.upstream), fleet.topic, create=fleet.create, replication_factor=fleet.replication_factor
-    )
     settings = Settings(about, fleet.publish_ms, fleet.bytes_per_second_max)
-    return Hub(bus, FleetRows(segment), keys_of(fleet), settings, now_ms)
+    return Hub(_bus_of(config, fleet), FleetRows(segment), keys_of(fleet), settings, now_ms)
+
+
+def _bus_of(config: Config, fleet: Fleet) -> Bus:
+    topic = fleet.topic_name
+    if topic is None:
+        assert fleet.directory is not None
+        return DirectoryBus(fleet.directory, lambda: int(wall_time_s() * 1_000))
+    from proxy.fleet.bus.topic import TopicBus  # imported here: a folder needs no Kafka client
+
+    return TopicBus(lambda: kafka_client_settings(config.upstream), topic, create=fleet.create, replication_factor=fleet.replication_factor)
 
 
 async def _no_answer(_request: Request) -> bytes:

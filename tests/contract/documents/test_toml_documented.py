@@ -67,6 +67,7 @@ def folder(tmp_path: Path) -> Path:
     for name, secret in secrets.items():
         (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_text(secret)
+    (tmp_path / "bus").mkdir(mode=0o700)
     return tmp_path
 
 

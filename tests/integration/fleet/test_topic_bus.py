@@ -14,16 +14,14 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from proxy.fleet.bus import topic as bus_in_topic
 from proxy.fleet.bus import topic_reader
-from proxy.fleet.bus.bus import BusError, Sent
+from proxy.fleet.bus.bus import BusError
 from proxy.fleet.bus.topic import TopicBus
 from proxy.fleet.bus.topic_needs import CONFIGS
 from tests.support.clients.topics import new_topic
+from tests.support.fleet.bus_contract import CHECKS, PATIENCE_S, Check, check_not_started, problem_of, received
 from tests.support.fleet.topic_members import (
-    PATIENCE_S,
     TopicMembers,
     members_at,
-    problem_of,
-    received,
     received_despite_errors,
     run_remedy,
     send_despite_errors,
@@ -75,77 +73,13 @@ def delete(admin: AdminClient, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
 
-async def send_later(bus: TopicBus, than: Sent) -> Sent:
-    """Send messages until one has a later time; return that one."""
-    async with asyncio.timeout(PATIENCE_S):
-        while (sent := await bus.send(b"later")).time_ms <= than.time_ms:
-            pass
-    return sent
-
-
 # --- messages
 
 
-async def test_every_member_receives_every_message_in_one_order(members: TopicMembers, topic: str) -> None:
-    """Two members receive the messages of both, each with the position and time that its sender learned; positions and times increase."""
-    first, second = await members.join(topic), await members.join(topic)
-    data = [b"%d" % number for number in range(40)]
-    sent = [await (first if number % 3 else second).send(one) for number, one in enumerate(data)]
-    expected = [(*one, value) for one, value in zip(sent, data, strict=True)]
-    assert await received(first, len(data)) == await received(second, len(data)) == expected
-    assert [one.position for one in sent] == list(range(len(data)))
-    assert [one.time_ms for one in sent] == sorted(one.time_ms for one in sent)
-
-
-async def test_messages_that_are_sent_at_once(members: TopicMembers, topic: str) -> None:
-    """Calls of `send` that wait at the same time end with the positions at which their messages are received, also of large messages."""
-    bus = await members.join(topic)
-    data = [b"%d" % number * 10**size for number, size in enumerate((0, 5, 0, 1, 5, 0))]
-    sent = await asyncio.gather(*map(bus.send, data))
-    assert await received(bus, len(data)) == sorted((*one, value) for one, value in zip(sent, data, strict=True))
-
-
-async def test_reading_begins_at_a_time(members: TopicMembers, topic: str) -> None:
-    """`read_from` continues at the first message of this time or later, and at the end if there is none."""
-    writer = await members.join(topic)
-    old = await writer.send(b"old")
-    wanted = await send_later(writer, old)
-    last = await send_later(writer, wanted)
-    for time_ms, position in ((0, 0), (old.time_ms + 1, wanted.position), (wanted.time_ms, wanted.position), (last.time_ms, last.position)):
-        reader = await members.join(topic)
-        assert await reader.read_from(time_ms) == position
-        assert [one.position for one in await received(reader, last.position + 1 - position)] == list(range(position, last.position + 1))
-    assert await reader.read_from(last.time_ms + 3_600_000) == last.position + 1
-    new = await writer.send(b"new")
-    assert await received(reader, 1) == [(*new, b"new")]
-
-
-async def test_a_new_member_begins_at_the_end(members: TopicMembers, topic: str) -> None:
-    """Without `read_from` a member receives the messages that are accepted after its start."""
-    writer = await members.join(topic)
-    await writer.send(b"old")
-    reader = await members.join(topic)
-    new = await writer.send(b"new")
-    assert await received(reader, 1) == [(*new, b"new")]
-
-
-async def test_a_cancelled_receive_loses_nothing(members: TopicMembers, topic: str) -> None:
-    """A reader that gives up waiting again and again receives every message once."""
-    bus = await members.join(topic)
-    seen: list[int] = []
-
-    async def read() -> None:
-        while len(seen) < 200:
-            try:
-                seen.extend(one.position for one in await asyncio.wait_for(bus.receive(), 0.002))
-            except TimeoutError:
-                continue
-
-    reading = asyncio.create_task(read())
-    for _ in range(200):
-        await bus.send(b"x")
-    await asyncio.wait_for(reading, PATIENCE_S)
-    assert seen == list(range(200))
+@pytest.mark.parametrize("check", CHECKS)
+async def test_what_every_bus_does(members: TopicMembers, topic: str, check: Check) -> None:
+    """Each sentence of the contract is true of a topic."""
+    await check(lambda: members.join(topic))
 
 
 # --- the topic
@@ -320,16 +254,4 @@ async def test_a_reader_whose_fetches_have_ended(members: TopicMembers, topic: s
 
 async def test_a_bus_that_is_not_started(members: TopicMembers, topic: str) -> None:
     """Each call fails before `start` and after `stop`, also a `receive` that waits; `stop` may be called at any time."""
-    bus = members.bus(topic)
-    for _ in range(2):
-        await bus.stop()
-        for work in (bus.send(b"x"), bus.read_from(0), bus.receive()):
-            assert await problem_of(work) == "is not started"
-        await bus.start()
-        receiving = asyncio.create_task(bus.receive())
-        await bus.send(b"x")
-        await receiving
-        waiting = asyncio.create_task(bus.receive())
-        await asyncio.sleep(0)
-        await bus.stop()
-        assert await problem_of(waiting) == "was stopped"
+    await check_not_started(members.bus(topic), "was stopped")

@@ -10,15 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.fleet.bus.topic_needs import CONFIGS
 from tests.support.clients.topics import new_topic
-from tests.support.fleet.topic_members import (
-    PATIENCE_S,
-    TopicMembers,
-    members_at,
-    problem_of,
-    received,
-    received_despite_errors,
-    send_despite_errors,
-)
+from tests.support.fleet.bus_contract import PATIENCE_S, problem_of, received
+from tests.support.fleet.topic_members import TopicMembers, members_at, received_despite_errors, send_despite_errors
 from tests.support.kafka.broker import KafkaCluster, KafkaNode
 
 pytestmark = pytest.mark.kafka

@@ -19,15 +19,8 @@ from confluent_kafka.admin import (
 from proxy.fleet.bus.topic import TopicBus
 from proxy.fleet.bus.topic_needs import CONFIGS
 from tests.support.clients.topics import new_topic
-from tests.support.fleet.topic_members import (
-    PATIENCE_S,
-    TopicMembers,
-    members_at,
-    problem_of,
-    received,
-    received_despite_errors,
-    run_remedy,
-)
+from tests.support.fleet.bus_contract import PATIENCE_S, problem_of, received
+from tests.support.fleet.topic_members import TopicMembers, members_at, received_despite_errors, run_remedy
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.settings import SASL_USERS

@@ -29,8 +29,11 @@ NAME: Final = "1 to 64 letters, digits, dots, dashes or underscores"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with a secret of the shortest accepted length and mode 0600."""
+    """Return a folder with a secret of the shortest accepted length and mode 0600, a private folder `bus` and one that is not private."""
     write(tmp_path / "secret", KEY + b"\n")
+    (tmp_path / "bus").mkdir(mode=0o700)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
     return tmp_path
 
 
@@ -53,13 +56,24 @@ def test_defaults(folder: Path) -> None:
     assert load(folder, HEAD + FLEET).fleet == Fleet(
         name="edge",
         secret_file=folder / "secret",
-        topic="__sluice_fleet",
+        topic=None,
+        directory=None,
         create=True,
         replication_factor=None,
         member=None,
         publish_ms=50,
         bytes_per_second_max=4_194_304,
     )
+
+
+def test_the_bus(folder: Path) -> None:
+    """Without a topic and a folder the bus is the documented topic; a folder takes its place, and its path is relative to the file."""
+    plain, named, in_folder = (load(folder, HEAD + FLEET + line).fleet for line in ("", 'topic = "t"', 'directory = "bus"'))
+    assert plain is not None
+    assert named is not None
+    assert in_folder is not None
+    assert [fleet.topic_name for fleet in (plain, named, in_folder)] == ["__sluice_fleet", "t", None]
+    assert in_folder.directory == folder / "bus"
 
 
 def test_every_key(folder: Path) -> None:
@@ -91,6 +105,13 @@ def test_every_key(folder: Path) -> None:
         (HEAD + FLEET + "publish_ms = 9", "fleet.publish_ms: 9 is below 10; write milliseconds from 10 to 1000"),
         (HEAD + FLEET + "publish_ms = 1001", "fleet.publish_ms: 1001 is above 1000; write milliseconds from 10 to 1000"),
         (HEAD + FLEET + "bytes_per_second_max = 0", 'fleet.bytes_per_second_max: 0 is not above 0; write a whole number of bytes, such as 1048576, "1MiB" or "10MB"'),
+        (HEAD + FLEET + "directory = 1", "fleet.directory: 1 is not a path; write the path of a folder that only its owner may access"),
+        (HEAD + FLEET + 'directory = "bus"\ntopic = "__sluice_fleet"', "fleet.topic: is set beside directory, and a fleet has one bus; leave one of the two out"),
+        (HEAD + FLEET + 'directory = "bus"\ncreate = false', "fleet.create: has no effect with directory; leave it out"),
+        (HEAD + FLEET + 'directory = "bus"\nreplication_factor = 1', "fleet.replication_factor: has no effect with directory; leave it out"),
+        (HEAD + FLEET + 'directory = "none"', "fleet.directory: none does not exist; run `mkdir -m 700 none`"),
+        (HEAD + FLEET + 'directory = "secret"', "fleet.directory: secret is not a folder; name a folder"),
+        (HEAD + FLEET + 'directory = "open"', "fleet.directory: open is accessible to other users (mode 0755); run `chmod 700 open`"),
         (HEAD + FLEET + "secret = 'x'", "fleet.secret: is not a setting; did you mean secret_file?"),
         (HEAD + FLEET + '[quotas]\nstore = "topic"\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is quotas.topic too; write another name'),
         (HEAD + FLEET + '[metering]\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is metering.topic too; write another name'),
@@ -158,11 +179,12 @@ def test_everything_that_a_fleet_needs_is_named_at_once(folder: Path, monkeypatc
     ]
 
 
-def test_a_proxy_without_a_fleet_needs_no_kafka_client(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a fleet it does not matter whether the Kafka client is installed."""
+@pytest.mark.parametrize("text", [HEAD, UPSTREAM + 'protocol = "SASL_PLAINTEXT"\n' + LISTENER + FLEET + 'directory = "bus"'])
+def test_without_a_topic_no_kafka_client_is_needed(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Without a fleet, or with one in a folder, neither the Kafka client nor a login at the brokers is needed."""
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     place = Place("f", "", [], {})
-    check_fleet_needs(load(folder, HEAD), place)
+    check_fleet_needs(load(folder, text), place)
     assert place.problems == []
 
 
@@ -184,6 +206,7 @@ def test_a_sidecar_shares_the_budgets_of_the_cluster(folder: Path) -> None:
         "name = 'other'",
         "secret_file = 'other'",
         "topic = 'other'",
+        "directory = 'bus'",
         "create = false",
         "replication_factor = 2",
         "member = 'other'",

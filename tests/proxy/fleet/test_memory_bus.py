@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from proxy.fleet.bus.bus import Bus, BusError, Received
+from tests.support.fleet.bus_contract import CHECKS, Check
 from tests.support.fleet.memory_bus import EPOCH_MS, LIMIT_MS, NO_FAULTS, Faults, MemoryBus, MemoryLog, MemoryMember, run_for
 
 COUNT = 400
@@ -269,6 +270,18 @@ async def log() -> AsyncIterator[MemoryLog]:
     yield log
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+async def test_what_every_bus_does(log: MemoryLog, check: Check) -> None:
+    """Each sentence of the contract is true of a log in memory."""
+
+    async def join() -> Bus:
+        bus = MemoryBus(log)
+        await bus.start()
+        return bus
+
+    await check(join)
 
 
 async def test_members_on_a_real_clock(log: MemoryLog) -> None:

@@ -8,15 +8,12 @@ import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import pytest
-
 from proxy.fleet.bus.bus import Bus, BusError, Received
 from proxy.fleet.bus.topic import TopicBus
+from tests.support.fleet.bus_contract import PATIENCE_S
 from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import CONFIG_COMMAND, TOPIC_COMMAND
 
-PATIENCE_S: Final = 30.0
-"""A time limit against hangs."""
 _TOOLS: Final = {"kafka-topics.sh": TOPIC_COMMAND, "kafka-configs.sh": CONFIG_COMMAND, "kafka-acls.sh": "org.apache.kafka.tools.AclCommand"}
 
 
@@ -60,15 +57,6 @@ async def members_at(bootstrap: str, login: dict[str, Any] | None = None) -> Asy
         await members.stop()
 
 
-async def received(bus: Bus, count: int) -> list[Received]:
-    """Return the next messages, at least `count`."""
-    messages: list[Received] = []
-    async with asyncio.timeout(PATIENCE_S):
-        while len(messages) < count:
-            messages += await bus.receive()
-    return messages
-
-
 async def start_despite_errors(bus: Bus) -> None:
     """Start a bus, again after each error."""
     await _repeated(bus.start)
@@ -98,13 +86,6 @@ async def received_despite_errors(bus: Bus, last: bytes) -> list[Received]:
             with contextlib.suppress(BusError):
                 messages += await bus.receive()
     return messages
-
-
-async def problem_of(work: Awaitable[object]) -> str:
-    """Return the text of the BusError that something ends with."""
-    with pytest.raises(BusError) as raised:
-        await asyncio.wait_for(work, PATIENCE_S)
-    return str(raised.value)
 
 
 def run_remedy(tools: JavaTools, problem: str, *, bootstrap: str | None = None, principal: str = "") -> Sequence[str]:
