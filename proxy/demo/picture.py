@@ -51,7 +51,7 @@ STYLE: Final = """
   }
 """
 
-PARTS_STYLE: Final = ".part0 { opacity: .85 } .part1 { opacity: .55 } .part2 { opacity: .35 } .part3 { opacity: .2 }"
+PARTS_STYLE: Final = ".part0 { opacity: .9 } .part1 { opacity: .6 } .part2 { opacity: .4 } .part3 { opacity: .25 }"
 """Shades of the bars of several proxies, from the lowest up."""
 
 

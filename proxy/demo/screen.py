@@ -133,7 +133,7 @@ def introduction(brokers: int, seconds: int, proxies: int) -> list[str]:
     ]
     if proxies > 1:
         lines.append(
-            f"orders, reports and clicks have a client at each proxy, with 1/{proxies} of the load, and one quota. Others use one proxy."
+            f"orders, reports and clicks have a client at each proxy, with 1/{proxies} of the load each, and one quota; others use one."
         )
     return [*lines, ""]
 

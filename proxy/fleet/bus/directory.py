@@ -19,8 +19,10 @@ from proxy.config.sections.fleet import directory_problem
 from proxy.fleet.bus.bus import BusError, Received, Sent
 from proxy.fleet.bus.log_file import DamagedError, LogFile, bases_in, name_of, position_behind
 
-POLL_S: Final = 0.005
+POLL_S: Final = 0.01
 """Interval in which a member looks for messages."""
+FOLLOW_POLLS: Final = 4
+"""Number of looks without a message after which a member looks for the next file, which costs more."""
 LOCK_S: Final = 5.0
 """Time limit for the lock, which a member holds for one write."""
 LOCK_POLL_S: Final = 0.001
@@ -59,8 +61,11 @@ class DirectoryBus:
         try:
             with _problems():
                 self._descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                damaged = [base for base in bases_in(self._descriptor) if _is_damaged(self._descriptor, base)]
             async with self._locked() as folder:
-                _delete_damaged(folder)
+                for base in damaged:
+                    if _is_damaged(folder, base):  # another member has not replaced it
+                        os.unlink(name_of(base), dir_fd=folder)
                 newest = _file_to_append(folder, self._time_ms())
                 self._go_to(newest, newest.state()[1])
         except BaseException:
@@ -104,8 +109,10 @@ class DirectoryBus:
             BusError: messages were lost, which stays so until `read_from`; or the log cannot be read.
         """
         with _problems():
-            while not (messages := self._next()):  # noqa: ASYNC110 - other processes write
+            polls = 0
+            while not (messages := self._next(follows=polls % FOLLOW_POLLS == 0)):
                 await asyncio.sleep(POLL_S)
+                polls += 1
         return messages
 
     async def stop(self) -> None:
@@ -126,11 +133,13 @@ class DirectoryBus:
             self._file.close()
         self._file, self._position = file, position
 
-    def _next(self) -> list[Received]:
-        """Return the messages that can be read now; the end of a file is followed by the next file."""
+    def _next(self, *, follows: bool) -> list[Received]:
+        """Return the messages that can be read now, with `follows` also those of the next file."""
         folder, file = self._folder(), self._file
         assert file is not None
         while not (messages := file.read(self._position)):
+            if not follows:
+                return []
             try:
                 following = LogFile(folder, self._position)
             except FileNotFoundError:
@@ -161,11 +170,10 @@ def _file_to_append(folder: int, now_ms: int) -> LogFile:
     bases = bases_in(folder)
     if not bases:
         return LogFile.create(folder, 0, now_ms)
-    newest = LogFile(folder, bases[-1])
-    begin_ms, end = newest.state()
-    if end - newest.base < FILE_BYTES and abs(now_ms - begin_ms) < FILE_MS:
-        return newest
-    newest.close()
+    with LogFile(folder, bases[-1]) as newest:
+        begin_ms, end = newest.state()
+    if end - bases[-1] < FILE_BYTES and abs(now_ms - begin_ms) < FILE_MS:
+        return LogFile(folder, bases[-1])
     _delete_old(folder, bases, now_ms)
     return LogFile.create(folder, end, now_ms)
 
@@ -177,13 +185,15 @@ def _delete_old(folder: int, bases: Sequence[int], now_ms: int) -> None:
                 os.unlink(name_of(base), dir_fd=folder)
 
 
-def _delete_damaged(folder: int) -> None:
-    for base in bases_in(folder):
+def _is_damaged(folder: int, base: int) -> bool:
+    try:
         with LogFile(folder, base) as file:
-            try:
-                file.read(file.first)
-            except DamagedError:
-                os.unlink(name_of(base), dir_fd=folder)
+            file.read(file.first)
+    except FileNotFoundError:
+        return False
+    except DamagedError:
+        return True
+    return False
 
 
 @contextlib.contextmanager

@@ -103,7 +103,8 @@ class LogFile:
         Raises:
             DamagedError: something else is there.
         """
-        content = os.pread(self._descriptor, self.state()[1] - position, position - self.base)
+        end = self.state()[1]
+        content = os.pread(self._descriptor, end - position, position - self.base) if end > position else b""
         messages, at = [], 0
         while at < len(content):
             size, time_ms, checksum = _RECORD.unpack_from(content.ljust(at + _RECORD.size), at)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
+import itertools
 import multiprocessing
 import os
-import resource
-import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -184,25 +184,29 @@ async def test_a_write_that_was_not_finished(members: Members) -> None:
     assert await received(reader, 2) == [(*first, b"first"), (*second, b"second")]
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """Let each write beyond a size of a file fail, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
-
-
-async def test_a_disk_that_is_full(members: Members, small_files: None) -> None:
-    """A message that finds no room is refused and leaves nothing that is read; a shorter one is accepted after it."""
+async def test_a_disk_that_is_full(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that finds no room is refused, and no reader sees a part of it; the next one takes its place."""
     bus = await members.join()
-    await bus.send(b"before")
-    assert await problem_of(bus.send(bytes(30_000))) == "cannot be used: File too large"
-    sent = await bus.send(b"after")
-    assert [one.data for one in await received(bus, 2)] == [b"before", b"after"]
-    assert sent.position < 1_000
+    first = await bus.send(b"first")
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", writes_that_find_no_room(os.pwrite))
+        assert await problem_of(bus.send(bytes(1_000))) == "cannot be used: No space left on device"
+    (file,) = members.files()
+    assert file.stat().st_size > first.position + 500
+    second = await bus.send(b"second")
+    assert await received(bus, 2) == [(*first, b"first"), (*second, b"second")]
+
+
+def writes_that_find_no_room(pwrite: Callable[[int, memoryview, int], int]) -> Callable[[int, memoryview, int], int]:
+    """Return a `pwrite` that writes the first half, and fails when the rest is written."""
+    calls = itertools.count()
+
+    def write(descriptor: int, data: memoryview, offset: int) -> int:
+        if next(calls):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data[: len(data) // 2], offset)
+
+    return write
 
 
 @pytest.mark.parametrize("offset", [3, 20, 60], ids=["format", "end", "message"])
