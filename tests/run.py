@@ -5,9 +5,13 @@ Without arguments all layers run in several processes; with arguments pytest run
 Missing requirements of real brokers are printed before the run and in pytest's list of skips. With CI=true they are a failure.
 """
 
+import contextlib
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +26,9 @@ def main(arguments: list[str]) -> int:
     """Run the tests; return pytest's exit code."""
     started = time.monotonic()
     _keep_bytecode()
-    _prepare_brokers()
-    _prepare_node_clients()
+    with _compiled_tests():
+        _prepare_brokers()
+        _prepare_node_clients()
     shares = TimeShares({"fetching brokers and clients": time.monotonic() - started})
     return int(pytest.main(arguments or options(), plugins=[shares]))
 
@@ -34,6 +39,16 @@ def _keep_bytecode() -> None:
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@contextlib.contextmanager
+def _compiled_tests() -> Iterator[None]:
+    """Let one process compile the tests while others are prepared, unless they are compiled: otherwise each process of the run does it."""
+    if any((Path(__file__).parent / "__pycache__").glob("conftest.*-pytest-*.pyc")):
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-m", "pytest", "--collect-only", "--quiet"], stdout=subprocess.DEVNULL):
+        yield
 
 
 def _prepare_brokers() -> None:
