@@ -56,14 +56,15 @@ def cli() -> None:
 def run(config: Path | None, **flags: Any) -> None:
     """Run the proxy. SIGHUP reloads the configuration, SIGUSR2 upgrades in place, SIGTERM drains; a second SIGTERM exits at once."""
     source = ConfigSource(config, Flags(**flags))
-    level = _check(source).log.level
-    from proxy.workers.run import run_sluice  # imported here, since `check-config` and --help need no event loop
+    loaded = _check(source)
+    from proxy.workers.run import process_starter, run_sluice  # imported here, since `check-config` and --help need no event loop
 
-    handler = log.start_logging(level)
-    try:
-        sys.exit(run_sluice(source))
-    finally:
-        log.stop_logging(handler)
+    with process_starter(loaded) as spawn:
+        handler = log.start_logging(loaded.log.level)
+        try:
+            sys.exit(run_sluice(source, spawn))
+        finally:
+            log.stop_logging(handler)
 
 
 @cli.command()

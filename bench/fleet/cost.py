@@ -46,5 +46,5 @@ def fleet_cost(*, starts: int, pairs: int, seconds: float) -> Interval:
             sides.append(Side([1, 1], demand, flags))
         port = int(cluster.bootstrap.rsplit(":", 1)[1])
         return compare(
-            engine, *sides, starts=starts, pairs=pairs, seconds=seconds, broker_port=port, without="proxy.workers.hub.main"
+            engine, *sides, starts=starts, pairs=pairs, seconds=seconds, broker_port=port, without="sluice-hub"
         ).ratio

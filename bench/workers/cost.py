@@ -101,7 +101,7 @@ def compare(
 
     Args:
         broker_port: a broker; None: a stub.
-        without: processes with this text in their command line do not count.
+        without: processes with this name do not count.
     """
     found, sides = Pairs(), (one, other)
     for seed in range(1, starts + 1):
@@ -140,7 +140,7 @@ def _slice(engine: Engine, arms: Sequence[Arm], demand: Demand, seconds: float, 
             stack.callback(load.stop)
             loads.append(load)
         time.sleep(WARM_S)
-        pids = [pid for arm in arms for pid in arm.pids() if not without or without not in Path(f"/proc/{pid}/cmdline").read_text()]
+        pids = [pid for arm in arms for pid in arm.pids() if not without or without != Path(f"/proc/{pid}/comm").read_text().strip()]
         began, done, machine = time.monotonic(), sum(load.done() for load in loads), _machine_ticks()
         cpu = [cpu_seconds([pid]) for pid in pids]
         time.sleep(seconds)

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 import os
 import socket
-import subprocess
-import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 from proxy.net.accept.client_listeners import AdmittedConnection
+from proxy.workers.fork_server import ChildProcess, Spawn
 from proxy.workers.messaging.link import Answers, Link
 from proxy.workers.messaging.messages import AnyMessage
 from proxy.workers.messaging.passing import PassedConnection, PassedHandoverSocket, PassedPort, pass_on, socket_pair
@@ -37,9 +36,7 @@ class WorkerProcess:
         generation: number of the quotas in use in it.
     """
 
-    def __init__(
-        self, number: int, process: subprocess.Popen[bytes], link: Link, passing: socket.socket, questions: QuestionResponder
-    ) -> None:
+    def __init__(self, number: int, process: ChildProcess, link: Link, passing: socket.socket, questions: QuestionResponder) -> None:
         self.number = number
         self._process = process
         self.link = link
@@ -129,6 +126,7 @@ async def start_worker(
     on_lost: Callable[[], None],
     answer: Callable[[AnyQuestion], Any],
     segment: int,
+    spawn: Spawn,
 ) -> WorkerProcess:
     """Start a worker; its process waits for the first message, `Start`.
 
@@ -137,6 +135,7 @@ async def start_worker(
         on_message, answers, on_lost: as in `Link`.
         answer: returns the answer to a question of the worker.
         segment: descriptor of the segment of shared usage.
+        spawn: starts a process.
 
     Raises:
         OSError: there are not enough descriptors or there is not enough memory.
@@ -155,14 +154,7 @@ async def start_worker(
     return WorkerProcess(number, process, link, passing_here, QuestionResponder(questions_here, answer))
 
 
-def spawn(module: str, descriptors: list[int]) -> subprocess.Popen[bytes]:
-    """Start a module of this program as a process that inherits these descriptors; their numbers are its arguments."""
-    command = [sys.executable, "-m", module, *map(str, descriptors)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    return subprocess.Popen(command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL)  # noqa: S603 - ourselves
-
-
-def watch_end(process: WorkerProcess | subprocess.Popen[bytes], on_end: Callable[[], None]) -> Callable[[], None]:
+def watch_end(process: WorkerProcess | ChildProcess, on_end: Callable[[], None]) -> Callable[[], None]:
     """Call `on_end` once when a process has ended; return a function that cancels this.
 
     Raises:

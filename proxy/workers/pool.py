@@ -22,6 +22,7 @@ from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
 from proxy.workers.announcements import Announcements
 from proxy.workers.child import WorkerProcess, start_worker, watch_end
+from proxy.workers.fork_server import Spawn
 from proxy.workers.messaging.link import LinkLost
 from proxy.workers.messaging.messages import (
     Accepting,
@@ -72,6 +73,7 @@ class WorkerPool:
         on_death: called with the number of each worker that died.
         on_quotas: called with the generation of quotas after they were sent to all workers.
         is_responsive: whether the worker of a number has sent a heartbeat lately; an unresponsive worker gets connections last.
+        spawn: starts a process.
 
     Attributes:
         workers: running workers by number.
@@ -95,6 +97,7 @@ class WorkerPool:
         on_death: Callable[[int], None],
         on_quotas: Callable[[int], None],
         is_responsive: Callable[[int], bool],
+        spawn: Spawn,
     ) -> None:
         self._source = source
         self._preparing: PrepareReload | None = None  # the reload in progress
@@ -112,6 +115,7 @@ class WorkerPool:
         self._segment = segment
         self._on_death = on_death
         self._is_responsive = is_responsive
+        self._spawn = spawn
         self.workers: dict[int, WorkerProcess] = {}
         self._watches: dict[int, Callable[[], None]] = {}
         self._started_ms: dict[int, int] = {}
@@ -151,6 +155,7 @@ class WorkerPool:
             lambda: None,
             lambda question: self._answer(self.workers[number], question),
             self._segment,
+            self._spawn,
         )
         try:
             self._watches[number] = watch_end(worker, lambda: self._ended(worker))

@@ -14,6 +14,7 @@ from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.shared_usage.segment import Segment, SegmentError
 from proxy.telemetry import log
+from proxy.workers.fork_server import Spawn
 from proxy.workers.handover.place import Place, runtime_dir_of
 from proxy.workers.handover.predecessor import Predecessor, claim_place
 from proxy.workers.supervisor import Supervisor
@@ -27,13 +28,14 @@ DEAD_AFTER_MS: Final = 10_000
 
 
 async def start_supervisor(
-    config: Config, source: ConfigSource, workers: int, terminate: Callable[[], None], *, takes_over: bool
+    config: Config, source: ConfigSource, workers: int, terminate: Callable[[], None], spawn: Spawn, *, takes_over: bool
 ) -> Supervisor:
     """Return a supervisor that is not started yet.
 
     Args:
         workers: number of workers.
         terminate: starts to drain this process.
+        spawn: starts a process.
         takes_over: whether it is to replace a running supervisor.
 
     Raises:
@@ -50,7 +52,7 @@ async def start_supervisor(
         has_fleet = config.fleet is not None
         segment = Segment.create(GENERATIONS * workers, GROUP_ROWS, windows.num_samples, windows.window_ms, has_fleet=has_fleet)
         found = segment, list(range(workers))
-    return Supervisor(config, source, *found, place=place, predecessor=predecessor, terminate=terminate)
+    return Supervisor(config, source, *found, place=place, predecessor=predecessor, terminate=terminate, spawn=spawn)
 
 
 def place_of(config: Config) -> Place | None:

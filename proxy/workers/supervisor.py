@@ -43,6 +43,7 @@ from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
 from proxy.workers.child import WorkerProcess
 from proxy.workers.fleet_mutations import FleetMutations
+from proxy.workers.fork_server import Spawn
 from proxy.workers.handover.connection_state import ConnectionState
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
@@ -79,6 +80,7 @@ class Supervisor:
         place: Place | None,
         predecessor: Predecessor | None,
         terminate: Callable[[], None],
+        spawn: Spawn,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._place = place
@@ -111,9 +113,10 @@ class Supervisor:
             on_death=lambda number: self._segment.exit(number, now_ms()),
             on_quotas=self._quotas_sent,
             is_responsive=lambda number: now_ms() - self._segment.heartbeat_ms(number) < HEARTBEAT_AGE_MAX_MS,
+            spawn=spawn,
         )
         self._quotas_number = QuotasNumber()
-        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor)
+        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor, spawn)
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
         self.control.client_listeners.on_bound = self._ports_bound
         for route in self._routes:

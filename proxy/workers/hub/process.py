@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import subprocess
 from typing import Final
 
 from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
 from proxy.fleet.status import FleetStatus
 from proxy.telemetry import log
-from proxy.workers.child import spawn, watch_end
+from proxy.workers.child import watch_end
+from proxy.workers.fork_server import ChildProcess, Spawn
 from proxy.workers.messaging.link import Link
 from proxy.workers.messaging.messages import AnyMessage, Failed, FleetJoined, FleetQuotas, FleetState, Request, Start, Stop
 
@@ -29,16 +29,18 @@ class HubProcess:
     Args:
         source: of the configuration.
         segment: descriptor of the segment of shared usage.
+        spawn: starts a process.
 
     Attributes:
         status: the last report of the hub; None: there was none yet.
         starts: number of starts.
     """
 
-    def __init__(self, source: ConfigSource, segment: int) -> None:
+    def __init__(self, source: ConfigSource, segment: int, spawn: Spawn) -> None:
         self._source = source
         self._segment = segment
-        self._process: subprocess.Popen[bytes] | None = None
+        self._spawn = spawn
+        self._process: ChildProcess | None = None
         self._link: Link | None = None
         self._stop_watch = _nothing
         self._started_ms = 0
@@ -58,7 +60,7 @@ class HubProcess:
         """
         here, there = socket.socketpair()
         with here, there:
-            process = spawn("proxy.workers.hub.main", [there.fileno(), self._segment])
+            process = self._spawn("proxy.workers.hub.main", [there.fileno(), self._segment])
             self._link = link = await Link.over(here.dup(), self._received, _no_answer, lambda: None)
         self._process, self._started_ms = process, now_ms()
         self._ended.clear()
@@ -101,7 +103,7 @@ class HubProcess:
         elif isinstance(message, Failed):
             log.error("fleet_hub_failed", problem="; ".join(message.lines))
 
-    def _has_ended(self, process: subprocess.Popen[bytes]) -> None:
+    def _has_ended(self, process: ChildProcess) -> None:
         exit_code = process.poll()
         self._ended.set()
         if self._link is not None:

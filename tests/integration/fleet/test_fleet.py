@@ -19,6 +19,7 @@ from tests.support.clients import confluent
 from tests.support.clients.topics import new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
+from tests.support.processes.sluice_workers import hubs_of
 from tests.support.processes.successors import is_running
 
 pytestmark = pytest.mark.kafka
@@ -121,7 +122,7 @@ def test_a_proxy_that_restarts_gives_no_free_window(pair: tuple[Member, Member],
 def test_a_hub_that_is_killed_is_back_within_seconds(pair: tuple[Member, Member], topic: str) -> None:
     """A proxy whose hub was killed has a new one, and knows what the other proxy passed meanwhile."""
     one, other = pair
-    (hub,) = _hubs_of(other.sluice.pid)
+    (hub,) = hubs_of(other.sluice.pid)
     joined = len(other.sluice.events("fleet_joined"))
     os.kill(hub, signal.SIGKILL)
     assert one.produce(topic, LARGE)
@@ -151,14 +152,14 @@ def test_an_upgrade_continues_the_fleet(pair: tuple[Member, Member], topic: str)
 def test_the_hub_of_a_killed_supervisor_goes_on_until_the_next_one_takes_over(pair: tuple[Member, Member], topic: str) -> None:
     """While a proxy has no supervisor its hub takes part in the fleet; the next supervisor has a hub of its own, and the old one ends."""
     one, other = pair
-    (hub,) = _hubs_of(other.sluice.pid)
+    (hub,) = hubs_of(other.sluice.pid)
     other.sluice.kill()
     eventually(lambda: one.names() == ["a", "b"])
     assert one.produce(topic, LARGE)
     other.sluice.start()
     assert other.produce(topic, 10)
     eventually(lambda: not is_running(hub))
-    (new,) = _hubs_of(other.sluice.pid)
+    (new,) = hubs_of(other.sluice.pid)
     assert new != hub
 
 
@@ -173,9 +174,3 @@ def test_decisions_of_a_fleet_can_be_proved(pair: tuple[Member, Member], topic: 
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
     assert verdict.shared is not None
     assert verdict.shared.remote_units + verdict.shared.skipped_units >= LARGE  # on a slow machine some is older than all samples
-
-
-def _hubs_of(pid: int) -> list[int]:
-    """Return the processes of hubs that a supervisor has started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"proxy.workers.hub.main" in Path(f"/proc/{child}/cmdline").read_bytes()]

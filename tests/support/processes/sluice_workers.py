@@ -35,20 +35,34 @@ async def running(broker: ScriptedBroker, folder: Path, *, workers: int = 2, arg
 async def _until_all_ended(sluice: SluiceProcess) -> AsyncIterator[None]:
     """Start it; assert at the end that none of its processes is left."""
     await asyncio.to_thread(sluice.start)
-    children = workers_of(sluice)
+    children = _all_children_of(sluice)
     try:
         yield
         if sluice.exit_code is None:
-            children += workers_of(sluice)
+            children += _all_children_of(sluice)
     finally:
         await asyncio.to_thread(sluice.__exit__, None, None, None)
     assert [pid for pid in children if is_alive(pid)] == []
 
 
+def _all_children_of(sluice: SluiceProcess) -> list[int]:
+    return children_of(sluice.pid, "sluice-worker") + children_of(sluice.pid, "sluice-forks")
+
+
 def workers_of(sluice: SluiceProcess) -> list[int]:
     """Return its workers, oldest first."""
-    listed = subprocess.run(["ps", "--ppid", str(sluice.pid), "-o", "pid="], capture_output=True, text=True, check=False)
-    return [int(pid) for pid in listed.stdout.split()]
+    return children_of(sluice.pid, "sluice-worker")
+
+
+def hubs_of(supervisor: int) -> list[int]:
+    """Return the hubs that a supervisor has started."""
+    return children_of(supervisor, "sluice-hub")
+
+
+def children_of(parent: int, name: str) -> list[int]:
+    """Return the children of a process that have this name, oldest first."""
+    listed = subprocess.run(["ps", "--ppid", str(parent), "-o", "pid=,comm="], capture_output=True, text=True, check=False)
+    return [int(pid) for pid, comm in map(str.split, listed.stdout.splitlines()) if comm == name]
 
 
 def is_alive(pid: int) -> bool:
