@@ -16,6 +16,8 @@ from sluice_cli.admin.options import AdminOptions, open_admin_port, with_admin
 CHECK_FAILED: Final = 1
 TEXT_CHARS_MAX: Final = 100
 _HEAD: Final = ("member", "version", "enforcement", "last heard", "equal quotas")
+_CONNECTIONS: Final = "shares connections"
+"""A further column if a member shares connections."""
 
 Page = Mapping[str, Any]
 """The page /fleet of the admin port."""
@@ -30,7 +32,7 @@ def fleet() -> None:
 @with_admin
 @click.option("--json", "as_json", is_flag=True, help="Print the page /fleet of the admin port.")
 def status(admin: AdminOptions, as_json: bool) -> None:
-    """Print the members as the Sluice at --admin sees them. Exit code 1: it is cut off, quotas differ, or messages cannot be read."""
+    """Print the members as the Sluice at --admin sees them. Exit code 1: it is cut off, quotas or limits differ, or a version."""
     page = _ask(admin)
     problems = list(problems_of(page))
     if as_json:
@@ -56,6 +58,9 @@ def _ask(admin: AdminOptions) -> Page:
 def table(members: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table of members; the first member is the one that was asked."""
     rows = [_HEAD, *(_row(member, is_own=not at) for at, member in enumerate(members))]
+    if any(member["shares_connections"] for member in members):
+        last = (_CONNECTIONS, *("yes" if member["shares_connections"] else "no" for member in members))
+        rows = [(*row, cell) for row, cell in zip(rows, last, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -88,10 +93,26 @@ def problems_of(page: Page) -> Iterator[str]:
     others = [printable(one["member"], TEXT_CHARS_MAX) for one in page["members"] if one["is_heard"] and not one["has_equal_quotas"]]
     if others:
         yield f"other quotas: {', '.join(others)}: each member enforces its own; give all members the same quotas and switches"
+    yield from _problems_of_connections(page["members"])
     versions = page["unreadable_versions"]
     if versions:
         numbers = ", ".join(map(str, versions))
         yield f"messages of version {numbers} cannot be read, and the usage in them does not count here: upgrade the older members"
+
+
+def _problems_of_connections(members: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for members that do not share connections as the first member does, and one for those with other limits."""
+    if not members:
+        return
+    own, *others = members
+    others = [one for one in others if one["is_heard"] and not one["has_equal_limits"]]
+    apart = [printable(one["member"], TEXT_CHARS_MAX) for one in others if one["shares_connections"] != own["shares_connections"]]
+    if apart:
+        what = "shared by this member, and not by" if own["shares_connections"] else "not shared by this member, but by"
+        yield f"connections are {what} {', '.join(apart)}: write the same fleet.connections at all members, and restart them"
+    limits = [printable(one["member"], TEXT_CHARS_MAX) for one in others if one["shares_connections"] == own["shares_connections"]]
+    if limits:
+        yield f"other limits on connections: {', '.join(limits)}: each member enforces its own; give all members the same limits"
 
 
 def _seconds(ms: int) -> str:

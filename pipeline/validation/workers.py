@@ -67,8 +67,8 @@ def add_shared(verdict: Verdict, runs: Mapping[RunKey, Sequence[FileSet]]) -> No
 def _judge_segment(
     its: Sequence[tuple[WorkerRun, Sequence[FileSet]]], findings: dict[RunKey, Findings], result: SharedUsage, lags: Lags
 ) -> None:
-    workers = {run.worker for run, _ in its}
-    wanted = {number for run, _ in its for number in run.beside}
+    workers = {run.worker for run, _ in its if not run.is_of_connections}
+    wanted = {number for run, _ in its for number in run.beside if not run.is_of_connections}
     result.workers += len(workers)
     result.missing += [f"worker {number} of those that share usage is in no file set" for number in sorted(wanted - workers)]
     manifests = [one.manifest for _, file_sets in its for one in file_sets]
@@ -76,6 +76,8 @@ def _judge_segment(
     shares = 1 + sum(one.last_seq - one.first_seq for one in manifests) // EVENTS_AT_ONCE
     for number in range(shares):
         for histories in _alike(its, Share(number, shares), findings, result):
+            if its[0][0].is_of_connections:
+                continue
             _judge_group(histories, findings, history_ms, lags)
             ratio = highest_ratio(histories)
             if ratio is not None:

@@ -18,6 +18,7 @@ from proxy.net.upstream.prober import Prober
 from proxy.observe.fleet import FleetReport
 from proxy.telemetry.status import (
     AdmissionStatus,
+    IpElsewhere,
     IpRate,
     ListenerAdmissionStatus,
     LoginState,
@@ -25,6 +26,8 @@ from proxy.telemetry.status import (
     ReadinessCheck,
     SourceStatus,
 )
+from quota.connections.connection_rate import ConnectionRate
+from quota.connections.ip_connections import IpConnections, IpKey
 
 RECENT_ANSWER_MS = 30_000
 SOURCE_FRESH_MS = 60_000
@@ -133,21 +136,14 @@ class ControlPlaneState:
         if not count:
             return []
         now, ips = clock.now_ms(), self._admission.quotas.ips
-        rates = [
-            IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
-            for key, rate in islice(ips.latest_rates(), IPS_EXAMINED_MAX)
-        ]
+        rates = [_ip_rate(ips, key, rate, now) for key, rate in islice(ips.latest_rates(), IPS_EXAMINED_MAX)]
         return heapq.nlargest(count, rates, key=lambda ip: ip.rate)
 
     def rates_of(self, ip: str) -> Sequence[IpRate]:
         """Return the connection rates of one address, or of the network that it counts for."""
         now, ips = clock.now_ms(), self._admission.quotas.ips
         _, counted_as = ips.key_of(0, ip)
-        return [
-            IpRate(key[1], table_name(key[0]), rate.rate(now), rate.bound, ips.counts.get(key, 0))
-            for key, rate in ips.latest_rates()
-            if key[1] == counted_as
-        ]
+        return [_ip_rate(ips, key, rate, now) for key, rate in ips.latest_rates() if key[1] == counted_as]
 
     def _listeners_check(self) -> ReadinessCheck:
         ok = self._listeners.bound and not self.draining
@@ -158,6 +154,11 @@ class ControlPlaneState:
         age_ms = clock.now_ms() - status.last_success_ms
         ok = status.error is None and age_ms <= SOURCE_FRESH_MS
         return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")
+
+
+def _ip_rate(ips: IpConnections, key: IpKey, rate: ConnectionRate, now_ms: int) -> IpRate:
+    fleet = None if ips.elsewhere is None else IpElsewhere(ips.count_elsewhere(key, now_ms), rate.elsewhere_total)
+    return IpRate(key[1], table_name(key[0]), rate.rate(now_ms), rate.bound, ips.counts.get(key, 0), fleet)
 
 
 def _upstream(name: str, prober: Prober) -> ReadinessCheck:

@@ -13,6 +13,8 @@ import numpy as np
 
 from proxy.fleet.bus.bus import Bus, BusError, Received
 from proxy.fleet.clock import Clock
+from proxy.fleet.connections.entries import NO_CONNECTIONS, Connections
+from proxy.fleet.connections.pending import PendingConnections
 from proxy.fleet.keys import FleetKeys
 from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
@@ -63,6 +65,10 @@ class Hub:
 
     Attributes:
         quotas: number of this member's quotas.
+        limits: number of this member's limits on connections; 0: it does not share connections.
+        connections: entries about connections to publish.
+        on_connections: called with each message of another member that has entries about connections, with the monotonic time in ms at
+            which these happened, and with whether the message is contained in the rows for the first time.
         joined: set when the history of the bus is contained in the rows, for the first time.
     """
 
@@ -75,7 +81,9 @@ class Hub:
         self._incarnation = rows.segment.incarnation
         self._own = OwnUsage(rows)
         self.members = Members(rows, keys)
-        self.quotas = 0
+        self.quotas = self.limits = 0
+        self.connections = PendingConnections()
+        self.on_connections: Callable[[Message, int, bool], None] = _ignore
         self.joined = asyncio.Event()
         self._clock: Clock | None = None
         self._sent_ms: OrderedDict[int, int] = OrderedDict()
@@ -153,22 +161,24 @@ class Hub:
     async def _publish(self) -> None:
         """Send what has changed, or a message without usage if none was sent for a second."""
         now_ms = self._now_ms()
-        entries_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000 // TOTAL.itemsize
+        bytes_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000
+        connections = self.connections.take(bytes_max // 2)
+        entries_max = (bytes_max - connections.nbytes) // TOTAL.itemsize
         assert self._clock is not None
         throttles = self.members.throttles.changes(self._clock, now_ms)
         names, totals = self._own.changes(max(1, entries_max), now_ms, throttles["id"].astype(np.int64))
-        if not len(totals) and not len(throttles) and now_ms - self._published_ms < HEARTBEAT_MS:
+        if not len(totals) and not len(throttles) and not len(connections) and now_ms - self._published_ms < HEARTBEAT_MS:
             return
         *parts, last = in_messages(names, totals)
         for some_names, some_totals in parts:
             await self._send(some_names, some_totals, NO_THROTTLES)
-        await self._send(*last, throttles)
+        await self._send(*last, throttles, connections)
         self._published_ms = now_ms
 
-    async def _send(self, names: Entries, totals: Entries, throttles: Entries) -> None:
+    async def _send(self, names: Entries, totals: Entries, throttles: Entries, connections: Connections = NO_CONNECTIONS) -> None:
         assert self._clock is not None
         now_ms = self._now_ms()
-        message = self._message(names, totals, throttles, self._clock.bus(now_ms), now_ms)
+        message = self._message(names, totals, throttles, self._clock.bus(now_ms), now_ms)._replace(connections=connections)
         self._sent_ms[message.sequence] = now_ms
         if len(self._sent_ms) > UNREAD_MAX:
             self._sent_ms.popitem(last=False)
@@ -189,7 +199,7 @@ class Hub:
     def _message(self, names: Entries, totals: Entries, throttles: Entries, time_ms: int, now_ms: int) -> Message:
         about = None
         if now_ms - self._described_ms >= HEARTBEAT_MS:
-            about, self._described_ms = self._settings.about, now_ms
+            about, self._described_ms = msgspec.structs.replace(self._settings.about, connections=self.limits), now_ms
         return Message(self._incarnation, self._rows.next_sequence(), self.quotas, time_ms, about, names, totals, throttles)
 
     # --- usage of others
@@ -210,7 +220,8 @@ class Hub:
             return
         is_young = now_ms - at_ms < self._rows.window_ms
         assert self._clock is not None
-        self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock)
+        if self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock) and len(message.connections):
+            self.on_connections(message, at_ms, is_new)
         if is_new:
             self._rows.read = received.time_ms, received.position
 
@@ -253,6 +264,11 @@ class Hub:
 
     # --- status
 
+    def silent_ms(self) -> dict[int, int]:
+        """Return the time since the last message of each other member, by incarnation."""
+        now_ms = self._now_ms()
+        return {peer.incarnation: now_ms - peer.heard_ms for peer in self.members.peers.values()}
+
     def status(self) -> FleetStatus:
         """Return the state of the fleet as this member sees it; the time cut off counts from call to call."""
         now_ms = self._now_ms()
@@ -268,11 +284,13 @@ class Hub:
                 peer.about.enforcement if peer.about is not None else "",
                 now_ms - peer.heard_ms,
                 peer.quotas == self.quotas,
+                peer.about is not None and peer.about.connections != 0,
+                peer.about is None or peer.about.connections == self.limits,
             )
             for peer in self.members.peers.values()
         ]
         about = self._settings.about
-        own = MemberStatus(about.member, about.version, about.enforcement, 0, has_equal_quotas=True)
+        own = MemberStatus(about.member, about.version, about.enforcement, 0, has_equal_quotas=True, shares_connections=self.limits != 0)
         return FleetStatus(
             bus=self._bus.name,
             problem=self._problem,
@@ -286,6 +304,10 @@ class Hub:
             replayed=counts.replayed,
             unreadable=counts.unreadable + counts.of_other_versions,
         )
+
+
+def _ignore(_message: Message, _at_ms: int, _is_new: bool) -> None:
+    """Do nothing: this member does not share connections."""
 
 
 async def _first_of(*works: Coroutine[Any, Any, None]) -> None:

@@ -13,6 +13,8 @@ class MemberStatus(msgspec.Struct, frozen=True):
         version, enforcement: version of the program and mode of enforcement; empty while it has not described itself.
         silent_ms: time since its last message; 0 for this member.
         has_equal_quotas: whether its quotas are those of this member.
+        shares_connections: whether it shares connections.
+        has_equal_limits: whether it shares connections as this member does, with the same limits; also while it has not described itself.
     """
 
     member: str
@@ -20,6 +22,8 @@ class MemberStatus(msgspec.Struct, frozen=True):
     enforcement: str
     silent_ms: int
     has_equal_quotas: bool
+    shares_connections: bool = False
+    has_equal_limits: bool = True
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """The messages of a fleet, byte for byte.
 
 A message is: a header; a description of the sender in MessagePack, which may be empty; entries that name groups; entries with totals;
-entries with throttles; and the HMAC-SHA256 of all of this. Numbers are little-endian. The first 8 bytes of the header have the same meaning
-in all versions.
+entries with throttles; entries with connections (`proxy.fleet.connections`); and the HMAC-SHA256 of all of this. Numbers are little-endian.
+The first 8 bytes of the header have the same meaning in all versions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from proxy.fleet.connections.entries import CONNECTION, NO_CONNECTIONS, Connections
 from proxy.fleet.keys import FleetKeys
 
 MAGIC: Final = b"SLFT"
 VERSION: Final = 1
-_HEADER: Final = Struct("<4sHHQQQQqIIII")
-"""Magic, version, reserved, fleet, incarnation, sequence, quotas, time; bytes of the description, numbers of the three kinds of entries."""
+_HEADER: Final = Struct("<4sHHQQQQqIIIII")
+"""Magic, version, reserved, fleet, incarnation, sequence, quotas, time; bytes of the description, numbers of the four kinds of entries."""
 HMAC_BYTES: Final = 32
 IDS_MAX: Final = 1 << 20
 """Ids of groups are below this number."""
@@ -64,11 +65,13 @@ class About(msgspec.Struct, frozen=True):
         member: its name.
         version: version of the program.
         enforcement: mode of enforcement.
+        connections: number that depends on its limits on connections; 0: it does not share connections.
     """
 
     member: str
     version: str
     enforcement: str
+    connections: int = 0
 
 
 class Message(NamedTuple):
@@ -80,7 +83,7 @@ class Message(NamedTuple):
         quotas: number that depends on the sender's quotas; equal quotas have equal numbers.
         time_ms: when it was sent, by the clock of the bus as the sender knows it; 0: the sender does not know it yet.
         about: the description of the sender; None: unchanged.
-        names, totals, throttles: arrays of `NAME`, `TOTAL` and `THROTTLE`.
+        names, totals, throttles, connections: arrays of `NAME`, `TOTAL`, `THROTTLE` and `CONNECTION`.
     """
 
     incarnation: int
@@ -91,6 +94,7 @@ class Message(NamedTuple):
     names: Entries
     totals: Entries
     throttles: Entries
+    connections: Connections = NO_CONNECTIONS
 
 
 NO_NAMES: Final[Entries] = np.zeros(0, NAME)
@@ -100,9 +104,10 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(About)
 
 
-def size_of(names: int, totals: int, throttles: int) -> int:
+def size_of(names: int, totals: int, throttles: int, connections: int = 0) -> int:
     """Return the size of a message without a description, in bytes."""
-    return _HEADER.size + names * NAME.itemsize + totals * TOTAL.itemsize + throttles * THROTTLE.itemsize + HMAC_BYTES
+    entries = names * NAME.itemsize + totals * TOTAL.itemsize + throttles * THROTTLE.itemsize + connections * CONNECTION.itemsize
+    return _HEADER.size + entries + HMAC_BYTES
 
 
 def encoded(message: Message, keys: FleetKeys) -> bytes:
@@ -121,8 +126,10 @@ def encoded(message: Message, keys: FleetKeys) -> bytes:
         len(message.names),
         len(message.totals),
         len(message.throttles),
+        len(message.connections),
     )
-    data = b"".join((header, about, message.names.tobytes(), message.totals.tobytes(), message.throttles.tobytes()))
+    entries = (message.names, message.totals, message.throttles, message.connections)
+    data = b"".join((header, about, *(some.tobytes() for some in entries)))
     return data + hmac.digest(keys.messages, data, sha256)
 
 
@@ -139,24 +146,29 @@ def decoded(data: bytes, keys: FleetKeys) -> Message:
         raise OtherVersionError(version)
     if len(data) < _HEADER.size + HMAC_BYTES:
         raise WireError("a message is too short")
-    _, _, _, fleet, incarnation, sequence, quotas, time_ms, about_bytes, names, totals, throttles = _HEADER.unpack_from(data)
+    _, _, _, fleet, incarnation, sequence, quotas, time_ms, about_bytes, *counts = _HEADER.unpack_from(data)
     if fleet != keys.fleet:
         raise OtherFleetError("a message belongs to another fleet")
     signed = memoryview(data)[:-HMAC_BYTES]
     if not hmac.compare_digest(hmac.digest(keys.messages, signed, sha256), data[-HMAC_BYTES:]):
         raise ForgedError("a message has no valid HMAC: its sender has another secret, or it was changed")
-    if len(data) != size_of(names, totals, throttles) + about_bytes:
+    if len(data) != size_of(*counts) + about_bytes:
         raise WireError("a message has another length than its header says")
     at = _HEADER.size
     try:
         about = _DECODER.decode(signed[at : at + about_bytes]) if about_bytes else None
     except msgspec.MsgspecError as error:
         raise WireError(f"a message has a description that cannot be read: {error}") from None
-    at += about_bytes
-    name_entries = np.frombuffer(data, NAME, names, at)
-    at += names * NAME.itemsize
-    total_entries = np.frombuffer(data, TOTAL, totals, at)
-    throttle_entries = np.frombuffer(data, THROTTLE, throttles, at + totals * TOTAL.itemsize)
-    if any(len(some) and int(some["id"].max()) >= IDS_MAX for some in (name_entries, total_entries, throttle_entries)):
+    names, totals, throttles, connections = _arrays(data, at + about_bytes, counts)
+    if any(len(some) and int(some["id"].max()) >= IDS_MAX for some in (names, totals, throttles)):
         raise WireError("a message has an id that is too large")
-    return Message(incarnation, sequence, quotas, time_ms, about, name_entries, total_entries, throttle_entries)
+    return Message(incarnation, sequence, quotas, time_ms, about, names, totals, throttles, connections)
+
+
+def _arrays(data: bytes, at: int, counts: list[int]) -> list[Entries]:
+    """Return the arrays of the four kinds of entries, which begin at `at`."""
+    found: list[Entries] = []
+    for kind, count in zip((NAME, TOTAL, THROTTLE, CONNECTION), counts, strict=True):
+        found.append(np.frombuffer(data, kind, count, at))
+        at += count * kind.itemsize
+    return found

@@ -9,7 +9,7 @@ import hashlib
 import importlib.metadata
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -65,6 +65,7 @@ class Metering:
     Args:
         shared: the sharing of usage with other processes; records of their usage are metered, too.
         continued: rates that continue those of another process, so that their samples begin before this run.
+        of_run: further settings of the run in manifests.
 
     Raises:
         StartError: the directory cannot be written, or another process meters into it under the same id.
@@ -79,6 +80,7 @@ class Metering:
         policy: Policy,
         shared: SharedUsage | None = None,
         continued: Sequence[ConnectionRate] = (),
+        of_run: Mapping[str, Any] | None = None,
     ) -> None:
         settings = config.metering
         assert settings.dir is not None
@@ -93,8 +95,8 @@ class Metering:
         self._config = config
         self._table_source = _source_of(config)
         self._table_by: str | None = None
-        of_run = _shared_with(shared) | ({CONTINUED: self.wall_ms()} if continued else {})
-        writer_settings = self._writer_settings(config, settings.dir, of_run)
+        of_this = {**_shared_with(shared), **(of_run or {}), **({CONTINUED: self.wall_ms()} if continued else {})}
+        writer_settings = self._writer_settings(config, settings.dir, of_this)
         self.writer = MeteringWriter(writer_settings, self.wall_ms, _log_problem, counts=counts)
         self._topic: TopicSink | None = None
         if settings.topic is not None:

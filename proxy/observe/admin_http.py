@@ -199,7 +199,7 @@ class AdminHttp:
         async with self._one_at_a_time:
             admission = self._control.admission()
             listeners = [_finite(listener._asdict()) for listener in admission.listeners]
-            head = {"held": admission.held, "listeners": listeners, "ips": [ip._asdict() for ip in self._busiest_ips()]}
+            head = {"held": admission.held, "listeners": listeners, "ips": [ip.row() for ip in self._busiest_ips()]}
             page = await self._source.connections_page(head, after, limit)
         return web.Response(body=page, content_type="application/json")
 

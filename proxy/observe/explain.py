@@ -56,9 +56,7 @@ async def explain(
         precedences = [(key, ip_levels(kept, key, ip)) for key in IP_KEYS]
         return {
             **head,
-            "quotas": [
-                {**_precedence(*precedence), "rates": [rate._asdict() for rate in control.rates_of(ip)]} for precedence in precedences
-            ],
+            "quotas": [{**_precedence(*precedence), "rates": [rate.row() for rate in control.rates_of(ip)]} for precedence in precedences],
         }
     question = ClientQuestion(user, client_id, listener, address)
     answers = await source.client_answers(question)

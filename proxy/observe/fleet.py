@@ -29,6 +29,18 @@ _NOT_REPORTED: Final = FleetStatus(
 )
 
 
+class SharedConnectionsStatus(NamedTuple):
+    """What other members have told this one about connections.
+
+    Attributes:
+        open_elsewhere: number of their open connections of addresses and principals with a limit; one that counts for both counts twice.
+        recorded_elsewhere: connections that they counted and that were recorded here, once for each rate (process, listener, address).
+    """
+
+    open_elsewhere: int
+    recorded_elsewhere: int
+
+
 class FleetReport(NamedTuple):
     """The last report of the hub, and what the supervisor knows of the hub.
 
@@ -36,11 +48,13 @@ class FleetReport(NamedTuple):
         status: the report; None: there was none yet.
         age_ms: age of the report.
         hub_starts: number of starts of the hub.
+        connections: what is shared about connections; None: they are not shared.
     """
 
     status: FleetStatus | None
     age_ms: int
     hub_starts: int
+    connections: SharedConnectionsStatus | None = None
 
     def now(self) -> FleetStatus:
         """Return the state now: ages include that of the report, and a silent hub is a problem."""
@@ -83,6 +97,7 @@ def fleet_page(report: FleetReport, wall_time_s: float) -> Mapping[str, Any]:
         "members": members,
         "cut_off_since_s": cut_off_since_s,
         "hub_starts": report.hub_starts,
+        "connections": None if report.connections is None else report.connections._asdict(),
     }
 
 

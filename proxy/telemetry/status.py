@@ -1,7 +1,7 @@
 """Status values of the parts of the proxy, for pages that show them."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 LoginState = Literal["missing", "unneeded", "untried", "works", "refused", "unreadable"]
 """State of a login of Sluice's own: "missing" is not a fault, "unneeded" means that brokers require none."""
@@ -87,6 +87,15 @@ class ListenerAdmissionStatus(NamedTuple):
     """Share of the last 30 to 60 s in which a connection waited and the listener accepted none."""
 
 
+class IpElsewhere(NamedTuple):
+    """An address at the other members of a fleet that shares connections."""
+
+    connections: int
+    """Open connections at the members that are heard."""
+    recorded: int
+    """Connections that other members counted, and that were recorded in the rate of the address here."""
+
+
 class IpRate(NamedTuple):
     """The rate of connections of an address."""
 
@@ -97,6 +106,17 @@ class IpRate(NamedTuple):
     rate: float
     bound: int
     connections: int
+    fleet: IpElsewhere | None = None
+    """None: connections are not shared."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of a page."""
+        row = self._asdict()
+        if self.fleet is None:
+            del row["fleet"]
+        else:
+            row["fleet"] = self.fleet._asdict()
+        return row
 
 
 class AdmissionStatus(NamedTuple):

@@ -27,6 +27,7 @@ from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.fleet.connections.limits_number import limits_number
 from proxy.fleet.keys import keys_of
 from proxy.fleet.quotas_number import QuotasNumber
 from proxy.net.accept.bound_listener import BoundListener
@@ -53,10 +54,11 @@ from proxy.workers.handover.predecessor import Inherited, Predecessor
 from proxy.workers.handover.successor import Successor
 from proxy.workers.hub.process import HubProcess
 from proxy.workers.messaging.link import LinkLost
-from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Described, DescribeQuotas, Request, encoded
+from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Described, DescribeQuotas, FleetQuotas, Request, encoded
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
+from proxy.workers.shared_connections import SharedConnections
 from quota.connections.connection_rate import ConnectionRate
 from quota.entity import KafkaPrincipal
 
@@ -116,7 +118,10 @@ class Supervisor:
             spawn=spawn,
         )
         self._quotas_number = QuotasNumber()
-        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor, spawn)
+        self._shared = self._shared_connections(config)
+        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor, spawn, self._shared)
+        if self._shared is not None and self.hub is not None:
+            self._shared.publish = self.hub.publish_connections
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
         self.control.client_listeners.on_bound = self._ports_bound
         for route in self._routes:
@@ -145,6 +150,12 @@ class Supervisor:
                 report=self._connections.report,
             )
 
+    def _shared_connections(self, config: Config) -> SharedConnections | None:
+        """Return the connections that the members of the fleet share; None: they share none."""
+        if config.fleet is None or not config.fleet.connections:
+            return None
+        return SharedConnections(self.admission.quotas, self._principals, keys_of(config.fleet).digests, now_ms)
+
     @property
     def requests(self) -> int:
         """Number of requests that this process has forwarded: 0, since workers forward them."""
@@ -169,10 +180,13 @@ class Supervisor:
         forever = [*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever()]
         if self._predecessor is not None:
             forever.append(self._connections.follow(self._predecessor.changes()))
+        if self._shared is not None:
+            forever.append(self._shared.run_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
 
     async def _start(self) -> None:
         if self.hub is not None:
+            self._report_quotas()
             await self.hub.start()
         await self.pool.start()
         predecessor = self._predecessor
@@ -188,7 +202,10 @@ class Supervisor:
         listeners.inherit(inherited.ports)
         if self.hub is not None:
             await self.hub.joined()
-        self._meter(self._connections.restore(inherited))
+        continued = self._connections.restore(inherited)
+        self._meter(continued)
+        if self._shared is not None:
+            self._shared.begin(continued)
         self._buckets.restore(inherited.buckets)
         self.control.accept()
         for broker in inherited.brokers:
@@ -207,11 +224,15 @@ class Supervisor:
         """
         if not self.config.metering.is_on:
             return
-        from proxy.metering.metering import Metering  # imported here: without metering no Arrow is loaded
+        from proxy.metering.facts.connections import connections_setting  # imported here: without metering no Arrow is loaded
+        from proxy.metering.metering import Metering
 
         no_clients = QuotaScopes(per_cluster=True, choice=CallbackChoice(), statics={}, windows=quota_windows(self.config))
         config = named_run(self.config, self._first_number)
-        self._metering = Metering(config, no_clients, self.admission, self.counters.metering, self.policy, continued=continued)
+        of_run = {} if self._shared is None else connections_setting(self._segment.identity)
+        self._metering = Metering(
+            config, no_clients, self.admission, self.counters.metering, self.policy, continued=continued, of_run=of_run
+        )
         self._metering.start(config)
 
     async def reload(self) -> bool:
@@ -257,6 +278,8 @@ class Supervisor:
                 await task
         self.control.stop_accepting(CloseReason.SHUTDOWN)
         await self.pool.stop()
+        if self._shared is not None:
+            self._shared.publish_last()
         if self.hub is not None:
             await self.hub.stop()
         if self._handover_listener is not None:
@@ -348,6 +371,9 @@ class Supervisor:
         self._apply(config)
         self.control.reload(config)
         self.config = self._state.config = config
+        if self._shared is not None:
+            self._shared.limits_changed()
+            self._report_quotas()
 
     def _apply(self, config: Config) -> None:
         apply_policy(self.policy, config, declared_groups(config.groups))
@@ -359,17 +385,23 @@ class Supervisor:
     def _content_arrived(self, content: StoreContent, origin: Origin) -> None:
         who = self.control.administration.altering if origin == "own" else None
         self.pool.announcements.content_arrived(content, who)
-        if self.hub is not None:
-            self.hub.set_quotas(self._quotas_number.update(content.quotas, content.switches))
+        self._quotas_number.update(content.quotas, content.switches)
+        self._report_quotas()
         if self._metering is not None:
             self._metering.quotas_changed(who)
             self._metering.settings_changed(self.config)  # the content of a store includes switches
+
+    def _report_quotas(self) -> None:
+        """Report to the hub the numbers with which members compare their quotas and limits."""
+        if self.hub is not None:
+            self.hub.set_quotas(FleetQuotas(self._quotas_number.number, limits_number(self.config)))
 
     def _fleet_report(self) -> FleetReport:
         """Return the last report of the hub; the hub's heartbeat in the segment has its time."""
         assert self.hub is not None
         assert self._segment.fleet is not None
-        return FleetReport(self.hub.status, now_ms() - self._segment.heartbeat_ms(self._segment.fleet), self.hub.starts)
+        age_ms = now_ms() - self._segment.heartbeat_ms(self._segment.fleet)
+        return FleetReport(self.hub.status, age_ms, self.hub.starts, None if self._shared is None else self._shared.status())
 
     def _quotas_sent(self, generation: int) -> None:
         """Announce the generation in the segment, so that no worker reads requests before it has these quotas.

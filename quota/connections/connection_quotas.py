@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
+from quota.connections.elsewhere import Elsewhere
 from quota.connections.ip_connections import CountObserver, IpConnections, IpKey
 from quota.sensor import Avg, Rate
 
@@ -109,6 +110,7 @@ class ConnectionQuotas:
         self.ips = IpConnections(num_samples, window_ms)
         self._observer: RateObserver | None = None
         self._count_observer: CountObserver | None = None
+        self._elsewhere: Elsewhere | None = None
         self.protect(protected)
 
     def _new_rate(self) -> ConnectionRate:
@@ -117,6 +119,10 @@ class ConnectionQuotas:
     def observe(self, observer: RateObserver) -> None:
         """Report every later decision of a rate to `observer`."""
         self._observer = self.ips.observer = observer
+
+    def share(self, elsewhere: Elsewhere) -> None:
+        """Count rates and open connections of addresses together with other processes."""
+        self._elsewhere = self.ips.elsewhere = elsewhere
 
     def observe_counts(self, observer: CountObserver | None) -> None:
         """Report every later change of a count of open connections to `observer`; None: to nobody any more."""
@@ -158,6 +164,7 @@ class ConnectionQuotas:
             if not listener.protected:
                 observer.recorded(self.broker_rate, process_ms, throttle_ms, now_ms)
             observer.recorded(listener.rate, listener_ms, throttle_ms, now_ms)
+        self._tell_elsewhere(listener, 1)
         if throttle_ms > 0:
             listener.throttle_time.record(throttle_ms, now_ms)
         elif self.has_slot(listener):
@@ -188,7 +195,7 @@ class ConnectionQuotas:
             self.give_slot(listener)
             return Decision(Outcome.IP_THROTTLED, delay_ms=throttle_ms)
         limit = ips.max_of(key[1])
-        if ips.enter(key) > limit:
+        if ips.enter(key) + ips.count_elsewhere(key, now_ms) > limit:
             self.leave(listener, key)
             return Decision(Outcome.TOO_MANY_FROM_IP, limit=limit)
         return ACCEPTED
@@ -199,6 +206,23 @@ class ConnectionQuotas:
             rate.take_back(now_ms)
             if self._observer is not None:
                 self._observer.taken_back(rate, now_ms)
+        self._tell_elsewhere(listener, -1)
+
+    def _tell_elsewhere(self, listener: ListenerQuota, change: int) -> None:
+        """Report what was counted in the rates of process and listener; a rate without a bound limits nobody."""
+        if self._elsewhere is None:
+            return
+        if not listener.protected and self.broker_rate.bound < UNLIMITED_CONNECTIONS:
+            self._elsewhere.rate_counted(None, change)
+        if listener.rate.bound < UNLIMITED_CONNECTIONS:
+            self._elsewhere.rate_counted(listener.name, change)
+
+    def record_elsewhere(self, listener: str | None, connections: int, now_ms: int) -> None:
+        """Record connections that another process counted in the rate of a listener, or of the process (None), without a check."""
+        rate = self.broker_rate if listener is None else self.listeners[listener].rate
+        time_ms = rate.count_elsewhere(connections, now_ms)
+        if self._observer is not None:
+            self._observer.counted_elsewhere(rate, connections, time_ms)
 
     def leave(self, listener: ListenerQuota, key: IpKey) -> int:
         """Remove an accepted connection that has ended; return how many its address still has.

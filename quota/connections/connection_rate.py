@@ -23,19 +23,25 @@ class RateObserver(Protocol):
     def taken_back(self, rate: ConnectionRate, now_ms: int) -> None:
         """A connection was taken back."""
 
+    def counted_elsewhere(self, rate: ConnectionRate, connections: int, now_ms: int) -> None:
+        """Connections that another process counted were recorded, without checking the bound."""
+
 
 class ConnectionRate(Rate):
     """Connections per second with a bound. `meter_ref` and `metered_bound` belong to the meter; `parent` is always None.
+
+    `elsewhere_total` is the number of connections that other processes counted.
 
     State is Kafka's after every record. Kafka measures each time, which resets obsolete samples; so does this class, at the same time.
     Without a bound there is nothing to compare, and the sum is not computed.
     """
 
-    __slots__ = ("bound", "meter_ref", "metered_bound", "parent")
+    __slots__ = ("bound", "elsewhere_total", "meter_ref", "metered_bound", "parent")
 
     def __init__(self, bound: int, num_samples: int, window_ms: int, created_ms: int = 0) -> None:
         super().__init__(num_samples, window_ms, created_ms)
         self.bound = bound
+        self.elsewhere_total = 0
         self.parent: ConnectionRate | None = None
         self.meter_ref = -1
         self.metered_bound: float | None = None
@@ -57,3 +63,10 @@ class ConnectionRate(Rate):
     def take_back(self, now_ms: int) -> None:
         """Take back a refused connection, without checking the bound."""
         self._add(-1.0, now_ms)
+
+    def count_elsewhere(self, connections: int, now_ms: int) -> int:
+        """Record connections that another process counted, without checking the bound, but not before the last record; return the time."""
+        time_ms = max(now_ms, self._last_ms) if self._values else now_ms
+        self._add(float(connections), time_ms)
+        self.elsewhere_total += connections
+        return time_ms

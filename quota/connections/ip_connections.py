@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from quota.connections.client_address import SINGLE_ADDRESS_BITS, address_group, plain_address
 from quota.connections.connection_rate import UNLIMITED_CONNECTIONS, ConnectionRate, RateObserver
+from quota.connections.elsewhere import AddressKey, Elsewhere
 from quota.errors import QuotaError
 from quota.sensor import RingState
 
@@ -16,8 +17,7 @@ INACTIVE_MS: Final = 3_600_000
 RATES_MAX: Final = 65_536
 """Clients choose their addresses, so the number of rates has a bound; beyond it the least recently recorded one is forgotten."""
 
-IpKey = tuple[int, str]
-"""The table (a broker's, or one for all), and the address or IPv6 network that the client counts as."""
+IpKey = AddressKey
 
 
 class CountObserver(Protocol):
@@ -45,6 +45,7 @@ class IpConnections:
         max_connections, max_overrides: the limit per address; overrides by plain address.
         ipv6_prefix_bits: IPv6 addresses that share this many leading bits count as one, unless an address has an override.
         forgotten: rates dropped because the table was full.
+        elsewhere: other processes that share the limits; None: there are none.
     """
 
     def __init__(self, num_samples: int = 11, window_ms: int = 1_000, rates_max: int = RATES_MAX) -> None:
@@ -62,6 +63,7 @@ class IpConnections:
         self.forgotten = 0
         self.observer: RateObserver | None = None
         self.count_observer: CountObserver | None = None
+        self.elsewhere: Elsewhere | None = None
 
     def __len__(self) -> int:
         return len(self._rates)
@@ -104,7 +106,17 @@ class IpConnections:
             self.counts.pop(key, None)
         if self.count_observer is not None:
             self.count_observer.address_changed(key, change)
+        if self.elsewhere is not None:
+            self.elsewhere.open_changed(key)
         return count
+
+    def limited_count(self, key: IpKey) -> int:
+        """Return how many connections an address has here; 0 without a limit on them."""
+        return self.counts.get(key, 0) if self.max_of(key[1]) < UNLIMITED_CONNECTIONS else 0
+
+    def count_elsewhere(self, key: IpKey, now_ms: int) -> int:
+        """Return how many connections an address has at other processes that share the limits."""
+        return 0 if self.elsewhere is None else self.elsewhere.open_of(key, now_ms)
 
     # Rate of connections
 
@@ -121,8 +133,7 @@ class IpConnections:
             return 0
         rate = self._rates.pop(key, None)
         if rate is None:
-            rate = ConnectionRate(bound, self._num_samples, self._window_ms, now_ms)
-            self._add_rate(key, rate)
+            rate = self._begin_rate(key, bound, now_ms)
         else:
             self._rates[key] = rate
         throttle_ms = rate.record_one(now_ms)
@@ -132,7 +143,32 @@ class IpConnections:
             rate.take_back(now_ms)
             if self.observer is not None:
                 self.observer.taken_back(rate, now_ms)
+        elif self.elsewhere is not None:
+            self.elsewhere.rate_counted(key, 1)
         return throttle_ms
+
+    def _begin_rate(self, key: IpKey, bound: int, now_ms: int) -> ConnectionRate:
+        """Return a new rate of an address; what other processes counted is in it."""
+        rate = ConnectionRate(bound, self._num_samples, self._window_ms, now_ms)
+        self._add_rate(key, rate)
+        if self.elsewhere is not None:
+            for time_ms, connections in self.elsewhere.begin_rate(key):
+                self._count_elsewhere(rate, connections, time_ms)
+        return rate
+
+    def record_elsewhere(self, key: IpKey, connections: int, now_ms: int) -> bool:
+        """Record connections that another process counted, without a check; False: the address has no rate here."""
+        rate = self._rates.pop(key, None)
+        if rate is None:
+            return False
+        self._rates[key] = rate
+        self._count_elsewhere(rate, connections, now_ms)
+        return True
+
+    def _count_elsewhere(self, rate: ConnectionRate, connections: int, now_ms: int) -> None:
+        time_ms = rate.count_elsewhere(connections, now_ms)
+        if self.observer is not None:
+            self.observer.counted_elsewhere(rate, connections, time_ms)
 
     def continue_rate(self, key: IpKey, state: RingState) -> ConnectionRate:
         """Continue a rate of another process, as the most recently recorded one of this table; return it."""

@@ -17,6 +17,8 @@ from tests.support.processes.changing_port import ChangingPort
 
 METRICS = (ROOT / "docs/reference/metrics.md").read_text()
 OTHER_QUOTAS = "other quotas: edge-2: each member enforces its own; give all members the same quotas and switches"
+OTHER_SETTING = "write the same fleet.connections at all members, and restart them"
+SHARING = member("edge-1", 0, shares_connections=True)
 OTHER_VERSION = "messages of version 2, 3 cannot be read, and the usage in them does not count here: upgrade the older members"
 
 
@@ -61,6 +63,24 @@ async def test_the_documented_output_is_what_the_command_prints(tmp_path: Path) 
             0,
             ["cut off: no"],
             id="other-quotas-of-a-silent-one",
+        ),
+        pytest.param(
+            fleet_report(members=[OWN, member("edge-2", shares_connections=True, has_equal_limits=False)]),
+            1,
+            [f"connections are not shared by this member, but by edge-2: {OTHER_SETTING}"],
+            id="connections-are-shared-by-another-one",
+        ),
+        pytest.param(
+            fleet_report(members=[SHARING, member("edge-2", has_equal_limits=False)]),
+            1,
+            [f"connections are shared by this member, and not by edge-2: {OTHER_SETTING}"],
+            id="connections-are-not-shared-by-another-one",
+        ),
+        pytest.param(
+            fleet_report(members=[SHARING, member("edge-2", shares_connections=True, has_equal_limits=False), SECOND]),
+            1,
+            ["other limits on connections: edge-2: each member enforces its own; give all members the same limits"],
+            id="other-limits",
         ),
         pytest.param(fleet_report(unreadable_versions=[2, 3]), 1, ["cut off: no", OTHER_VERSION], id="other-versions"),
     ],
@@ -112,6 +132,12 @@ def test_columns_are_aligned() -> None:
         "edge-1                 1.0.0    delay        this member  yes",
         "a\\u001b[31m-long-name  -        delay        12.1 s ago   yes",
     ]
+
+
+def test_the_table_says_who_shares_connections() -> None:
+    """If a member shares connections, a further column says which members do."""
+    members = fleet_page(fleet_report(members=[SHARING, SECOND]), 0.0)["members"]
+    assert [line.split("equal quotas")[-1].split("yes", 1)[-1].strip() for line in table(members)] == ["shares connections", "yes", "no"]
 
 
 def test_a_fleet_without_problems_has_no_lines() -> None:

@@ -42,6 +42,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """The name of this member in status and metrics. None: the name of the host."""
     publish_ms: Annotated[int, msgspec.Meta(ge=10, le=1_000, description="milliseconds from 10 to 1000")] = 50
     """The shortest time between two messages of this member."""
+    connections: bool = False
+    """Whether members also share the limits on connections."""
     bytes_per_second_max: Annotated[int, Reader(read_size, SIZE_REMEDY)] = 4 * 1024 * 1024
     """The most that this member publishes."""
 

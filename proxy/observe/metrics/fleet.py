@@ -24,6 +24,13 @@ def fleet_families(report: FleetReport | None) -> Iterator[Metric]:
     unused = {"forged": status.forged, "replayed": status.replayed, "unreadable": status.unreadable}
     yield counts("kafka_sluice_fleet_unused_messages_total", "Messages that were not used.", "reason", unused)
     yield counter("kafka_sluice_fleet_hub_starts_total", "Starts of the process that exchanges usage.", report.hub_starts)
+    other = sum(not member.has_equal_limits for member in members)
+    yield gauge("kafka_sluice_fleet_members_with_other_limits", "Members that do not share the same limits on connections.", other)
+    if report.connections is not None:
+        shared = report.connections
+        yield gauge("kafka_sluice_fleet_connections_elsewhere", "Open connections with a limit at other members.", shared.open_elsewhere)
+        text = "Connections that other members counted, and that were recorded in rates here."
+        yield counter("kafka_sluice_fleet_connections_recorded_total", text, shared.recorded_elsewhere)
 
 
 def _seconds(name: str, text: str, ms: float | None) -> Metric:

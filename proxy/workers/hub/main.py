@@ -25,6 +25,7 @@ from proxy.config.problem import ConfigProblems
 from proxy.config.sections.fleet import Fleet
 from proxy.fleet.bus.bus import Bus
 from proxy.fleet.bus.directory import DirectoryBus
+from proxy.fleet.connections.pending import PendingConnections
 from proxy.fleet.hub import Hub, Settings
 from proxy.fleet.keys import keys_of
 from proxy.fleet.rows import FleetRows
@@ -34,7 +35,18 @@ from proxy.telemetry import log
 from proxy.workers.hub.seat import Seat
 from proxy.workers.main import first_message
 from proxy.workers.messaging.link import Link
-from proxy.workers.messaging.messages import AnyMessage, Failed, FleetJoined, FleetQuotas, FleetState, Request, Start, Stop
+from proxy.workers.messaging.messages import (
+    AnyMessage,
+    Failed,
+    FleetConnections,
+    FleetJoined,
+    FleetQuotas,
+    FleetState,
+    OtherConnections,
+    Request,
+    Start,
+    Stop,
+)
 
 STATUS_S: Final = 0.5
 DEAD_AFTER_MS: Final = 10_000
@@ -80,7 +92,8 @@ class HubMain:
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
         self._hub: Hub | None = None
-        self._quotas = 0
+        self._connections = PendingConnections()
+        self._quotas = self._limits = 0
         self._ended = asyncio.Event()
         self.supervisor_lost = asyncio.Event()
 
@@ -89,9 +102,11 @@ class HubMain:
         if isinstance(message, Stop):
             self._ended.set()
         elif isinstance(message, FleetQuotas):
-            self._quotas = message.number
+            self._quotas, self._limits = message.number, message.limits
             if self._hub is not None:
-                self._hub.quotas = message.number
+                self._hub.quotas, self._hub.limits = message.number, message.limits
+        elif isinstance(message, FleetConnections):
+            self._connections.add(message.entries)
 
     async def run(self, config: Config, link: Link) -> None:
         """Take part until the end.
@@ -104,7 +119,10 @@ class HubMain:
         await seat.take()
         assert self._segment.fleet is not None
         self._segment.enter(self._segment.fleet, now_ms())
-        self._hub, hub.quotas = hub, self._quotas
+        self._hub, hub.quotas, hub.limits, hub.connections = hub, self._quotas, self._limits, self._connections
+        hub.on_connections = lambda message, at_ms, is_new: link.send(
+            OtherConnections(message.incarnation, at_ms, is_new, message.connections.tobytes())
+        )
         works = [hub.run_forever(), self._report_forever(hub, link), seat.until_lost(), self._ended.wait(), self._until_alone()]
         tasks = [asyncio.ensure_future(work) for work in works]
         try:
@@ -127,7 +145,7 @@ class HubMain:
             if hub.joined.is_set() and not is_reported:
                 link.send(FleetJoined())
                 is_reported = True
-            link.send(FleetState(hub.status()))
+            link.send(FleetState(hub.status(), hub.silent_ms()))
             self._segment.store_heartbeat(self._segment.workers - 1, now_ms())
             await asyncio.sleep(STATUS_S)
 

@@ -14,7 +14,19 @@ from proxy.telemetry import log
 from proxy.workers.child import watch_end
 from proxy.workers.fork_server import ChildProcess, Spawn
 from proxy.workers.messaging.link import Link
-from proxy.workers.messaging.messages import AnyMessage, Failed, FleetJoined, FleetQuotas, FleetState, Request, Start, Stop
+from proxy.workers.messaging.messages import (
+    AnyMessage,
+    Failed,
+    FleetConnections,
+    FleetJoined,
+    FleetQuotas,
+    FleetState,
+    OtherConnections,
+    Request,
+    Start,
+    Stop,
+)
+from proxy.workers.shared_connections import SharedConnections
 
 EARLY_EXIT_MS: Final = 1_000
 """A hub that dies within this time after its start is restarted after the same time."""
@@ -30,21 +42,23 @@ class HubProcess:
         source: of the configuration.
         segment: descriptor of the segment of shared usage.
         spawn: starts a process.
+        connections: the connections that this member shares; None: it shares none.
 
     Attributes:
         status: the last report of the hub; None: there was none yet.
         starts: number of starts.
     """
 
-    def __init__(self, source: ConfigSource, segment: int, spawn: Spawn) -> None:
+    def __init__(self, source: ConfigSource, segment: int, spawn: Spawn, connections: SharedConnections | None = None) -> None:
         self._source = source
+        self._connections = connections
         self._segment = segment
         self._spawn = spawn
         self._process: ChildProcess | None = None
         self._link: Link | None = None
         self._stop_watch = _nothing
         self._started_ms = 0
-        self._quotas = 0
+        self._quotas = FleetQuotas(0, 0)
         self._joined = asyncio.Event()
         self._ended = asyncio.Event()
         self._restarting: asyncio.Task[None] | None = None
@@ -73,7 +87,9 @@ class HubProcess:
             raise
         path = self._source.path
         link.send(Start(None if path is None else str(path), self._source.text, self._source.flags, -1, []))
-        link.send(FleetQuotas(self._quotas))
+        link.send(self._quotas)
+        if self._connections is not None:
+            self._connections.publish_all()
 
     async def resume(self) -> None:
         """Start the process again if the hub of another supervisor has taken over, because that supervisor failed."""
@@ -89,15 +105,27 @@ class HubProcess:
             problem = "it has not answered yet" if self.status is None or self.status.problem is None else self.status.problem
             log.warning("fleet_not_joined", waited_s=JOIN_S, problem=problem)
 
-    def set_quotas(self, number: int) -> None:
-        """Report the number of this member's quotas."""
-        self._quotas = number
+    def set_quotas(self, quotas: FleetQuotas) -> None:
+        """Report the numbers of this member's quotas and limits."""
+        self._quotas = quotas
+        self._send(quotas)
+
+    def publish_connections(self, entries: bytes) -> None:
+        """Publish entries about connections."""
+        self._send(FleetConnections(entries))
+
+    def _send(self, message: AnyMessage) -> None:
         if self._link is not None:
-            self._link.send(FleetQuotas(number))
+            self._link.send(message)
 
     def _received(self, message: AnyMessage) -> None:
         if isinstance(message, FleetState):
             self.status = message.status
+            if self._connections is not None:
+                self._connections.heard(message.silent_ms)
+        elif isinstance(message, OtherConnections):
+            if self._connections is not None:
+                self._connections.take(message)
         elif isinstance(message, FleetJoined):
             self._joined.set()
         elif isinstance(message, Failed):

@@ -81,9 +81,16 @@ class Authority(Message):
 
 
 class FleetQuotas(Message):
-    """To the hub of a fleet: the number of this member's quotas."""
+    """To the hub of a fleet: the number of this member's quotas, and that of its limits on connections (0: it does not share them)."""
 
     number: int
+    limits: int
+
+
+class FleetConnections(Message):
+    """To the hub of a fleet: entries about connections to publish."""
+
+    entries: bytes
 
 
 class PrepareReload(Message):
@@ -139,9 +146,25 @@ class FleetJoined(Message):
 
 
 class FleetState(Message):
-    """The state of the fleet as its hub sees it."""
+    """The state of the fleet as its hub sees it, and the time since the last message of each other member, by incarnation."""
 
     status: FleetStatus
+    silent_ms: dict[int, int]
+
+
+class OtherConnections(Message):
+    """Entries about connections of another member.
+
+    Attributes:
+        incarnation: of the member.
+        at_ms: when the message came, or would have come, in monotonic ms.
+        is_new: False: the message was read by an earlier hub of this member, too.
+    """
+
+    incarnation: int
+    at_ms: int
+    is_new: bool
+    entries: bytes
 
 
 class ConnectionEnded(Message):
@@ -242,6 +265,7 @@ AnyMessage = (
     | Cluster
     | Authority
     | FleetQuotas
+    | FleetConnections
     | PrepareReload
     | CommitReload
     | Drain
@@ -252,6 +276,7 @@ AnyMessage = (
     | Prepared
     | FleetJoined
     | FleetState
+    | OtherConnections
     | ConnectionEnded
     | LoginFailed
     | Accepting

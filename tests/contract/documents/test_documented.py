@@ -16,6 +16,7 @@ from proxy.config.sections.fleet import Fleet
 from proxy.config.sections.groups import Group, GroupBudget, GroupMatch
 from proxy.config.sections.login import Credentials
 from proxy.config.sections.tls import ListenerTls, UpstreamTls
+from proxy.observe.fleet import SharedConnectionsStatus
 from proxy.observe.metrics.exposition import MetricsPage
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
@@ -154,7 +155,7 @@ async def test_every_metric_of_workers_is_documented() -> None:
 def fleet_families() -> Iterator[tuple[str, str, set[str]]]:
     """Yield name, type and labels of each metric family that only members of a fleet export."""
     state = busy_state()
-    state.fleet_report = fleet_report()
+    state.fleet_report = fleet_report()._replace(connections=SharedConnectionsStatus(7, 90))
     known = {name for name, *_ in families_of(busy_state())}
     return (family for family in families_of(state) if family[0] not in known)
 

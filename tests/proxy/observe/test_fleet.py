@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.observe.fleet import HEARD_MS, NO_FLEET, FleetReport, fleet_check, fleet_page, heard
+from proxy.observe.fleet import HEARD_MS, NO_FLEET, FleetReport, SharedConnectionsStatus, fleet_check, fleet_page, heard
 from proxy.observe.metrics.exposition import MetricsPage
 from proxy.observe.snapshot import Snapshot, take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
@@ -96,7 +96,7 @@ async def test_the_page_has_the_whole_status(tmp_path: Path) -> None:
         port.state.fleet_report = fleet_report(hub_starts=3, members=[OWN, member("edge-2", 4_000, has_equal_quotas=False)])
         status, page = await port.ask("/fleet")
         assert status == 200
-        assert page.keys() == {*JOINED.__struct_fields__, "cut_off_since_s", "hub_starts"}
+        assert page.keys() == {*JOINED.__struct_fields__, "cut_off_since_s", "hub_starts", "connections"}
         assert (page["lag_ms"], page["echo_age_ms"], page["hub_starts"]) == (72.5, 480, 3)
         assert page["members"] == [
             {**msgspec.structs.asdict(OWN), "is_heard": True},
@@ -160,7 +160,19 @@ def test_metrics_of_a_fleet() -> None:
         "unused_messages_total replayed": 4,
         "unused_messages_total unreadable": 5,
         "hub_starts_total": 2,
+        "members_with_other_limits": 0,
     }
+
+
+def test_a_fleet_that_shares_connections() -> None:
+    """Page and metrics have the connections elsewhere, and the number of members with other limits."""
+    others = [member("edge-2", shares_connections=True, has_equal_limits=False), member("gone", 9_000, has_equal_limits=False)]
+    report = fleet_report(members=[OWN, *others])._replace(connections=SharedConnectionsStatus(7, 90))
+    found = shown(report)
+    assert (found["members_with_other_limits"], found["connections_elsewhere"], found["connections_recorded_total"]) == (1, 7, 90)
+    page = fleet_page(report, 0.0)
+    assert page["connections"] == {"open_elsewhere": 7, "recorded_elsewhere": 90}
+    assert page["members"][1]["shares_connections"]
 
 
 def test_metrics_of_a_fleet_that_is_not_joined() -> None:

@@ -29,6 +29,6 @@ def fleet_report(*, age_ms: int = 40, hub_starts: int = 1, **differing: Any) -> 
     return FleetReport(msgspec.structs.replace(JOINED, **differing), age_ms, hub_starts)
 
 
-def member(name: str, silent_ms: int = 100, *, version: str = "1.0.0", has_equal_quotas: bool = True) -> MemberStatus:
-    """Return another member."""
-    return MemberStatus(name, version, "delay", silent_ms, has_equal_quotas)
+def member(name: str, silent_ms: int = 100, *, version: str = "1.0.0", has_equal_quotas: bool = True, **differing: bool) -> MemberStatus:
+    """Return another member; `differing`: fields about connections."""
+    return MemberStatus(name, version, "delay", silent_ms, has_equal_quotas, **differing)

@@ -44,6 +44,7 @@ class WorkerRun:
         until_ms: monotonic time up to which its files are complete.
         is_over: the run ended in order, so all its usage was published.
         losses: number of gaps in its files.
+        is_of_connections: it is the supervisor of a member of a fleet, whose "other worker" stands for all other members.
     """
 
     key: RunKey
@@ -54,6 +55,7 @@ class WorkerRun:
     until_ms: int
     is_over: bool
     losses: int
+    is_of_connections: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,8 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     losses = missing + sum(len(one.read("gaps", columns=["n"])) for one in file_sets)
     until_ms = max(one.manifest.last_ts_ms for one in file_sets) - first.wall_offset_ms
     beside = tuple(str(number) for number in shared.get("numbers") or range(int(shared["workers"])))
-    return WorkerRun(key, str(shared["segment"]), str(shared["worker"]), beside, first.wall_offset_ms, until_ms, last.final, losses)
+    named = (key, str(shared["segment"]), str(shared["worker"]), beside)
+    return WorkerRun(*named, first.wall_offset_ms, until_ms, last.final, losses, shared.get("of") == "connections")
 
 
 @dataclass(frozen=True, slots=True)
