@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -22,11 +23,13 @@ from proxy.workers.messaging.messages import OtherConnections
 from quota.connections.connection_quotas import ConnectionQuotas
 from quota.connections.connection_rate import ConnectionRate
 from quota.connections.elsewhere import AddressKey, RateKey
+from quota.connections.ip_connections import RATES_MAX
 from quota.entity import KafkaPrincipal
 
 GATHER_S: Final = 0.01
 """Time in which changes are gathered for one message to the hub, as with the usage of a worker."""
 TICK_S: Final = 0.5
+DIGESTS_KEPT: Final = 4_096
 
 
 class SharedConnections:
@@ -51,7 +54,9 @@ class SharedConnections:
         self._own = OwnConnections(self._num_samples * self._window_ms)
         self._others = OtherMembers(self._num_samples * self._window_ms)
         self._unclaimed = Unclaimed(self._num_samples * self._window_ms)
-        self._keys: dict[bytes, RateKey] = {}  # what has a rate here
+        self._digest = functools.lru_cache(maxsize=DIGESTS_KEPT)(self._new_digest)
+        self._listeners = {self._digest(of): of for of in (None, *quotas.listeners)}
+        self._addresses: dict[bytes, AddressKey] = {}  # those with a rate here, in the order of their last connection
         self._inherited: set[bytes] = set()
         self._early: list[OtherConnections] | None = []
         self._changed_addresses: dict[AddressKey, None] = {}
@@ -68,7 +73,7 @@ class SharedConnections:
         Args:
             continued: rates of the supervisor that was replaced. They contain what its hub has read.
         """
-        self._keys = {self._digest(of): of for of, _ in self._all_rates()}
+        self._addresses = {self._digest(key): key for key, _ in self._quotas.ips.rates()}
         known = set(continued)
         self._inherited = {self._digest(of) for of, rate in self._all_rates() if rate in known}
         early, self._early = self._early or [], None
@@ -81,7 +86,7 @@ class SharedConnections:
             yield name, listener.rate
         yield from self._quotas.ips.rates()
 
-    def _digest(self, of: RateKey) -> bytes:
+    def _new_digest(self, of: RateKey) -> bytes:
         if of is None:
             return connection_digest(self._fleet_key, "process")
         named = ("listener", of) if isinstance(of, str) else ("address", *of)
@@ -94,7 +99,10 @@ class SharedConnections:
 
     def rate_counted(self, of: RateKey, change: int) -> None:
         """Publish that connections were counted."""
-        self._own.count(self._digest(of), change, self._now_ms())
+        digest = self._digest(of)
+        if isinstance(of, tuple):
+            self._note_address(digest, of)
+        self._own.count(digest, change, self._now_ms())
         self._changed.set()
 
     def open_changed(self, key: AddressKey) -> None:
@@ -118,8 +126,14 @@ class SharedConnections:
     def begin_rate(self, key: AddressKey) -> list[tuple[int, int]]:
         """An address has a rate here from now on; return what the others counted within the window, at its times."""
         digest = self._digest(key)
-        self._keys[digest] = key
+        self._note_address(digest, key)
         return self._unclaimed.pop(digest, self._now_ms())
+
+    def _note_address(self, digest: bytes, key: AddressKey) -> None:
+        self._addresses.pop(digest, None)
+        if len(self._addresses) >= RATES_MAX:
+            del self._addresses[next(iter(self._addresses))]
+        self._addresses[digest] = key
 
     def limits_changed(self) -> None:
         """Publish all counts that have a limit now."""
@@ -200,15 +214,12 @@ class SharedConnections:
     def _record(self, digest: bytes, connections: int, at_ms: int) -> None:
         """Record what another member counted in the rate of the same name; without one it is kept for an address that comes later."""
         self._recorded += connections
-        if digest in self._keys:
-            of = self._keys[digest]
-            if of is None or isinstance(of, str):
-                self._quotas.record_elsewhere(of, connections, at_ms)
-                return
-            if self._quotas.ips.record_elsewhere(of, connections, at_ms):
-                return
-            del self._keys[digest]  # the rate was forgotten
-        self._unclaimed.add(digest, connections, at_ms)
+        if digest in self._listeners:
+            self._quotas.record_elsewhere(self._listeners[digest], connections, at_ms)
+            return
+        key = self._addresses.get(digest)
+        if key is None or not self._quotas.ips.record_elsewhere(key, connections, at_ms):
+            self._unclaimed.add(digest, connections, at_ms)
 
     def expire(self) -> None:
         """Forget what no longer counts."""

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
+from tests.support.processes.successors import is_running
 
 pytestmark = pytest.mark.kafka
 
@@ -34,7 +37,7 @@ class Member:
     def __init__(self, kraft: KafkaCluster, folder: Path, name: str) -> None:
         config = folder / f"{name}.toml"
         config.write_text(
-            f'[quotas]\npath = "quotas.toml"\nwindow_num = {SAMPLES}\n[enforcement]\nscope = "cluster"\n'
+            f'runtime_dir = "{folder / name}"\n[quotas]\npath = "quotas.toml"\nwindow_num = {SAMPLES}\n[enforcement]\nscope = "cluster"\n'
             f'[connections]\noverrides = {{ "{COUNTED}" = {COUNT}, "{BARRIER}" = 1 }}\n'
             f'[fleet]\nname = "edge"\nmember = "{name}"\ntopic = "__fleet-connections"\nsecret_file = "secret"\nconnections = true\n'
             f'[metering]\ndir = "metering"\nproxy_id = "{name}"\nlevel = "trace"\n'
@@ -126,9 +129,33 @@ def test_connections_of_an_address_at_one_proxy_count_in_its_rate_at_the_other(p
     barrier.close()
 
 
+def test_an_upgrade_continues_what_is_shared(pair: tuple[Member, Member]) -> None:
+    """Connections that an upgraded proxy still serves count at the other one until they end, and the rate of an address goes on."""
+    one, other = pair
+    held = [one.connect(COUNTED) for _ in range(COUNT)]
+    assert None not in held
+    eventually(lambda: not other.serves(COUNTED))
+    one.sluice.send(signal.SIGUSR2)
+    eventually(lambda: bool(one.sluice.events("took_over")))
+    eventually(lambda: not one.serves(COUNTED))
+    assert not other.serves(COUNTED)
+    assert not one.serves(RATED)
+    for sock in held:
+        assert sock is not None
+        sock.close()
+    eventually(lambda: one.serves(COUNTED) and other.serves(COUNTED))
+
+
 def test_decisions_on_connections_of_a_fleet_can_be_proved(pair: tuple[Member, Member], folder: Path) -> None:
     """Metering of both supervisors validates bit for bit, with connections of the other proxy in the rates. This test ends the proxies."""
-    for member in pair:
-        member.sluice.stop()
+    one, other = pair
+    upgraded = one.sluice.events("took_over")[-1]["pid"]
+    one.sluice.wait()
+    os.kill(upgraded, signal.SIGTERM)
+    eventually(lambda: not is_running(upgraded))
+    other.sluice.stop()
     verdict = validate(folder / "metering")
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+    assert verdict.shared is not None
+    assert verdict.shared.workers == 3  # one of each proxy, and one of the upgraded one
+    assert verdict.shared.remote_units >= SAMPLES - 1

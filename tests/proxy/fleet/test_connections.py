@@ -1,9 +1,11 @@
 """Members of a fleet share the limits on connections of addresses, listeners and principals."""
 
 import random
+from collections import deque
 
 import pytest
 
+from proxy.fleet.connections import other_members, own_connections, unclaimed
 from proxy.fleet.connections.other_members import SILENT_MS
 from proxy.fleet.connections.own_connections import FORGET_MS, REFRESH_MS, REPEAT_MS
 from quota.connections.connection_quotas import Outcome
@@ -302,3 +304,57 @@ def test_a_member_that_starts_begins_with_the_last_window(time: Time) -> None:
     upgraded.hear(data, begun_ms, is_new=False)
     upgraded.shared.begin([upgraded.quotas.broker_rate])
     assert upgraded.quotas.broker_rate.recorded_total == 1
+
+
+# --- a client that wants more than its limit
+
+
+@pytest.mark.parametrize("lag_steps", [1, 5, 20])
+def test_a_client_that_alternates_gains_what_it_opens_within_the_lag(time: Time, lag_steps: int) -> None:
+    """A connection that is admitted is at most the first one beyond the limit and what the client opened at any member within the lag."""
+    members, under_way = [ConnectionMember(name, time) for name in "abc"], deque[tuple[int, ConnectionMember, bytes]]()
+    for one in members:
+        one.limit(count=10)
+    dice = random.Random(lag_steps)
+    opened: deque[int] = deque(maxlen=lag_steps)
+    for step in range(600):
+        time.now_ms += 50
+        while under_way and under_way[0][0] <= step:
+            _, sender, data = under_way.popleft()
+            for one in members:
+                if one is not sender:
+                    one.hear(data)
+        member = members[step % 3]
+        opened.append(member.admits())
+        if dice.random() < 0.1 and member.quotas.ips.counts:
+            member.leave()
+        under_way += [(step + lag_steps, one, one.message()) for one in members]
+        assert not opened[-1] or sum(one.quotas.total for one in members) <= 10 + sum(opened)
+
+
+# --- bounds on memory
+
+
+def test_entries_of_many_addresses_are_bounded(time: Time, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with very many addresses makes no table grow without a bound, and the newest entries stay."""
+    for module in (own_connections, other_members, unclaimed):
+        for name in ("OWN_MAX", "ENTRIES_MAX", "ADDRESSES_MAX"):
+            monkeypatch.setattr(module, name, 50, raising=False)
+    one, other = pair(time, count=1, rate=1)
+    for number in range(200):
+        one.admits(f"10.1.0.{number}")
+        tell([one, other])
+    assert not other.admits("10.1.0.199")
+    assert other.admits("10.1.0.0")
+    assert other.shared.status().open_elsewhere == 50
+
+
+def test_what_an_address_did_elsewhere_before_it_came_is_in_its_rate_at_its_times(time: Time) -> None:
+    """The rate of an address that connects here for the first time has what others counted within the window, and not what is older."""
+    one, other = pair(time, rate=100)
+    for _ in range(30):
+        assert one.admits()
+        tell([one, other])
+        time.now_ms += 1_000
+    assert other.admits()
+    assert other.rate().recorded_total == WINDOW_MS // 1_000

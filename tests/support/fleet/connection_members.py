@@ -39,7 +39,7 @@ class ConnectionMember(FleetMember):
     """
 
     def __init__(self, name: str, time: Time, *, has_begun: bool = True) -> None:
-        super().__init__(name, 1, 1e9, time.now_ms)
+        super().__init__(name, 1, 1e9, time())
         self.time = time
         self.pending = PendingConnections()
         self.quotas = ConnectionQuotas([LISTENER])
