@@ -173,6 +173,7 @@ class Hub:
         for some_names, some_totals in parts:
             await self._send(some_names, some_totals, NO_THROTTLES)
         await self._send(*last, throttles, connections)
+        self.connections.published()
         self._published_ms = now_ms
 
     async def _send(self, names: Entries, totals: Entries, throttles: Entries, connections: Connections = NO_CONNECTIONS) -> None:

@@ -89,6 +89,7 @@ class ConnectionMember(FleetMember):
         """Return a message with what is new, as the hub publishes it."""
         self.shared.flush()
         connections = self.pending.take(1_000_000)
+        self.pending.published()
         about = About(self.name, "1", "mute")
         sequence = self.rows.next_sequence()
         return encoded(Message(self.segment.incarnation, sequence, 7, 0, about, NO_NAMES, NO_TOTALS, NO_THROTTLES, connections), self.keys)
