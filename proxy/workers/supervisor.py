@@ -194,14 +194,14 @@ class Supervisor:
             await self.control.open(self._shown, self._watch.lag)
         await self.control.follow_quotas()
         await self.pool.settled()
+        if self.hub is not None:
+            await self.hub.joined()  # before the rates are handed over: what the replaced hub has read is in them, and the rest comes here
         inherited = Inherited() if predecessor is None else await predecessor.inherit()
         listeners = self.control.client_listeners
         if predecessor is not None:
             self.control.admin_sockets = inherited.take_admin_sockets(str(self.config.admin.address))
             await self.control.open(self._shown, self._watch.lag)
         listeners.inherit(inherited.ports)
-        if self.hub is not None:
-            await self.hub.joined()
         continued = self._connections.restore(inherited)
         self._meter(continued)
         if self._shared is not None:
