@@ -45,6 +45,4 @@ def fleet_cost(*, starts: int, pairs: int, seconds: float) -> Interval:
                 flags.append(["--config", str(config)])
             sides.append(Side([1, 1], demand, flags))
         port = int(cluster.bootstrap.rsplit(":", 1)[1])
-        return compare(
-            engine, *sides, starts=starts, pairs=pairs, seconds=seconds, broker_port=port, without="sluice-hub"
-        ).ratio
+        return compare(engine, *sides, starts=starts, pairs=pairs, seconds=seconds, broker_port=port, without="sluice-hub").ratio

@@ -21,8 +21,6 @@ from proxy.net.accept.client_listeners import AdmittedConnection
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters, bump
 from proxy.workers.announcements import Announcements
-from proxy.workers.child import WorkerProcess, start_worker, watch_end
-from proxy.workers.fork_server import Spawn
 from proxy.workers.messaging.link import LinkLost
 from proxy.workers.messaging.messages import (
     Accepting,
@@ -46,6 +44,8 @@ from proxy.workers.messaging.messages import (
 )
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion
+from proxy.workers.processes.child import WorkerProcess, start_worker, watch_end
+from proxy.workers.processes.fork_server import Spawn
 
 ANSWER_S: Final = 1.0
 """Time limit for one worker's response to an alteration, a reload and a page."""

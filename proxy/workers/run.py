@@ -13,8 +13,8 @@ from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.workers.count import usable_cores
-from proxy.workers.fork_server import Spawn, execute, start_fork_server
 from proxy.workers.handover.predecessor import TAKEOVER_PID_VARIABLE
+from proxy.workers.processes.fork_server import Spawn, execute, start_fork_server
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.shared_usage.segment import Segment, SegmentError
 from proxy.telemetry import log
-from proxy.workers.fork_server import Spawn
 from proxy.workers.handover.place import Place, runtime_dir_of
 from proxy.workers.handover.predecessor import Predecessor, claim_place
+from proxy.workers.processes.fork_server import Spawn
 from proxy.workers.supervisor import Supervisor
 
 GROUP_ROWS: Final = 65_536

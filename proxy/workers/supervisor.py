@@ -42,9 +42,7 @@ from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
 from proxy.tls.contexts import TlsContexts
 from proxy.workers.asked_bucket import Buckets
-from proxy.workers.child import WorkerProcess
 from proxy.workers.fleet_mutations import FleetMutations
-from proxy.workers.fork_server import Spawn
 from proxy.workers.handover.connection_state import ConnectionState
 from proxy.workers.handover.handover_listener import HandoverListener, Part
 from proxy.workers.handover.messages import UpgradeEnded
@@ -58,6 +56,8 @@ from proxy.workers.messaging.messages import AlterQuotas, BrokerAddress, Describ
 from proxy.workers.messaging.passing import PassedHandoverSocket, PassedPort
 from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrincipal
 from proxy.workers.pool import WorkerPool
+from proxy.workers.processes.child import WorkerProcess
+from proxy.workers.processes.fork_server import Spawn
 from proxy.workers.shared_connections import SharedConnections
 from quota.connections.connection_rate import ConnectionRate
 from quota.entity import KafkaPrincipal

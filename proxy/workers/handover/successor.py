@@ -11,12 +11,12 @@ from typing import Final
 
 from proxy.base.service_manager import notify
 from proxy.telemetry import log
-from proxy.workers.child import watch_end
 from proxy.workers.handover.channel import Channel
 from proxy.workers.handover.handover_listener import Part
 from proxy.workers.handover.messages import Offer, Refused, UpgradeEnded
 from proxy.workers.handover.place import Place
 from proxy.workers.handover.predecessor import TAKEOVER_PID_VARIABLE
+from proxy.workers.processes.child import watch_end
 
 END_S: Final = 5.0
 """Time limit for a failed new version to end by itself; then it is killed."""

@@ -11,8 +11,6 @@ from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
 from proxy.fleet.status import FleetStatus
 from proxy.telemetry import log
-from proxy.workers.child import watch_end
-from proxy.workers.fork_server import ChildProcess, Spawn
 from proxy.workers.messaging.link import Link
 from proxy.workers.messaging.messages import (
     AnyMessage,
@@ -26,6 +24,8 @@ from proxy.workers.messaging.messages import (
     Start,
     Stop,
 )
+from proxy.workers.processes.child import watch_end
+from proxy.workers.processes.fork_server import ChildProcess, Spawn
 from proxy.workers.shared_connections import SharedConnections
 
 EARLY_EXIT_MS: Final = 1_000

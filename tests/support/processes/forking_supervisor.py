@@ -11,8 +11,8 @@ import sys
 import time
 
 from proxy.shared_usage.segment import Segment
-from proxy.workers.fork_server import ChildProcess, ForkServer, start_fork_server
 from proxy.workers.messaging.passing import socket_pair
+from proxy.workers.processes.fork_server import ChildProcess, ForkServer, start_fork_server
 from tests.support.processes.sluice_workers import children_of
 
 Started = tuple[ChildProcess, list[socket.socket]]

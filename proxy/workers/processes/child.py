@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from proxy.net.accept.client_listeners import AdmittedConnection
-from proxy.workers.fork_server import ChildProcess, Spawn
 from proxy.workers.messaging.link import Answers, Link
 from proxy.workers.messaging.messages import AnyMessage
 from proxy.workers.messaging.passing import PassedConnection, PassedHandoverSocket, PassedPort, pass_on, socket_pair
 from proxy.workers.messaging.questions import AnyQuestion, QuestionResponder
+from proxy.workers.processes.fork_server import ChildProcess, Spawn
 from quota.connections.ip_connections import IpKey
 
 Slot = tuple[str, IpKey]
