@@ -2,6 +2,8 @@
 
 Source: the formula of `proxy.shared_usage.assumption`. Usages are sums whose weights halve each `HALF_LIFE_MS`. Rates are averages over a
 longer time: clients at their bound stop and go with the period of the window.
+
+Instead of all sums becoming smaller, what is added to them becomes larger with time (`Weight`). Arrays are by place (`Places`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.rows import FleetRows, Ints, Places
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,72 +24,84 @@ RATE: Final = log(2.0) / RATE_HALF_LIFE_MS
 """Units per ms of a steady use, for each unit of its weighted sum with `RATE_HALF_LIFE_MS`."""
 HEARD_MS: Final = 11_000
 """Time after its last usage during which a member counts as a user of a group."""
+HALF_LIVES_MAX: Final = 200
+"""Half-lives after which weights begin with 1 again. A process may have been stopped for much longer."""
+_EXPONENT_MAX: Final = 1_000
 _SMALL: Final = 1e-3
 
 
+class Weight:
+    """The weight of what is added to sums at a time; it doubles in each half-life."""
+
+    def __init__(self, half_life_ms: int) -> None:
+        self._half_life_ms = half_life_ms
+        self._begin_ms: int | None = None
+
+    def at(self, time_ms: int) -> float:
+        """Return the weight; the first call begins the time with weight 1."""
+        if self._begin_ms is None:
+            self._begin_ms = time_ms
+        return float(2.0 ** min(_EXPONENT_MAX, (time_ms - self._begin_ms) / self._half_life_ms))
+
+    def less(self, time_ms: int) -> float | None:
+        """Let the weight be about 1 again if it is large; return the number by which the sums are to be multiplied, a power of two."""
+        half_lives = 0 if self._begin_ms is None else (time_ms - self._begin_ms) // self._half_life_ms
+        if self._begin_ms is None or half_lives <= HALF_LIVES_MAX:
+            return None
+        self._begin_ms += half_lives * self._half_life_ms
+        return float(2.0**-half_lives)
+
+
 class MemberUsage:
-    """What one member uses of each group.
+    """What one other member uses of each group.
 
     Attributes:
-        total: its usage since it was heard first.
-        used, long: weighted sums of its usage, with `HALF_LIFE_MS` and with `RATE_HALF_LIFE_MS`.
+        fresh: its usage since the last update.
+        long: weighted sums of its usage, with `RATE_HALF_LIFE_MS`.
         used_ms: time of its last usage; 0: never.
         advance: units that were assumed and recorded, and that it has not reported.
     """
 
-    __slots__ = ("_has_advance", "_seen", "advance", "long", "total", "used", "used_ms")
+    __slots__ = ("_has_advance", "advance", "fresh", "long", "used_ms")
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, places: int) -> None:
         self._has_advance = False
-        self.total: Ints = np.zeros(rows, np.int64)
-        self._seen: Ints = np.zeros(rows, np.int64)
-        self.used: Floats = np.zeros(rows)
-        self.long: Floats = np.zeros(rows)
-        self.used_ms: Ints = np.zeros(rows, np.int64)
-        self.advance: Ints = np.zeros(rows, np.int64)
+        self.fresh: Ints = np.zeros(places, np.int64)
+        self.long: Floats = np.zeros(places)
+        self.used_ms: Ints = np.zeros(places, np.int64)
+        self.advance: Ints = np.zeros(places, np.int64)
 
-    def decay(self, rows: Ints, elapsed_ms: int) -> Floats:
-        """Add what was used since the last call to the sums of these groups; return `used`."""
-        total = self.total[rows]
-        amounts = total - self._seen[rows]
-        self._seen[rows] = total
-        used = self.used[rows] * 0.5 ** (elapsed_ms / HALF_LIFE_MS) + amounts
-        self.used[rows] = used
-        self.long[rows] = self.long[rows] * 0.5 ** (elapsed_ms / RATE_HALF_LIFE_MS) + amounts
-        return np.asarray(used)
+    def clear(self, places: Ints) -> None:
+        """These places belong to other groups from now on."""
+        self.long[places] = 0.0
+        self.fresh[places] = self.used_ms[places] = self.advance[places] = 0
 
-    def clear(self, rows: Ints) -> None:
-        """These rows belong to other groups from now on."""
-        self.used[rows] = self.long[rows] = 0.0
-        self.used_ms[rows] = self.advance[rows] = 0
-        self._seen[rows] = self.total[rows]
-
-    def is_user(self, rows: Ints, now_ms: int) -> npt.NDArray[np.bool_]:
-        """Return whether it counts as a user of each group."""
-        used_ms = self.used_ms[rows]
-        return np.asarray((used_ms > 0) & (now_ms - used_ms <= HEARD_MS))
-
-    def settle(self, rows: Ints, amounts: Ints) -> Ints:
+    def settle(self, places: Ints, amounts: Ints) -> Ints:
         """Return the part of reported usage that was not assumed and recorded before."""
         if not self._has_advance:
             return amounts
-        known = np.minimum(self.advance[rows], amounts)
-        self.advance[rows] -= known
+        known = np.minimum(self.advance[places], amounts)
+        self.advance[places] -= known
         return amounts - known
 
-    def assume(self, rows: Ints, amounts: Ints, most: Ints) -> None:
+    def assume(self, places: Ints, amounts: Ints, most: Ints) -> None:
         """Note units that were assumed and recorded; of each group at most `most` are kept."""
         self._has_advance = True
-        self.advance[rows] = np.minimum(self.advance[rows] + amounts, most)
+        self.advance[places] = np.minimum(self.advance[places] + amounts, most)
 
 
 class Factors:
-    """The usage of all groups of a segment by this member and by the others."""
+    """The usage of the groups that other members use, by this member and by the others."""
 
-    def __init__(self, rows: FleetRows) -> None:
+    def __init__(self, rows: FleetRows, places: Places) -> None:
         self._count = len(rows.generations)
         self._rows = rows
-        self._own = MemberUsage(self._count)
+        self._places = places
+        self._short, self._long = Weight(HALF_LIFE_MS), Weight(RATE_HALF_LIFE_MS)
+        self._own_seen: Ints = np.zeros(self._count, np.int64)
+        self._own_used: Floats = np.zeros(self._count)
+        self._own_long: Floats = np.zeros(self._count)
+        self._others_used: Floats = np.zeros(self._count)
         self._others: dict[int, MemberUsage] = {}
         self._updated_ms = 0
 
@@ -98,44 +112,77 @@ class Factors:
             usage = self._others[member] = MemberUsage(self._count)
         return usage
 
-    def note_other(self, member: int, rows: Ints, amounts: Ints, now_ms: int) -> None:
-        """Another member used `amounts` of these groups."""
-        usage = self.of(member)
-        usage.used_ms[rows] = now_ms
-        usage.total[rows] += amounts
+    def begin(self, place: int, now_ms: int) -> None:
+        """A group has got this place: note what this member used of it in the last windows."""
+        row = int(self._places.rows[place])
+        self._own_seen[place] = self._rows.totals(self._places.rows[place : place + 1])[0]
+        used = long = 0.0
+        for start_ms, amount in self._rows.own_slots(row):
+            at_ms = min(now_ms, start_ms + self._rows.segment.slot_ms // 2)
+            used += amount * self._short.at(at_ms)
+            long += amount * self._long.at(at_ms)
+        self._own_used[place], self._own_long[place] = used, long
 
     def forget(self, member: int) -> None:
         """A member is gone."""
         self._others.pop(member, None)
 
-    def release(self, rows: Ints) -> None:
-        """These rows belong to other groups from now on."""
-        for usage in (self._own, *self._others.values()):
-            usage.clear(rows)
-        self._rows.set_factors(rows, np.zeros(len(rows)))
+    def release(self, places: Ints) -> None:
+        """These places belong to other groups from now on."""
+        for usage in self._others.values():
+            usage.clear(places)
+        self._own_used[places] = self._own_long[places] = self._others_used[places] = 0.0
+        self._rows.set_factors(self._places.rows[places], np.zeros(len(places)))
 
     def update(self, now_ms: int) -> None:
-        """Set the factors of all groups in use."""
-        elapsed_ms = now_ms - self._updated_ms
+        """Set the factors of all groups that other members use."""
         self._updated_ms = now_ms
-        rows = self._rows.shared_rows()
-        self._own.total[rows] = self._rows.totals(rows)
-        own = np.maximum(self._own.decay(rows, elapsed_ms), 0.0)
-        users, others = np.zeros(len(rows)), np.zeros(len(rows))
+        self._keep_weights_small(now_ms)
+        places, size = self._places.used(), self._places.size
+        short, long = self._short.at(now_ms), self._long.at(now_ms)
+        rows = self._places.rows[places]
+        own = self._use_own(places, rows, short, long)
+        fresh, users = np.zeros(size, np.int64), np.zeros(size, np.int64)
         for usage in self._others.values():
-            others += usage.decay(rows, elapsed_ms)
-            users += usage.is_user(rows, now_ms)
+            its, used_ms = usage.fresh[:size], usage.used_ms[:size]
+            np.copyto(used_ms, now_ms, where=its > 0)
+            fresh += its
+            usage.long[:size] += its * long
+            its[:] = 0
+            users += (used_ms > 0) & (used_ms >= now_ms - HEARD_MS)
+        self._others_used[:size] += fresh * short
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = others / own
-        self._rows.set_factors(rows, np.where(own > _SMALL, np.minimum(users, ratio), users))
+            ratio = self._others_used[places] / own
+        users = users[places]
+        self._rows.set_factors(rows, np.where(own > _SMALL * short, np.minimum(users, ratio), users))
+
+    def _use_own(self, places: Ints, rows: Ints, short: float, long: float) -> Floats:
+        """Add this member's usage since the last call to its sums; return them."""
+        totals = self._rows.totals(rows)
+        amounts = totals - self._own_seen[places]
+        self._own_seen[places] = totals
+        own = np.maximum(self._own_used[places] + amounts * short, 0.0)
+        self._own_used[places] = own
+        self._own_long[places] += amounts * long
+        return np.asarray(own)
+
+    def _keep_weights_small(self, now_ms: int) -> None:
+        less = self._short.less(now_ms)
+        if less is not None:
+            self._own_used *= less
+            self._others_used *= less
+        less = self._long.less(now_ms)
+        if less is not None:
+            self._own_long *= less
+            for usage in self._others.values():
+                usage.long *= less
 
     def rates(self, member: int, heard_ms: int) -> tuple[Ints, Floats]:
         """Return the groups that a member used before it was heard last, and the rates at that time, in units per ms."""
-        usage, shared = self.of(member), self._rows.shared_rows()
-        rows = shared[usage.long[shared] > _SMALL]
-        decayed_ms = max(0, self._updated_ms - heard_ms)
-        return rows, usage.long[rows] * (RATE * 2.0 ** (decayed_ms / RATE_HALF_LIFE_MS))
+        usage, places = self.of(member), self._places.used()
+        places = places[usage.long[places] > _SMALL * self._long.at(self._updated_ms)]
+        return places, usage.long[places] * (RATE / self._long.at(min(heard_ms, self._updated_ms)))
 
-    def own_rates(self, rows: Ints) -> Floats:
+    def own_rates(self, places: Ints) -> Floats:
         """Return the rates of this member, in units per ms."""
-        return np.asarray(self._own.long[rows] * RATE)
+        return np.asarray(self._own_long[places] * (RATE / self._long.at(self._updated_ms)))

@@ -30,6 +30,9 @@ HEARTBEAT_MS: Final = 1_000
 EXPIRE_MS: Final = 1_000
 UPDATE_S: Final = 0.1
 """Interval in which factors, and what is assumed of members that are not heard, are brought up to date."""
+PAUSE_MS: Final = 2
+"""Time between two reads of the bus for each other member, so that messages of many members are recorded together."""
+PAUSE_MS_MAX: Final = 25
 WATCH_S: Final = 0.5
 HISTORY_MS: Final = 60_000
 """Part of the log that is read at the start: totals of active groups are in it."""
@@ -148,7 +151,9 @@ class Hub:
         while last < position:
             for received in await self._bus.receive():
                 at_ms = min(self._now_ms(), self._clock.local(received.time_ms))
-                self._take(received, at_ms, is_new=received.position > last_position)
+                is_new = received.position > last_position
+                self._take(received, at_ms, is_new=is_new)
+                self._record(received if is_new else None, at_ms)
                 last = received.position
 
     # --- own usage
@@ -158,15 +163,16 @@ class Hub:
             await self._publish()
             await asyncio.sleep(self._settings.publish_ms / 1_000)
 
-    async def _publish(self) -> None:
-        """Send what has changed, or a message without usage if none was sent for a second."""
+    async def _publish(self, *, is_last: bool = False) -> None:
+        """Send what is due, or a message without usage if none was sent for a second."""
         now_ms = self._now_ms()
         bytes_max = self._settings.bytes_per_second_max * self._settings.publish_ms // 1_000
         connections = self.connections.take(bytes_max // 2)
         entries_max = (bytes_max - connections.nbytes) // TOTAL.itemsize
         assert self._clock is not None
         throttles = self.members.throttles.changes(self._clock, now_ms)
-        names, totals = self._own.changes(max(1, entries_max), now_ms, throttles["id"].astype(np.int64))
+        members = 1 + len(list(self.members.live(now_ms)))
+        names, totals = self._own.changes(max(1, entries_max), now_ms, throttles["id"].astype(np.int64), members=members, is_last=is_last)
         if not len(totals) and not len(throttles) and not len(connections) and now_ms - self._published_ms < HEARTBEAT_MS:
             return
         *parts, last = in_messages(names, totals)
@@ -195,7 +201,7 @@ class Hub:
         if self._problem is None:
             with contextlib.suppress(BusError, TimeoutError):
                 async with asyncio.timeout(LAST_S):
-                    await self._publish()
+                    await self._publish(is_last=True)
 
     def _message(self, names: Entries, totals: Entries, throttles: Entries, time_ms: int, now_ms: int) -> Message:
         about = None
@@ -207,11 +213,21 @@ class Hub:
 
     async def _record_forever(self) -> None:
         while True:
-            for received in await self._bus.receive():
-                self._take(received, self._now_ms(), is_new=True)
+            some = await self._bus.receive()
+            now_ms = self._now_ms()
+            for received in some:
+                self._take(received, now_ms, is_new=True)
+            self._record(some[-1], now_ms)
+            await asyncio.sleep(min(PAUSE_MS_MAX, PAUSE_MS * len(self.members.peers)) / 1_000)
+
+    def _record(self, last: Received | None, at_ms: int) -> None:
+        """Put the usage of the last messages into the rows; `last` is the newest one, None: they were there already."""
+        self.members.record(at_ms)
+        if last is not None:
+            self._rows.read = last.time_ms, last.position
 
     def _take(self, received: Received, at_ms: int, *, is_new: bool) -> None:
-        """Record a message at this time; one that is not new, or older than all samples, only changes the state of its sender."""
+        """Take in a message as of this time; one that is not new, or older than all samples, only changes the state of its sender."""
         now_ms = self._now_ms()
         message = self.members.read(received, now_ms)
         if message is None:
@@ -223,8 +239,6 @@ class Hub:
         assert self._clock is not None
         if self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock) and len(message.connections):
             self.on_connections(message, at_ms, is_new)
-        if is_new:
-            self._rows.read = received.time_ms, received.position
 
     def _returned(self, sequence: int, now_ms: int) -> None:
         """An own message has come back: its age is the lag of the bus."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from proxy.fleet.bus.bus import Received
 from proxy.fleet.clock import Clock
-from proxy.fleet.factors import Factors
+from proxy.fleet.factors import Factors, MemberUsage
 from proxy.fleet.keys import FleetKeys
 from proxy.fleet.peers import Peer, Usage
-from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.rows import FleetRows, Ints, Places
 from proxy.fleet.silence import Silence
 from proxy.fleet.throttles import FleetThrottles
 from proxy.fleet.wire import ForgedError, Message, OtherFleetError, OtherVersionError, WireError, decoded
@@ -57,14 +57,18 @@ class Members:
         self.peers: dict[int, Peer] = {}
         self.counts = Counts()
         self.other_versions: dict[int, int] = {}
-        self.factors = Factors(rows)
-        self.throttles = FleetThrottles(rows)
-        self.silence = Silence(rows, self.factors)
         count = len(rows.generations)
-        self._row_of: dict[bytes, int] = {}
+        self._places = Places(count)
+        self.factors = Factors(rows, self._places)
+        self.throttles = FleetThrottles(rows)
+        self.silence = Silence(rows, self._places, self.factors)
+        self._place_of: dict[bytes, int] = {}
         self._digest_of: dict[int, bytes] = {}
         self._used_ms: Ints = np.zeros(count, np.int64)
         self._flight: Ints = np.zeros(count, np.int64)
+        self._fresh: Ints = np.zeros(count, np.int64)  # usage that `record` puts into the rows
+        self._changed: list[Ints] = []  # places whose usage in flight it puts there
+        self._rounds: list[Ints] = []  # places with a throttle round
 
     def read(self, received: Received, now_ms: int) -> Message | None:
         """Return a valid message of this fleet; None: it is not one, and it is counted."""
@@ -87,7 +91,7 @@ class Members:
         return None
 
     def take(self, message: Message, at_ms: int, *, counts: bool, clock: Clock) -> bool:
-        """Record the usage of a message of another member; return whether the message is new.
+        """Take in a message of another member; return whether the message is new. `record` follows, also after several messages.
 
         Args:
             message: from `read`.
@@ -97,7 +101,7 @@ class Members:
         """
         peer = self.peers.get(message.incarnation)
         if peer is None:
-            peer = self.peers[message.incarnation] = Peer(message.incarnation)
+            peer = self.peers[message.incarnation] = Peer(message.incarnation, len(self._fresh))
         silent_ms = at_ms - peer.heard_ms if peer.sequence else 0
         usage = peer.take(message, lambda digest: self._claim(digest, at_ms), at_ms)
         if usage is None:
@@ -106,42 +110,59 @@ class Members:
         if silent_ms > self._window_ms:  # what was used before the present window is over
             usage = usage._replace(amounts=usage.amounts * self._window_ms // silent_ms)
         if counts:
-            self._record(peer, usage, at_ms)
+            self._note(self.factors.of(peer.incarnation), usage)
             for number, kind, end_ms in message.throttles.tolist():
-                row = peer.row_of(number)
-                if row >= 0:
-                    self.throttles.take(row, kind, end_ms, clock, at_ms)
-        else:
-            self._change_flight(usage)
+                place = peer.place_of(number)
+                if place >= 0:
+                    self.throttles.take(int(self._places.rows[place]), kind, end_ms, clock, at_ms)
+        self._note_flight(usage)
         return True
 
-    def _record(self, peer: Peer, usage: Usage, at_ms: int) -> None:
-        used = usage.amounts > 0
-        if used.any():
-            rows, amounts = (usage.rows, usage.amounts) if used.all() else (usage.rows[used], usage.amounts[used])
-            self.factors.note_other(peer.incarnation, rows, amounts, at_ms)
-            self._rows.record(rows, self.factors.of(peer.incarnation).settle(rows, amounts), at_ms)
+    def _note(self, member: MemberUsage, usage: Usage) -> None:
+        places, amounts = usage.places, usage.amounts
+        if not len(places):
+            return
+        np.add.at(member.fresh, places, amounts)
+        np.add.at(self._fresh, places, member.settle(places, amounts))
         if len(usage.rounds):
-            self._rows.set_throttle_rounds(usage.rounds, at_ms)
-        self._used_ms[usage.rows] = at_ms
-        self._change_flight(usage)
+            self._rounds.append(usage.rounds)
 
-    def _change_flight(self, usage: Usage) -> None:
+    def _note_flight(self, usage: Usage) -> None:
         changed = usage.flight != 0
         if len(changed) and changed.any():
-            rows = usage.rows[changed]
-            self._flight[rows] += usage.flight[changed]
-            self._rows.set_under_way(rows, self._flight[rows])
+            places = usage.places[changed]
+            self._flight[places] += usage.flight[changed]
+            self._changed.append(places)
+
+    def record(self, at_ms: int) -> None:
+        """Put what the last messages had new into the rows, as usage at `at_ms`.
+
+        Usage in flight follows the usage: what ends in flight is in the totals before.
+        """
+        places = np.flatnonzero(self._fresh[: self._places.size])
+        if len(places):
+            self._rows.record(self._places.rows[places], self._fresh[places], at_ms)
+            self._fresh[places] = 0
+            self._used_ms[places] = at_ms
+        for places in self._rounds:
+            self._rows.set_throttle_rounds(self._places.rows[places], at_ms)
+        for places in self._changed:
+            self._rows.set_under_way(self._places.rows[places], self._flight[places])
+        self._rounds, self._changed = [], []
 
     def _claim(self, digest: bytes, now_ms: int) -> int:
-        """Return the row of a group; a negative number: all rows belong to other groups."""
-        row = self._row_of.get(digest)
-        if row is None:
-            row = self._rows.claim(digest, now_ms)
-            if row >= 0:
-                self._row_of[digest], self._digest_of[row] = row, digest
-                self._used_ms[row], self._flight[row] = now_ms, 0
-        return row
+        """Return the place of a group; a negative number: all rows belong to other groups."""
+        place = self._place_of.get(digest)
+        if place is not None:
+            return place
+        row = self._rows.claim(digest, now_ms)
+        if row < 0:
+            return row
+        place = self._places.add(row)
+        self._place_of[digest], self._digest_of[place] = place, digest
+        self._used_ms[place], self._flight[place] = now_ms, 0
+        self.factors.begin(place, now_ms)
+        return place
 
     def update(self, now_ms: int, age_ms: int, *, is_cut_off: bool) -> None:
         """Set what the groups assume about usage that is younger than `age_ms`, and record assumed usage of members that are not heard."""
@@ -162,22 +183,29 @@ class Members:
         self.throttles.expire(now_ms)
         for peer in list(self.peers.values()):
             if now_ms - peer.heard_ms > FLIGHT_MS:
-                self._change_flight(peer.lose_flight())
+                self._note_flight(peer.lose_flight())
             if now_ms - peer.heard_ms > GONE_MS and not is_cut_off:
                 del self.peers[peer.incarnation]
                 self.factors.forget(peer.incarnation)
                 self.silence.forget(peer.incarnation)
-        rows = np.fromiter(self._digest_of, np.int64, len(self._digest_of))
-        if is_cut_off:
+        self.record(now_ms)
+        if not is_cut_off:
+            self._release_unused(now_ms)
+
+    def _release_unused(self, now_ms: int) -> None:
+        """Release the rows of groups that no other member has used for a minute."""
+        places = self._places.used()
+        left = places[(now_ms - self._used_ms[places] > GONE_MS) & (self._flight[places] == 0)]
+        if not len(left):
             return
-        left = rows[(now_ms - self._used_ms[rows] > GONE_MS) & (self._flight[rows] == 0)]
         for peer in self.peers.values():
             peer.forget(left)
         self.factors.release(left)
         self.silence.release(left)
-        for row in left.tolist():
-            del self._row_of[self._digest_of.pop(row)]
+        for place, row in zip(left.tolist(), self._places.rows[left].tolist(), strict=True):
+            del self._place_of[self._digest_of.pop(place)]
             self._rows.release(row)
+        self._places.remove(left)
 
     def live(self, now_ms: int) -> Iterator[Peer]:
         """Yield the members that were heard within `FLIGHT_MS`."""

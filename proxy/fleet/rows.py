@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Iterator
+from functools import reduce
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from proxy.shared_usage.departed_rows import DEPARTED_WORDS
+from proxy.shared_usage.departed_rows import CHANGES_AT, DEPARTED_WORDS
 from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, FLEET_READ_AT, FLEET_SEQUENCE_AT, LOCKED, ROWS_CHANGED_AT, Segment
 from proxy.shared_usage.segment_row import NO_SLOT
 from proxy.shared_usage.shared_usage import FLEET_BIT
@@ -16,9 +19,67 @@ from proxy.shared_usage.shared_usage import FLEET_BIT
 Ints = npt.NDArray[np.int64]
 NO_ROWS: Final[Ints] = np.zeros(0, np.int64)
 
+FREE: Final = -1
+
 CLAIM_TRIES: Final = 20
 CLAIM_PAUSE_S: Final = 0.0002
 """Another process changes rows for some microseconds, unless it is interrupted."""
+
+
+class Places:
+    """Numbers of the groups that other members use, from 0 on. There are many more rows, so arrays by place are much smaller.
+
+    Attributes:
+        rows: the row of each place; `FREE`: there is none.
+        size: the highest place that was ever used, plus one.
+    """
+
+    def __init__(self, rows_max: int) -> None:
+        self.rows: Ints = np.full(rows_max, FREE, np.int64)
+        self.size = 0
+        self._of: dict[int, int] = {}
+        self._free: list[int] = []
+
+    def add(self, row: int) -> int:
+        """Return a place for a row that has none: the lowest that is free."""
+        if self._free:
+            place = heappop(self._free)
+        else:
+            place = self.size
+            self.size += 1
+        self.rows[place] = row
+        self._of[row] = place
+        return place
+
+    def find(self, row: int) -> int | None:
+        """Return the place of a row; None: it has none."""
+        return self._of.get(row)
+
+    def used(self) -> Ints:
+        """Return all places with a row."""
+        return np.flatnonzero(self.rows[: self.size] != FREE)
+
+    def remove(self, places: Ints) -> None:
+        """Free these places."""
+        for place in places.tolist():
+            del self._of[int(self.rows[place])]
+            heappush(self._free, place)
+        self.rows[places] = FREE
+
+
+class Reading(NamedTuple):
+    """What the cells of some rows contain.
+
+    Attributes:
+        totals, under_way: of all workers.
+        everything: totals and usage in flight of all members, as far as they are known here.
+        rounds_ms: time of the last throttle round at any worker.
+    """
+
+    totals: Ints
+    under_way: Ints
+    everything: Ints
+    rounds_ms: Ints
 
 
 class FleetRows:
@@ -41,16 +102,17 @@ class FleetRows:
         self._row_words = segment.row_words
         self._digests: Ints = np.frombuffer(segment.digests, dtype=np.int64).reshape(-1, 2)
         self._rows: Ints = np.frombuffer(segment.rows, dtype=np.int64).reshape(-1, segment.row_words)
-        self._departed: Ints = np.frombuffer(segment.departed.words, dtype=np.int64).reshape(-1, DEPARTED_WORDS)
+        self._departed: Ints = np.frombuffer(segment.departed.words, dtype=np.int64)[CHANGES_AT::DEPARTED_WORDS]
         first = segment.totals_at(0)
         self._under_way_at, self._rounds_at = segment.under_way_at(0) - first, segment.throttle_rounds_at(0) - first
         self._totals = self._rows[:, : self._fleet]
-        self._under_way = self._rows[:, self._under_way_at : self._under_way_at + self._fleet]
-        self._rounds = self._rows[:, self._rounds_at : self._rounds_at + self._fleet]
+        self._cells = self._rows[:, : self._rounds_at + self._fleet]
         factor_at = segment.fleet_factor_at(0) - first
         self._factors = self._rows[:, factor_at]
         self.published: Ints = self._rows[:, factor_at + 1]
+        self._window_max: Ints = self._rows[:, segment.window_max_at(0) - first]
         self._ring = segment.ring_at(0, self._fleet) - first
+        self._slots = self._rows[:, segment.ring_at(0, 0) - first : factor_at]
 
     @property
     def window_ms(self) -> int:
@@ -73,19 +135,32 @@ class FleetRows:
 
     def totals(self, rows: Ints) -> Ints:
         """Return the total of all workers for each row."""
-        return np.asarray(self._totals[rows].sum(axis=1))
+        return _sums(self._totals[rows])
 
-    def under_way(self, rows: Ints) -> Ints:
-        """Return the usage in flight of all workers for each row."""
-        return np.asarray(self._under_way[rows].sum(axis=1))
+    def all_totals(self, rows: Ints) -> Ints:
+        """Return the total of all members for each row, as far as it is known here."""
+        return _sums(self._rows[rows, : self._fleet + 1])
 
-    def throttle_rounds_ms(self, rows: Ints) -> Ints:
-        """Return the time of the last throttle round at any worker for each row."""
-        return np.asarray(self._rounds[rows].max(axis=1))
+    def reading(self, rows: Ints) -> Reading:
+        """Return what the cells of these rows contain."""
+        cells, fleet = self._cells[rows], self._fleet
+        totals, under_way = _sums(cells[:, :fleet]), _sums(cells[:, self._under_way_at : self._under_way_at + fleet])
+        others = cells[:, fleet] + cells[:, self._under_way_at + fleet]
+        return Reading(totals, under_way, totals + under_way + others, _greatest(cells[:, self._rounds_at :]))
 
-    def departed_sums(self, rows: Ints) -> Ints:
-        """Return a number for each row that changes with the throttles that departed connections left."""
-        return np.asarray(self._departed[rows].sum(axis=1))
+    def window_max(self, rows: Ints) -> Ints:
+        """Return the most that the bound of each row allows in a window; 0: not known."""
+        return np.asarray(self._window_max[rows])
+
+    def in_slots(self, rows: Ints, now_ms: int) -> Ints:
+        """Return the usage of all members in the last slots of each row, which are one more than a window has."""
+        rings = self._slots[rows]
+        is_young = rings[:, ::2] > now_ms // self.segment.slot_ms - self.segment.slots
+        return np.asarray((rings[:, 1::2] * is_young).sum(axis=1))
+
+    def departed_changes(self, rows: Ints) -> Ints:
+        """Return a number for each row that increases when the throttles that departed connections left change."""
+        return np.asarray(self._departed[rows])
 
     # Usage of the other members
 
@@ -102,6 +177,11 @@ class FleetRows:
         """Stop using a row."""
         self._rows[row, self._under_way_at + self._fleet] = 0
         self.segment.release(row, self._fleet)
+
+    def own_slots(self, row: int) -> Iterator[tuple[int, int]]:
+        """Yield (start of the slot in ms, usage in it) of all workers in the slots of a row, in no order."""
+        slots = self._slots[row, : 2 * self.segment.slots * self._fleet].tolist()
+        return ((number * self.segment.slot_ms, amount) for number, amount in zip(slots[::2], slots[1::2], strict=True) if amount)
 
     def record(self, rows: Ints, amounts: Ints, time_ms: int) -> None:
         """Add usage that happened at `time_ms`. No row occurs twice. Sums of slots precede totals, as in `SegmentRow.publish`."""
@@ -149,3 +229,12 @@ class FleetRows:
     @read.setter
     def read(self, read: tuple[int, int]) -> None:
         self.segment.words[FLEET_READ_AT], self.segment.words[FLEET_READ_AT + 1] = read
+
+
+def _sums(columns: Ints) -> Ints:
+    """Return the sum of each row; there are few columns, so that this is faster than a sum along them."""
+    return np.asarray(reduce(np.add, columns.T))
+
+
+def _greatest(columns: Ints) -> Ints:
+    return np.asarray(reduce(np.maximum, columns.T))

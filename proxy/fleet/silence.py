@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from proxy.fleet.factors import Factors, Floats, MemberUsage
-from proxy.fleet.rows import FleetRows, Ints
+from proxy.fleet.rows import FleetRows, Ints, Places
 
 BEGIN_MS: Final = 1_250
 """A member sends a message each second, so a shorter time without one means nothing."""
@@ -27,11 +27,13 @@ class Silence:
 
     Args:
         rows: the segment.
+        places: of the groups that other members use.
         factors: the usage of all members.
     """
 
-    def __init__(self, rows: FleetRows, factors: Factors) -> None:
+    def __init__(self, rows: FleetRows, places: Places, factors: Factors) -> None:
         self._rows = rows
+        self._places = places
         self._factors = factors
         self._window_ms = rows.window_ms
         self._begun: dict[int, tuple[int, Ints, Floats]] = {}  # of silent members: up to when it is recorded, groups, their rates
@@ -51,30 +53,30 @@ class Silence:
         begun = self._begun.get(member)
         if begun is None:
             begun = (heard_ms, *self._factors.rates(member, heard_ms))
-        until_ms, rows, rates = begun
+        until_ms, places, rates = begun
         if not is_cut_off:
             now_ms = min(now_ms, heard_ms + SILENT_MS)
-        self._record(usage, rows, self._present(rows, rates, silent_ms), now_ms - until_ms, now_ms)
-        self._begun[member] = max(until_ms, now_ms), rows, rates
+        self._record(usage, places, self._present(places, rates, silent_ms), now_ms - until_ms, now_ms)
+        self._begun[member] = max(until_ms, now_ms), places, rates
 
-    def _present(self, rows: Ints, rates: Floats, silent_ms: int) -> Floats:
+    def _present(self, places: Ints, rates: Floats, silent_ms: int) -> Floats:
         """Return the rates to assume after this time."""
         slid = min(1.0, max(0.0, (silent_ms - CUT_MS) / CUT_MS))
-        return rates if not slid else rates * (1.0 - slid) + self._factors.own_rates(rows) * slid
+        return rates if not slid else rates * (1.0 - slid) + self._factors.own_rates(places) * slid
 
-    def _record(self, usage: MemberUsage, rows: Ints, rates: Floats, duration_ms: int, now_ms: int) -> None:
-        if duration_ms <= 0 or not len(rows):
+    def _record(self, usage: MemberUsage, places: Ints, rates: Floats, duration_ms: int, now_ms: int) -> None:
+        if duration_ms <= 0 or not len(places):
             return
         amounts = (rates * duration_ms).astype(np.int64)
-        self._rows.record(rows, amounts, now_ms)
-        usage.assume(rows, amounts, (rates * self._window_ms).astype(np.int64))
+        self._rows.record(self._places.rows[places], amounts, now_ms)
+        usage.assume(places, amounts, (rates * self._window_ms).astype(np.int64))
 
     def forget(self, member: int) -> None:
         """A member is gone."""
         self._begun.pop(member, None)
 
-    def release(self, rows: Ints) -> None:
-        """These rows belong to other groups from now on."""
+    def release(self, places: Ints) -> None:
+        """These places belong to other groups from now on."""
         for member, (until_ms, its, rates) in list(self._begun.items()):
-            kept = ~np.isin(its, rows)
+            kept = ~np.isin(its, places)
             self._begun[member] = until_ms, its[kept], rates[kept]

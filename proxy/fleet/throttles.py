@@ -37,7 +37,7 @@ class FleetThrottles:
 
     def __init__(self, rows: FleetRows) -> None:
         self._rows = rows
-        self._sums: Ints = np.zeros(len(rows.generations), np.int64)
+        self._seen: Ints = np.zeros(len(rows.generations), np.int64)
         self._generations: dict[int, int] = {}
         self._again: set[int] = set()
         self._known: dict[int, Counter[int]] = {}
@@ -60,9 +60,9 @@ class FleetThrottles:
     def _changed_rows(self) -> list[int]:
         """Return the rows whose throttles have changed since the last call, and those that another process was changing then."""
         rows = self._rows.shared_rows()
-        sums = self._rows.departed_sums(rows)
-        changed = rows[sums != self._sums[rows]]
-        self._sums[rows] = sums
+        numbers = self._rows.departed_changes(rows)
+        changed = rows[numbers != self._seen[rows]]
+        self._seen[rows] = numbers
         again, self._again = self._again, set()
         return sorted({*changed.tolist(), *again})
 

@@ -160,8 +160,9 @@ def decoded(data: bytes, keys: FleetKeys) -> Message:
     except msgspec.MsgspecError as error:
         raise WireError(f"a message has a description that cannot be read: {error}") from None
     names, totals, throttles, connections = _arrays(data, at + about_bytes, counts)
-    if any(len(some) and int(some["id"].max()) >= IDS_MAX for some in (names, totals, throttles)):
-        raise WireError("a message has an id that is too large")
+    for some in (names, totals, throttles):
+        if len(some) and some["id"].max() >= IDS_MAX:
+            raise WireError("a message has an id that is too large")
     return Message(incarnation, sequence, quotas, time_ms, about, names, totals, throttles, connections)
 
 

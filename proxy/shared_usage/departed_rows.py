@@ -1,7 +1,8 @@
 """The part of the segment with the throttles that departed connections left: words for each row, which any worker writes.
 
 The words of a row are: the end of its longest throttle, the end of one that applies to every new connection, the number of the other
-throttles, and their ends, ascending. An end is in monotonic milliseconds, 0: none. A lock of the row protects changes.
+throttles, a number that increases with each change, and the ends, ascending. An end is in monotonic milliseconds, 0: none. A lock of the
+row protects changes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.shared_usage.file_lock import DEPARTED_AT, try_lock
 
 DEPARTED_WORDS: Final = 128
-_ENDS: Final = 3
+CHANGES_AT: Final = 3
+"""Index of the number of changes in the words of a row."""
+_ENDS: Final = 4
 """Index of the first end in the words of a row."""
 DEPARTED_MAX: Final = DEPARTED_WORDS - _ENDS
 """Maximum number of throttles of a row."""
@@ -48,19 +51,22 @@ class DepartedRows:
             with try_lock(self._descriptor, DEPARTED_AT + row) as is_locked:
                 if is_locked:
                     throttles = self._read(row)
+                    before = (*throttles.until_ms,), throttles.for_all_until_ms
                     yield throttles
-                    self._write(row, throttles)
+                    if before != ((*throttles.until_ms,), throttles.for_all_until_ms):
+                        self._write(row, throttles)
                     return
         yield None
 
     def clear(self, row: int) -> None:
         """Remove all throttles of a row that is assigned to another group."""
         at = row * DEPARTED_WORDS
-        self.words[at : at + _ENDS] = array("q", [0] * _ENDS)
+        self.words[at : at + CHANGES_AT] = array("q", [0] * CHANGES_AT)
+        self.words[at + CHANGES_AT] += 1
 
     def _read(self, row: int) -> DepartedThrottles:
         at = row * DEPARTED_WORDS
-        _, for_all_until_ms, count = self.words[at : at + _ENDS].tolist()
+        _, for_all_until_ms, count = self.words[at : at + CHANGES_AT].tolist()
         return DepartedThrottles(self.words[at + _ENDS : at + _ENDS + count].tolist(), for_all_until_ms, DEPARTED_MAX)
 
     def _write(self, row: int, throttles: DepartedThrottles) -> None:
@@ -69,3 +75,4 @@ class DepartedRows:
         words[at + 2] = len(until_ms)
         words[at + 1] = throttles.for_all_until_ms
         words[at] = throttles.longest_until_ms(0)
+        words[at + CHANGES_AT] += 1

@@ -12,12 +12,14 @@ A row has for each worker: the total, the usage in flight, the number of waiting
 last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
 of (number of a time slot, sum).
 
-With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Two
+With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Three
 words after the rings are the fleet's: the factor of the group, which is what the other members use while this one uses 1, in units of
-`FACTOR_ONE`; and the total of this member that was published.
+`FACTOR_ONE`; the total of this member that was published; and the most that the bound allows in a window, in units of totals (0: not
+known).
 
-Reads take no lock: a store of 8 aligned bytes is atomic on x86-64 and aarch64, and each word has one writer. A lock of the file protects
-the assignment of rows to groups (`file_lock`).
+Reads take no lock: a store of 8 aligned bytes is atomic on x86-64 and aarch64, and each word has one writer. What the bound allows is
+written by all workers, which have the same bound, except while quotas change. A lock of the file protects the assignment of rows to groups
+(`file_lock`).
 
 A row with an odd generation belongs to a group. A row with an even one is free, or its writer died during a change.
 """
@@ -37,7 +39,7 @@ from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
 from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 5
+VERSION: Final = 6
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -284,8 +286,12 @@ class Segment:
         return self.totals_at(row) + 7 * self.workers + 2 * self.slots * worker
 
     def fleet_factor_at(self, row: int) -> int:
-        """Return the index of the fleet's factor."""
+        """Return the index of the fleet's factor; the published total follows."""
         return self.totals_at(row) + (7 + 2 * self.slots) * self.workers
+
+    def window_max_at(self, row: int) -> int:
+        """Return the index of the most that the bound allows in a window."""
+        return self.fleet_factor_at(row) + 2
 
     def claim_broker(self, digest: bytes) -> memoryview | None:
         """Return the cells of all workers for a broker, with a new row if it has none; None: rows are being changed, or none is free."""
@@ -354,7 +360,7 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
 
 
 def _row_words(workers: int, slots: int) -> int:
-    return _whole_lines(workers * (7 + 2 * slots) + 2)
+    return _whole_lines(workers * (7 + 2 * slots) + 3)
 
 
 def _brokers_at(workers: int, rows_max: int, slots: int) -> int:

@@ -93,6 +93,10 @@ class SegmentRow:
         """Set the size of this worker's last response to a fetch."""
         self._used[4 * self._segment.workers + self._worker] = size_bytes + 1
 
+    def publish_window_max(self, amount: int) -> None:
+        """Set the most that the bound allows in a window."""
+        self._words[self._segment.window_max_at(self._row)] = amount
+
     def last_throttle_round_ms(self) -> int:
         """Return the time of the last throttle round of any worker, in monotonic ms."""
         segment = self._segment

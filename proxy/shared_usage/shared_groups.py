@@ -76,6 +76,7 @@ class Shared(SharedThrottles, EnforcedGroup):
         """Let the next evaluation use `bound`."""
         super().update_bound(bound)
         self._sharing.full = self._free
+        self._sharing.note_bound(self)
         self._end_ms = -NEVER_MS
 
     def leave(self) -> None:
@@ -86,6 +87,7 @@ class Shared(SharedThrottles, EnforcedGroup):
         """Copy the state to another group, which replaces this one and gets the row."""
         super().copy_to(other)
         self._sharing.hand_over(other._sharing)
+        other._sharing.note_bound(other)
         other._narrow()
 
     def _record_and_measure(self, amount: float, now_ms: int) -> int:

@@ -7,7 +7,7 @@ slot, or is new in this process, the difference is recorded by the slots of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from metering_format.event_kinds import REMOTE, SKIPPED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
@@ -16,6 +16,9 @@ from proxy.shared_usage.assumption import Elsewhere
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
+
+WINDOW_MAX: Final = 2**62
+"""What a group without a bound may use in a window, in the unit of totals."""
 
 OnRemote = Callable[[EnforcedGroup, int, int, int, int, int], None]
 """Called with usage of another process: (group, worker, amount, that worker's total after it, ms, kind).
@@ -58,6 +61,9 @@ class UsageRow(ThrottleRow, Protocol):
 
     def publish_answer(self, size_bytes: int) -> None:
         """Set the size of this worker's last response to a fetch."""
+
+    def publish_window_max(self, amount: int) -> None:
+        """Set the most that the bound allows in a window, in the unit of totals."""
 
     def elsewhere(self) -> Elsewhere:
         """Return what is known about the usage of other members of the fleet."""
@@ -222,6 +228,11 @@ class Sharing:
         if self.row is not None and self.row.is_held():
             self.row.publish_throttle_round(throttle_round_ms)
 
+    def note_bound(self, group: EnforcedGroup) -> None:
+        """Publish what the bound of `group` allows in a window."""
+        if self.row is not None and self.row.is_held():
+            self.row.publish_window_max(round(min(group.max_value_in_window() * self.rows.per_unit, WINDOW_MAX)))
+
     def leave(self, group: EnforcedGroup) -> None:
         """Publish the remaining usage and stop sharing, because the group is removed."""
         self.claim_ms = NEVER_MS
@@ -294,6 +305,7 @@ class Sharing:
         for start_ms, amount in history:
             self._publish_part(claimed, amount, start_ms)
         self.published = self._own_amount(group)
+        self.note_bound(group)
         if self.waiting:
             self._publish_waiting(claimed)
         return claimed

@@ -114,10 +114,14 @@ class TopicReader:
             raise problem
 
     async def _fetched(self) -> Sequence[Received]:
-        """Return the next messages; none: they did not arrive within `WAIT_MS`, or there is a problem."""
+        """Return the next messages; none: they did not arrive within `WAIT_MS`, or there is a problem.
+
+        Between two calls nothing is fetched: aiokafka would fetch the first message that arrives, and the rest only after it was taken.
+        """
         if not self._consumer.assignment():  # not earlier: the brokers respond to `read_from` after a fetch that waits
             self._consumer.assign([self._partition])
             self._consumer.seek(self._partition, self._position)
+        self._consumer.resume(self._partition)
         try:
             found = await self._consumer.getmany(timeout_ms=WAIT_MS)
         except OffsetOutOfRangeError:
@@ -125,6 +129,8 @@ class TopicReader:
             return ()
         except ConsumerStoppedError:
             raise BusError("was stopped") from None
+        if found:
+            self._consumer.pause(self._partition)
         return [Received(one.offset, one.timestamp, one.value) for one in found.get(self._partition, ())]
 
     async def _poll_forever(self) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import GONE_MS
+from proxy.fleet.own_usage import REPEAT_MS
 from proxy.fleet.wire import NO_THROTTLES, Message, encoded
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember, exchange
@@ -82,9 +83,9 @@ def test_loss_duplication_and_disorder_change_no_total(events: list[tuple[int, i
     for one in some:
         one.workers[0].record(1.0, now_ms)
         recorded += 1.0
-    exchange(some, now_ms + 10)
+    exchange(some, now_ms + REPEAT_MS)
     for one in some:
-        assert one.known(now_ms + 20) == [recorded] * 2
+        assert one.known(now_ms + REPEAT_MS + 10) == [recorded] * 2
         for worker in one.workers:
             assert [step.answer for step in worker.steps] == replay(BOUND, worker.steps)
 
@@ -132,7 +133,7 @@ def test_groups_of_a_broker_without_a_node_id_stay_local() -> None:
     for scope_key, is_shared in (("kafka-1:9092", False), ("1", True), ("cluster", True)):
         one, _ = members(scope_key=scope_key)
         one.workers[0].record(10.0, START_MS)
-        assert bool(one.own.changes(10, START_MS)[1].size) is is_shared or not one.publish(START_MS + 1)
+        assert bool(one.own.changes(10, START_MS, members=1)[1].size) is is_shared or not one.publish(START_MS + 1)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_ids_that_lie_are_refused() -> None:
     one.workers[0].record(10.0, START_MS)
     for worker in one.workers:
         worker.publish(START_MS)
-    names, totals = one.own.changes(10, START_MS)
+    names, totals = one.own.changes(10, START_MS, members=1)
     totals["id"] = 1 << 20
     data = encoded(Message(one.segment.incarnation, 1, 0, 0, None, names, totals, NO_THROTTLES), KEYS)
     assert not other.receive(data, START_MS)
@@ -229,9 +230,9 @@ def test_decisions_with_assumed_usage_can_be_replayed(events: list[tuple[int, in
             recorded += amount
         else:
             exchange(some, now_ms)
-    exchange(some, now_ms + 10)
+    exchange(some, now_ms + REPEAT_MS)
     for one in some:
-        assert one.known(now_ms + 20) == [recorded] * 2
+        assert one.known(now_ms + REPEAT_MS + 10) == [recorded] * 2
         for worker in one.workers:
             assert [step.answer for step in worker.steps] == replay(BOUND, worker.steps)
 
@@ -258,11 +259,11 @@ def test_a_group_shows_what_it_knows_of_other_members() -> None:
     one, other = members(workers=1)
     one.lag_ms = other.lag_ms = 100
     for at_ms in range(0, 2_000, 50):
-        one.workers[0].record(10.0, START_MS + at_ms)
-        other.workers[0].record(20.0, START_MS + at_ms)
+        one.workers[0].record(100.0, START_MS + at_ms)
+        other.workers[0].record(200.0, START_MS + at_ms)
         exchange([one, other], START_MS + at_ms)
     shown = one.workers[0].group.fleet_usage
-    assert (shown.elsewhere_total, shown.lag_ms, shown.others) == (20.0 * 40 - 20.0, 100, 1)  # the last message is not recorded yet
+    assert (shown.elsewhere_total, shown.lag_ms, shown.others) == (200.0 * 40 - 200.0, 100, 1)  # the last message is not recorded yet
     assert 0.9 <= shown.factor <= 1.0
     assert shown.assumed > 0
     (local, _) = members(workers=1, scope_key="kafka-1:9092")

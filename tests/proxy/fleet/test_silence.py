@@ -6,7 +6,8 @@ from proxy.fleet.silence import BEGIN_MS, CUT_MS, SILENT_MS
 from tests.support.fleet.fleet_members import FleetMember
 from tests.support.memory.shared_workers import WINDOW_MS
 
-BOUND = 1e9
+BOUND = 4_000.0
+"""All of it is used, so that each change is published at once."""
 START_MS = 1_000_000
 STEP_MS = 50
 RATE = 2_000.0

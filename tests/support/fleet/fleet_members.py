@@ -68,7 +68,8 @@ class FleetMember:
         for worker in self.workers:
             worker.publish(now_ms)
         throttles = self.members.throttles.changes(self.clock, now_ms)
-        names, totals = self.own.changes(1_000, now_ms, throttles["id"].astype("i8"))
+        members = 1 + len(list(self.members.live(now_ms)))
+        names, totals = self.own.changes(1_000, now_ms, throttles["id"].astype("i8"), members=members)
         if self.assumes_silence:
             self.members.update(now_ms, self.lag_ms, is_cut_off=self.is_cut_off)
         else:
@@ -83,7 +84,9 @@ class FleetMember:
     def receive(self, data: bytes, now_ms: int, bus_ms: int = 0, *, counts: bool = True) -> bool:
         """Take a message; return whether it was new."""
         message = self.members.read(Received(0, bus_ms, data), now_ms)
-        return message is not None and self.members.take(message, now_ms, counts=counts, clock=self.clock)
+        is_new = message is not None and self.members.take(message, now_ms, counts=counts, clock=self.clock)
+        self.members.record(now_ms)
+        return is_new
 
     def known(self, now_ms: int) -> list[float]:
         """Return what each worker's group knows of all usage."""
