@@ -85,6 +85,7 @@ def test_a_wrong_password_affects_no_client(sasl_kafka: KafkaCluster, tmp_path: 
     topic = new_topic(sasl_kafka.bootstrap, "own-login")
     with sluice_with(tmp_path, sasl_kafka.sasl_bootstrap, f"[upstream.credentials]\n{scram('alice')}", "sluice-refused") as sluice:
         until_true(lambda: logins(sluice)["upstream.credentials"]["state"] == "refused")
+        until_true(lambda: sluice.events("own_login_failed"))
         (line,) = sluice.events("own_login_failed")
         assert line["problem"] == "the broker refused SCRAM-SHA-256 (error 58): check that the user exists and that the password is right"
         assert sluice.is_ready()
