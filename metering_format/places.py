@@ -11,6 +11,9 @@ SHARED_SCHEMA_VERSION: Final = 2
 SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION)
 SHARED: Final = "shared"
 """Setting of a run: the processes that share usage."""
+FLEET: Final = "fleet"
+"""Setting of a run in a fleet: `id` and `name` of the fleet, name and incarnation of this `member`, and the fleet's number among
+its workers (`column`, see `fleet_notes`)."""
 CONTINUED: Final = "continued_ms"
 """Setting of a run that continues the sensors of another run: the wall-clock time of that, in ms."""
 KIND: Final = "sluice-metering"

@@ -84,6 +84,7 @@ STATES: Final = pa.schema(
         _field("request_enabled", pa.bool_()),
         _field("level", pa.string()),  # sample, packed, trace
         _field("switches", pa.string(), nullable=True),  # JSON: mode by target, empty without switches
+        _field("fleet", pa.string(), nullable=True),  # JSON: clock of the bus and other members; empty without a fleet
     ]
 )
 """How the proxy was set from a sequence number on."""
@@ -94,7 +95,7 @@ SHARED_COLUMNS: Final = {
 }
 """Columns that only runs of processes that share usage have."""
 ADDED: Final = {
-    "states": ("switches",),
+    "states": ("switches", "fleet"),
     "samples": SHARED_COLUMNS["samples"],
     "events": ("before", "since_ms", *SHARED_COLUMNS["events"]),
     "usage": ("waited_requests", "waited_ms"),

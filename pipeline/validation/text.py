@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pipeline.text import counted, table_lines
 from pipeline.validation.against_broker import HEADER, cells
+from pipeline.validation.fleet import FleetUsage
 from pipeline.validation.verdict import Verdict
 
 
@@ -56,6 +57,23 @@ def _against_broker(verdict: Verdict) -> Iterator[str]:
         yield from (f"  {line}" for line in table_lines(HEADER, map(cells, compared)))
 
 
+def _fleet(fleet: FleetUsage) -> Iterator[tuple[str, str]]:
+    lag = f"unknown for {fleet.lag_ms_max:,} ms at most, 99 % for {fleet.lag_ms_p99:,} ms or less"
+    compared = f"{counted(fleet.compared, 'comparison')} of a decision with the other members' usage"
+    yield "fleet", f"{fleet.name}, {counted(fleet.groups, 'group')}, {compared}" + (f", {lag}" if fleet.compared else "")
+    if fleet.highest_rate is not None:
+        highest = f"at most {fleet.highest_rate:.3f} of the bound over all members"
+        yield "fleet rate", f"{counted(fleet.rates, 'group')} over a minute or more, {highest}"
+    for one in fleet.usage:
+        assumed = f"assumed {one.assumed:,} of members that were not heard, {one.assumed_now:,} during decisions"
+        units = f"{counted(one.units, 'unit')}, {assumed}, {one.left_out:,} left out"
+        yield "member", f"{one.member}, {one.quota_type}: {units}"
+    if fleet.without_files:
+        yield "no files", f"of members of {fleet.name}: {', '.join(fleet.without_files)}"
+    for reason in fleet.not_compared:
+        yield "no fleet", f"not compared with other members: {reason}"
+
+
 def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield the results of checks other than the replay, each as a name and a line."""
     if verdict.long_runs:
@@ -74,6 +92,8 @@ def other_looks(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "lag", f"{counted(shared.compared, 'comparison')} of a decision with another worker's usage, {lag}"
         if shared.highest_ratio is not None:
             yield "all workers", f"at most {shared.highest_ratio:.3f} of a bound in 10 s"
+    for fleet in verdict.fleets:
+        yield from _fleet(fleet)
     if verdict.cross_check is not None:
         cross_check = verdict.cross_check
         decisions, differences = counted(cross_check.decisions, "decision"), counted(cross_check.differences, "difference")

@@ -12,6 +12,7 @@ from pipeline.text import counted
 from pipeline.validation.against_broker import APART, Compared
 from pipeline.validation.divergence import Divergence
 from pipeline.validation.file_set_verdict import FileSetVerdict
+from pipeline.validation.fleet import FleetUsage
 from pipeline.validation.rules.application import Observed
 from pipeline.validation.rules.buckets import check_buckets
 from pipeline.validation.rules.group_bits import number_of, united
@@ -53,6 +54,7 @@ class Verdict:
         paced: long-run rates were held to the ceiling of a proxy that paces its groups.
         observed: throttles that were decided without effect on a client, because the mode or a switch was `observe`.
         shared: figures about workers that share usage; None when no workers do.
+        fleets: figures about each fleet of which there are files.
     """
 
     decisions: int = 0
@@ -72,6 +74,7 @@ class Verdict:
     paced: bool = False
     observed: Observed = field(default_factory=Observed)
     shared: SharedUsage | None = None
+    fleets: list[FleetUsage] = field(default_factory=list)
 
     @property
     def violations(self) -> int:
@@ -158,6 +161,7 @@ class Verdict:
                 "nearest_to_ceiling": max((one.ratio / one.allowed for one in self.long_runs), default=None),
             },
             "shared": None if self.shared is None else self.shared.as_dict(),
+            "fleets": [fleet.as_dict() for fleet in self.fleets],
             "removed": self.removed,
             "incomplete": self.incomplete,
             "cross_check": None if self.cross_check is None else asdict(self.cross_check),

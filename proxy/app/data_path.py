@@ -116,9 +116,12 @@ class DataPath:
         """
         if not self.config.metering.is_on:
             return
+        from proxy.metering.facts.fleet_fact import fleet_setting
         from proxy.metering.metering import Metering  # imported here: without metering no Arrow is loaded
 
-        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, self._shared())
+        shared = self._shared()
+        fleet = {} if shared is None else fleet_setting(self.config, shared.segment, shared.fleet_key)
+        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, shared, of_run=fleet)
         self.session_settings.meter = self.metering.meter
         self.metering.start(self.config)
 

@@ -237,7 +237,9 @@ class Hub:
             return
         is_young = now_ms - at_ms < self._rows.window_ms
         assert self._clock is not None
-        if self.members.take(message, at_ms, counts=is_new and is_young, clock=self._clock) and len(message.connections):
+        counts = is_new and is_young
+        is_usable = self.members.take(message, at_ms, counts=counts, clock=self._clock, is_recorded=not is_new)
+        if is_usable and len(message.connections):
             self.on_connections(message, at_ms, is_new)
 
     def _returned(self, sequence: int, now_ms: int) -> None:
@@ -301,17 +303,27 @@ class Hub:
                 peer.quotas == self.quotas,
                 peer.about is not None and peer.about.connections != 0,
                 peer.about is None or peer.about.connections == self.limits,
+                f"{peer.incarnation:016x}",
             )
             for peer in self.members.peers.values()
         ]
         about = self._settings.about
-        own = MemberStatus(about.member, about.version, about.enforcement, 0, has_equal_quotas=True, shares_connections=self.limits != 0)
+        own = MemberStatus(
+            about.member,
+            about.version,
+            about.enforcement,
+            0,
+            has_equal_quotas=True,
+            shares_connections=self.limits != 0,
+            incarnation=self._rows.segment.identity,
+        )
         return FleetStatus(
             bus=self._bus.name,
             problem=self._problem,
             is_cut_off=is_cut_off,
             cut_off_ms=self._cut_off_ms,
             lag_ms=self._lag_ms,
+            clock_ms=None if self._clock is None else self._clock.bus(now_ms) - now_ms,
             echo_age_ms=None if self._echo_ms is None else now_ms - self._echo_ms,
             members=[own, *sorted(peers, key=lambda one: one.member)],
             unreadable_versions=sorted(version for version, at_ms in self.members.other_versions.items() if now_ms - at_ms < HISTORY_MS),

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from metering_format.fleet_notes import LEFT_OUT, UNNAMED
 from proxy.fleet.bus.bus import Received
 from proxy.fleet.clock import Clock
 from proxy.fleet.factors import Factors, MemberUsage
@@ -69,6 +70,7 @@ class Members:
         self._fresh: Ints = np.zeros(count, np.int64)  # usage that `record` puts into the rows
         self._changed: list[Ints] = []  # places whose usage in flight it puts there
         self._rounds: list[Ints] = []  # places with a throttle round
+        self._notes: list[tuple[int, Ints, Ints]] = []  # notes that it adds to: which one, places, amounts
 
     def read(self, received: Received, now_ms: int) -> Message | None:
         """Return a valid message of this fleet; None: it is not one, and it is counted."""
@@ -90,7 +92,7 @@ class Members:
             counts.replayed += 1
         return None
 
-    def take(self, message: Message, at_ms: int, *, counts: bool, clock: Clock) -> bool:
+    def take(self, message: Message, at_ms: int, *, counts: bool, clock: Clock, is_recorded: bool = False) -> bool:
         """Take in a message of another member; return whether the message is new. `record` follows, also after several messages.
 
         Args:
@@ -98,6 +100,7 @@ class Members:
             at_ms: when the usage happened, in monotonic ms.
             clock: of the bus.
             counts: False: the usage is recorded already, or older than all samples; only the state of the member changes.
+            is_recorded: whether it is recorded already.
         """
         peer = self.peers.get(message.incarnation)
         if peer is None:
@@ -107,23 +110,32 @@ class Members:
         if usage is None:
             self.counts.replayed += counts  # a message of the history may be known
             return False
+        reported = usage.amounts
         if silent_ms > self._window_ms:  # what was used before the present window is over
             usage = usage._replace(amounts=usage.amounts * self._window_ms // silent_ms)
+        if len(usage.named) and not is_recorded:
+            self._notes.append((UNNAMED, usage.named, usage.bases))
         if counts:
-            self._note(self.factors.of(peer.incarnation), usage)
+            self._note(self.factors.of(peer.incarnation), usage, reported)
             for number, kind, end_ms in message.throttles.tolist():
                 place = peer.place_of(number)
                 if place >= 0:
                     self.throttles.take(int(self._places.rows[place]), kind, end_ms, clock, at_ms)
+        elif not is_recorded:
+            self._notes.append((LEFT_OUT, usage.places, reported))
         self._note_flight(usage)
         return True
 
-    def _note(self, member: MemberUsage, usage: Usage) -> None:
+    def _note(self, member: MemberUsage, usage: Usage, reported: Ints) -> None:
+        """Note the usage of a message; of `reported` usage the rest is too old."""
         places, amounts = usage.places, usage.amounts
         if not len(places):
             return
         np.add.at(member.fresh, places, amounts)
-        np.add.at(self._fresh, places, member.settle(places, amounts))
+        recorded = member.settle(places, amounts)
+        np.add.at(self._fresh, places, recorded)
+        if recorded is not reported:
+            self._notes.append((LEFT_OUT, places, reported - recorded))
         if len(usage.rounds):
             self._rounds.append(usage.rounds)
 
@@ -137,8 +149,10 @@ class Members:
     def record(self, at_ms: int) -> None:
         """Put what the last messages had new into the rows, as usage at `at_ms`.
 
-        Usage in flight follows the usage: what ends in flight is in the totals before.
+        Notes precede the usage, as `Segment` requires. Usage in flight follows it: what ends in flight is in the totals before.
         """
+        for what, places, amounts in self._notes:
+            self._rows.note(what, self._places.rows[places], amounts)
         places = np.flatnonzero(self._fresh[: self._places.size])
         if len(places):
             self._rows.record(self._places.rows[places], self._fresh[places], at_ms)
@@ -148,7 +162,7 @@ class Members:
             self._rows.set_throttle_rounds(self._places.rows[places], at_ms)
         for places in self._changed:
             self._rows.set_under_way(self._places.rows[places], self._flight[places])
-        self._rounds, self._changed = [], []
+        self._rounds, self._changed, self._notes = [], [], []
 
     def _claim(self, digest: bytes, now_ms: int) -> int:
         """Return the place of a group; a negative number: all rows belong to other groups."""

@@ -26,12 +26,15 @@ class Usage(NamedTuple):
         amounts: what each group used since the last message, in units of its total.
         flight: change of each group's usage in flight, in the same units; empty: none has changed.
         rounds: places of groups with a throttle round.
+        named, bases: places of groups that were named now, and their totals before that.
     """
 
     places: Ints
     amounts: Ints
     flight: Ints
     rounds: Ints
+    named: Ints = NO_ROWS
+    bases: Ints = NO_ROWS
 
 
 NOTHING: Final = Usage(NO_ROWS, NO_ROWS, NO_ROWS, NO_ROWS)
@@ -69,17 +72,24 @@ class Peer:
             return None
         self.sequence, self.heard_ms, self.quotas = message.sequence, heard_ms, message.quotas
         self.about = message.about or self.about
-        self._name(message.names, place_of)
-        return self._new(message.totals)
+        bases = self._name(message.names, place_of)
+        usage = self._new(message.totals)
+        if not bases:
+            return usage
+        return usage._replace(named=np.fromiter(bases, np.int64, len(bases)), bases=np.fromiter(bases.values(), np.int64, len(bases)))
 
     def place_of(self, number: int) -> int:
         """Return the place of an id; `UNKNOWN`: it has none here."""
         return int(self._places[number]) if number < len(self._places) else UNKNOWN
 
-    def _name(self, names: Entries, place_of: PlaceOf) -> None:
-        """Note the groups of ids. The total of a group that was known already stays, since its messages may have been lost."""
+    def _name(self, names: Entries, place_of: PlaceOf) -> dict[int, int]:
+        """Note the groups of ids; return the total before this message of each place that got an id.
+
+        The total of a group that was known already stays, since its messages may have been lost.
+        """
+        bases: dict[int, int] = {}
         if not len(names):
-            return
+            return bases
         self._fit(int(names["id"].max()))
         ids = names["id"].astype(np.int64)
         is_known = (self._places[ids] != UNKNOWN) & (self._high[ids] == names["high"]) & (self._low[ids] == names["low"])
@@ -88,6 +98,9 @@ class Peer:
             place = place_of(high.to_bytes(8, "little", signed=True) + low.to_bytes(8, "little", signed=True))
             if place != self._places[number]:
                 self._assign(number, max(place, UNKNOWN), base)
+                if place >= 0 and base > 0:
+                    bases[place] = base
+        return bases
 
     def _assign(self, number: int, place: int, base: int) -> None:
         """Let an id have this place, and no other id."""

@@ -11,8 +11,18 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from metering_format.fleet_notes import ASSUMED
 from proxy.shared_usage.departed_rows import CHANGES_AT, DEPARTED_WORDS
-from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, FLEET_READ_AT, FLEET_SEQUENCE_AT, LOCKED, ROWS_CHANGED_AT, Segment
+from proxy.shared_usage.segment import (
+    FACTOR_ONE,
+    FLEET_LAG_AT,
+    FLEET_NOTES,
+    FLEET_READ_AT,
+    FLEET_SEQUENCE_AT,
+    LOCKED,
+    ROWS_CHANGED_AT,
+    Segment,
+)
 from proxy.shared_usage.segment_row import NO_SLOT
 from proxy.shared_usage.shared_usage import FLEET_BIT
 
@@ -106,6 +116,8 @@ class FleetRows:
         first = segment.totals_at(0)
         self._under_way_at, self._rounds_at = segment.under_way_at(0) - first, segment.throttle_rounds_at(0) - first
         self._totals = self._rows[:, : self._fleet]
+        notes_at = segment.notes_at(0) - first
+        self._notes = self._rows[:, notes_at : notes_at + FLEET_NOTES]
         self._cells = self._rows[:, : self._rounds_at + self._fleet]
         factor_at = segment.fleet_factor_at(0) - first
         self._factors = self._rows[:, factor_at]
@@ -196,6 +208,10 @@ class FleetRows:
             words[stale] = number
         words[slots + 1] += amounts
         words[totals] += amounts
+
+    def note(self, what: int, rows: Ints, amounts: Ints) -> None:
+        """Add to a note of these rows, `what` of `metering_format.fleet_notes`, before the usage is recorded. No row occurs twice."""
+        self._notes[rows, what - ASSUMED] += amounts
 
     def set_under_way(self, rows: Ints, amounts: Ints) -> None:
         """Set the usage in flight of the other members."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from metering_format.fleet_notes import ASSUMED
 from proxy.fleet.factors import Factors, Floats, MemberUsage
 from proxy.fleet.rows import FleetRows, Ints, Places
 
@@ -68,7 +69,9 @@ class Silence:
         if duration_ms <= 0 or not len(places):
             return
         amounts = (rates * duration_ms).astype(np.int64)
-        self._rows.record(self._places.rows[places], amounts, now_ms)
+        rows = self._places.rows[places]
+        self._rows.note(ASSUMED, rows, amounts)
+        self._rows.record(rows, amounts, now_ms)
         usage.assume(places, amounts, (rates * self._window_ms).astype(np.int64))
 
     def forget(self, member: int) -> None:

@@ -25,6 +25,7 @@ from proxy.meter.buffer import DecisionBuffer
 from proxy.meter.meter import Meter, TracingMeter
 from proxy.metering.facts.connections import ConnectionDecisions
 from proxy.metering.facts.description import GroupDescription
+from proxy.metering.facts.fleet_fact import FleetFact
 from proxy.metering.facts.names import names_of
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
@@ -123,6 +124,7 @@ class Metering:
         self._level = settings.level
         self._timer: asyncio.TimerHandle | None = None
         self._recorded_state: dict[str, Any] | None = None
+        self._fleet = FleetFact()
         self._sensor = _sensor_of(config)  # a reload does not change it
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
@@ -169,10 +171,22 @@ class Metering:
             "request_enabled": config.quotas.request,
             "level": self._level,
             "switches": switches_fact(self._policy.switches, self._names),
+            "fleet": self._fleet.text,
         }
         if state != self._recorded_state:
             self._recorded_state = state
             self.meter.add_fact({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
+
+    def fleet_reported(self, clock_ms: int, members: Mapping[str, str], *, is_cut_off: bool) -> None:
+        """Record what is new in a report of the fleet's hub.
+
+        Args:
+            clock_ms: time of the bus minus monotonic time, in ms.
+            members: names of the other members that are heard, by incarnation.
+            is_cut_off: whether this member hears nobody.
+        """
+        if self._fleet.update(clock_ms, members, is_cut_off=is_cut_off):
+            self.settings_changed(self._config)
 
     def quotas_changed(self, who: str | None = None) -> None:
         """Record that another table of quotas applies from here on.

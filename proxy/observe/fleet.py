@@ -91,10 +91,11 @@ def fleet_page(report: FleetReport, wall_time_s: float) -> Mapping[str, Any]:
     """Return the page /fleet."""
     status = report.now()
     cut_off_since_s = None if not status.is_cut_off or status.echo_age_ms is None else wall_time_s - status.echo_age_ms / 1_000
-    members = [{**msgspec.structs.asdict(member), "is_heard": _is_heard(member)} for member in status.members]
+    fields = msgspec.structs.asdict(status)
+    del fields["clock_ms"]  # for metering
     return {
-        **msgspec.structs.asdict(status),
-        "members": members,
+        **fields,
+        "members": [{**msgspec.structs.asdict(member), "is_heard": _is_heard(member)} for member in status.members],
         "cut_off_since_s": cut_off_since_s,
         "hub_starts": report.hub_starts,
         "connections": None if report.connections is None else report.connections._asdict(),

@@ -13,6 +13,7 @@ from math import floor
 from typing import Any, Self
 
 from metering_format.event_kinds import REMOTE
+from metering_format.fleet_notes import ASSUMED_NOW
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.shared_usage.assumption import LAG_MS_MAX, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
@@ -139,7 +140,7 @@ class InFleet(Shared):
         if rows.on_remote is not None:
             amount = round(units * rows.per_unit)
             self._assumption.metered = (amount, now_ms)
-            rows.on_remote(self, rows.workers, amount, amount, now_ms, REMOTE)
+            rows.on_remote(self, rows.workers - 1 + ASSUMED_NOW, amount, amount, now_ms, REMOTE)
             self._note_unpublished()
 
     def _meter_end(self) -> None:
@@ -149,7 +150,7 @@ class InFleet(Shared):
             self._assumption.metered = (0, 0)
             rows = self._sharing.rows
             assert rows.on_remote is not None
-            rows.on_remote(self, rows.workers, -amount, 0, time_ms, REMOTE)
+            rows.on_remote(self, rows.workers - 1 + ASSUMED_NOW, -amount, 0, time_ms, REMOTE)
 
 
 class FleetGroup(InFleet, SharedGroup):

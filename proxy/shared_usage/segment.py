@@ -10,7 +10,7 @@ Layout, in words of 8 bytes:
 
 A row has for each worker: the total, the usage in flight, the number of waiting fetches, the time of the oldest of them, the size of the
 last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
-of (number of a time slot, sum).
+of (number of a time slot, sum). With a fleet the notes of its hub (`FLEET_NOTES`) precede the times of throttle rounds.
 
 With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Three
 words after the rings are the fleet's: the factor of the group, which is what the other members use while this one uses 1, in units of
@@ -39,7 +39,7 @@ from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
 from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 6
+VERSION: Final = 7
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -69,6 +69,9 @@ FLEET_LAG_AT: Final = 13
 ROWS_CHANGED_AT: Final = 15
 """Index of a number that increases whenever a row is assigned to a group."""
 FACTOR_ONE: Final = 1 << 20
+FLEET_NOTES: Final = 3
+"""Number of words of a row in which the hub notes how the fleet's total differs from what the other members reported
+(`metering_format.fleet_notes`). They only increase. A reader of the totals reads them afterwards, and the hub writes them before."""
 _PER_WORKER: Final = 16
 """Index of the first worker's heartbeat in the header."""
 
@@ -85,6 +88,7 @@ class Segment:
         words: the whole memory.
         workers, rows_max: maximum numbers of workers and rows; with a fleet `workers` includes the fleet's number.
         fleet: number of the fleet, the last one; None: there is no fleet.
+        notes: number of words for notes in each row: `FLEET_NOTES`, or 0 without a fleet.
         departed: the throttles that departed connections left, by row.
         slots, slot_ms: number and length of the time slots. There is one slot more than a group has samples, since a writer may begin
             one during a read.
@@ -100,6 +104,7 @@ class Segment:
         "departed",
         "descriptor",
         "fleet",
+        "notes",
         "rows_max",
         "slot_ms",
         "slots",
@@ -123,8 +128,9 @@ class Segment:
         self.workers, self.rows_max, self.slots, self.slot_ms = words[_WORKERS : _SLOT_MS + 1].tolist()
         self.fleet = self.workers - 1 if words[_HAS_FLEET] else None
         self._generations, self._digests, self._in_use, self._rows = _places(self.workers, self.rows_max)
-        self._row_words = _row_words(self.workers, self.slots)
-        self.departed = DepartedRows(descriptor, words[_departed_at(self.workers, self.rows_max, self.slots) :])
+        self.notes = _notes(has_fleet=bool(words[_HAS_FLEET]))
+        self._row_words = _row_words(self.workers, self.slots, self.notes)
+        self.departed = DepartedRows(descriptor, words[_departed_at(self.workers, self.rows_max, self._row_words) :])
 
     @classmethod
     def create(cls, workers: int, rows_max: int, num_samples: int, slot_ms: int, *, has_fleet: bool = False) -> Segment:
@@ -133,7 +139,8 @@ class Segment:
         workers += has_fleet
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
-        os.truncate(descriptor, (_departed_at(workers, rows_max, slots) + rows_max * DEPARTED_WORDS) * WORD_BYTES)
+        row_words = _row_words(workers, slots, _notes(has_fleet=has_fleet))
+        os.truncate(descriptor, (_departed_at(workers, rows_max, row_words) + rows_max * DEPARTED_WORDS) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         header = struct.pack("9q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63), 0, has_fleet)
         os.pwrite(descriptor, header, 0)
@@ -275,19 +282,23 @@ class Segment:
 
     def throttle_rounds_at(self, row: int) -> int:
         """Return the index of the time of the first worker's last throttle round; those of the other workers follow."""
-        return self.totals_at(row) + 5 * self.workers  # the sizes of the last responses precede them
+        return self.totals_at(row) + 5 * self.workers + self.notes  # the sizes of the last responses precede them
 
     def throttled_at(self, row: int) -> int:
         """Return the index of the end of the longest throttle of the first worker's open connections; those of the others follow."""
-        return self.totals_at(row) + 6 * self.workers
+        return self.throttle_rounds_at(row) + self.workers
 
     def ring_at(self, row: int, worker: int) -> int:
         """Return the index of a worker's ring; each slot is two words, a number and a sum."""
-        return self.totals_at(row) + 7 * self.workers + 2 * self.slots * worker
+        return self.throttled_at(row) + self.workers + 2 * self.slots * worker
+
+    def notes_at(self, row: int) -> int:
+        """Return the index of the first note of the fleet's hub."""
+        return self.totals_at(row) + 5 * self.workers
 
     def fleet_factor_at(self, row: int) -> int:
         """Return the index of the fleet's factor; the published total follows."""
-        return self.totals_at(row) + (7 + 2 * self.slots) * self.workers
+        return self.ring_at(row, self.workers)
 
     def window_max_at(self, row: int) -> int:
         """Return the index of the most that the bound allows in a window."""
@@ -298,7 +309,7 @@ class Segment:
         with try_lock(self.descriptor, ROWS_AT) as is_locked:
             if not is_locked:
                 return None
-            first = _brokers_at(self.workers, self.rows_max, self.slots)
+            first = _brokers_at(self.workers, self.rows_max, self._row_words)
             return claim_broker(self.words[first : first + broker_words(self.workers)], self.workers, digest)
 
     def _find(self, high: int, low: int, now_ms: int) -> tuple[int, bool]:
@@ -359,18 +370,22 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
     return generations, digests, in_use, _whole_lines(in_use + workers * rows_max)
 
 
-def _row_words(workers: int, slots: int) -> int:
-    return _whole_lines(workers * (7 + 2 * slots) + 3)
+def _notes(*, has_fleet: bool) -> int:
+    return FLEET_NOTES if has_fleet else 0
 
 
-def _brokers_at(workers: int, rows_max: int, slots: int) -> int:
+def _row_words(workers: int, slots: int, notes: int) -> int:
+    return _whole_lines(workers * (7 + 2 * slots) + notes + 3)
+
+
+def _brokers_at(workers: int, rows_max: int, row_words: int) -> int:
     """Return the offset of the brokers' rows, which is at a cache line."""
-    return _places(workers, rows_max)[3] + rows_max * _row_words(workers, slots)
+    return _places(workers, rows_max)[3] + rows_max * row_words
 
 
-def _departed_at(workers: int, rows_max: int, slots: int) -> int:
+def _departed_at(workers: int, rows_max: int, row_words: int) -> int:
     """Return the offset of the throttles of departed connections."""
-    return _brokers_at(workers, rows_max, slots) + _whole_lines(broker_words(workers))
+    return _brokers_at(workers, rows_max, row_words) + _whole_lines(broker_words(workers))
 
 
 def _whole_lines(words: int) -> int:

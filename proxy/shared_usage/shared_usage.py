@@ -36,6 +36,7 @@ class SharedUsage:
         on_unpublished: called with a number of milliseconds after which `publish_noted` is due with the same number.
         numbers: numbers of the workers of the same supervisor.
         refused_full: number of requests for a row that found none free; the group then counts alone.
+        fleet_key: as given.
 
     Args:
         segment: the shared memory.
@@ -45,7 +46,7 @@ class SharedUsage:
         fleet_key: key of the digests of groups, the same for all members of the fleet; empty: there is no fleet.
     """
 
-    __slots__ = ("_fleet_key", "_noted", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
+    __slots__ = ("_noted", "fleet_key", "numbers", "on_remote", "on_unpublished", "refused_full", "segment", "worker")
 
     def __init__(
         self, segment: Segment, worker: int, on_remote: OnRemote | None = None, numbers: Sequence[int] = (), fleet_key: bytes = b""
@@ -57,7 +58,7 @@ class SharedUsage:
         self.on_unpublished: Callable[[int], None] = _ignore
         self.refused_full = 0
         self._noted: dict[int, list[Publisher]] = {}
-        self._fleet_key = fleet_key
+        self.fleet_key = fleet_key
         segment.enter(worker, now_ms())
 
     def of_scope(self, scope_key: str) -> GroupFactory:
@@ -90,7 +91,7 @@ class SharedUsage:
 
     def claim(self, quota_type: str, key: GroupKey, scope_key: str, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
-        row = self.segment.claim(group_digest(scope_key, quota_type, key, self._fleet_key), self.worker, now_ms)
+        row = self.segment.claim(group_digest(scope_key, quota_type, key, self.fleet_key), self.worker, now_ms)
         if row >= 0:
             return SegmentRow(self.segment, row, self.worker, scope_key)
         if row == FULL:

@@ -7,9 +7,11 @@ slot, or is new in this process, the difference is recorded by the slots of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from metering_format.event_kinds import REMOTE, SKIPPED
+from metering_format.fleet_notes import ASSUMED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.shared_usage.assumption import Elsewhere
@@ -32,7 +34,7 @@ class UsageRow(ThrottleRow, Protocol):
     """One group's row: for each worker a total, sums by slots of time, usage in flight, waiting fetches, and its last throttle round.
 
     Its numbers, each for all workers: total usage since the row began; usage in flight; number of waiting fetches; time of the
-    oldest of them, 0: none; size of the last response to a fetch plus one, 0: none.
+    oldest of them, 0: none; size of the last response to a fetch plus one, 0: none. In a fleet the notes of the hub follow.
     """
 
     scope_key: str
@@ -298,8 +300,9 @@ class Sharing:
             self.claim_ms = now_ms + claimed
             return None
         history = self._unpublished(group, now_ms)
-        self.row, self.seen, self.pulled_ms = claimed, [0] * (5 * self.rows.workers), -NEVER_MS
-        self._take_in(group, claimed, claimed.used(), now_ms)
+        used = claimed.used()
+        self.row, self.seen, self.pulled_ms = claimed, [0] * len(used), -NEVER_MS
+        self._take_in(group, claimed, used, now_ms)
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, self.rows.worker, 0, self.seen[self.rows.worker], now_ms, SKIPPED)
         for start_ms, amount in history:
@@ -331,11 +334,14 @@ class Sharing:
         seen, self.seen = self.seen, used
         workers, worker = self.rows.workers, self.rows.worker
         self._note_elsewhere(sum(used[workers : 2 * workers]) - used[workers + worker])
-        if group.fetch_answer_bytes == UNKNOWN and any(used[4 * workers :]):
-            group.fetch_answer_bytes = max(used[4 * workers :]) - 1
+        answers = used[4 * workers : 5 * workers]
+        if group.fetch_answer_bytes == UNKNOWN and any(answers):
+            group.fetch_answer_bytes = max(answers) - 1
         self.waiting_elsewhere = sum(used[2 * workers : 3 * workers]) - used[2 * workers + worker]
         if self.waiting_elsewhere and group.fetch_queue is None:
             group.fetch_queue = group.new_fetch_queue()
+        if used[5 * workers :] != seen[5 * workers :]:
+            self._meter_notes(group, seen[5 * workers :], used[5 * workers :], now_ms)
         if now_ms - self.pulled_ms > self.rows.slot_ms:
             self._take_in_late(group, row, seen, now_ms)
             return
@@ -350,6 +356,14 @@ class Sharing:
             self.made_room = True
         self.pending += elsewhere - self.elsewhere
         self.elsewhere = elsewhere
+
+    def _meter_notes(self, group: EnforcedGroup, before: list[int], notes: list[int], now_ms: int) -> None:
+        """Meter what the fleet's hub has noted about the fleet's total (`metering_format.fleet_notes`)."""
+        if self.rows.on_remote is None:
+            return
+        for source, seen, noted in zip(count(self.rows.workers - 1 + ASSUMED), before, notes, strict=False):
+            if noted != seen:
+                self.rows.on_remote(group, source, noted - seen, noted, now_ms, SKIPPED)
 
     def _take_in_late(self, group: EnforcedGroup, row: UsageRow, before: list[int], now_ms: int) -> None:
         """Record usage since an earlier read of the row at the times of its slots, in order."""

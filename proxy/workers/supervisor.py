@@ -30,6 +30,7 @@ from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.fleet.connections.limits_number import limits_number
 from proxy.fleet.keys import keys_of
 from proxy.fleet.quotas_number import QuotasNumber
+from proxy.fleet.status import FleetStatus
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import Port
 from proxy.net.upstream.routes import Route, Routes
@@ -119,7 +120,7 @@ class Supervisor:
         )
         self._quotas_number = QuotasNumber()
         self._shared = self._shared_connections(config)
-        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor, spawn, self._shared)
+        self.hub = None if config.fleet is None else HubProcess(source, segment.descriptor, spawn, self._hub_reported, self._shared)
         if self._shared is not None and self.hub is not None:
             self._shared.publish = self.hub.publish_connections
         self.control = ControlPlane(config, self.counters, self.policy, self.tls, self._routes, listeners, self.admission, self.pool)
@@ -225,15 +226,20 @@ class Supervisor:
         if not self.config.metering.is_on:
             return
         from proxy.metering.facts.connections import connections_setting  # imported here: without metering no Arrow is loaded
+        from proxy.metering.facts.fleet_fact import fleet_setting
         from proxy.metering.metering import Metering
 
         no_clients = QuotaScopes(per_cluster=True, choice=CallbackChoice(), statics={}, windows=quota_windows(self.config))
         config = named_run(self.config, self._first_number)
-        of_run = {} if self._shared is None else connections_setting(self._segment.identity)
+        of_run = {} if config.fleet is None else fleet_setting(config, self._segment, keys_of(config.fleet).digests)
+        if self._shared is not None:
+            of_run |= connections_setting(self._segment.identity)
         self._metering = Metering(
             config, no_clients, self.admission, self.counters.metering, self.policy, continued=continued, of_run=of_run
         )
         self._metering.start(config)
+        if self.hub is not None and self.hub.status is not None:
+            self._hub_reported(self.hub.status)
 
     async def reload(self) -> bool:
         """Read file and flags again; all processes apply them, or none does. False: nothing changed."""
@@ -395,6 +401,11 @@ class Supervisor:
         """Report to the hub the numbers with which members compare their quotas and limits."""
         if self.hub is not None:
             self.hub.set_quotas(FleetQuotas(self._quotas_number.number, limits_number(self.config)))
+
+    def _hub_reported(self, status: FleetStatus) -> None:
+        if self._metering is not None and status.clock_ms is not None:
+            heard = {one.incarnation: one.member for one in status.members[1:]}
+            self._metering.fleet_reported(status.clock_ms, heard, is_cut_off=status.is_cut_off)
 
     def _fleet_report(self) -> FleetReport:
         """Return the last report of the hub; the hub's heartbeat in the segment has its time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from proxy.base.clock import now_ms
@@ -42,6 +43,7 @@ class HubProcess:
         source: of the configuration.
         segment: descriptor of the segment of shared usage.
         spawn: starts a process.
+        on_report: called with each report of the hub.
         connections: the connections that this member shares; None: it shares none.
 
     Attributes:
@@ -49,11 +51,19 @@ class HubProcess:
         starts: number of starts.
     """
 
-    def __init__(self, source: ConfigSource, segment: int, spawn: Spawn, connections: SharedConnections | None = None) -> None:
+    def __init__(
+        self,
+        source: ConfigSource,
+        segment: int,
+        spawn: Spawn,
+        on_report: Callable[[FleetStatus], None],
+        connections: SharedConnections | None = None,
+    ) -> None:
         self._source = source
         self._connections = connections
         self._segment = segment
         self._spawn = spawn
+        self._on_report = on_report
         self._process: ChildProcess | None = None
         self._link: Link | None = None
         self._stop_watch = _nothing
@@ -121,6 +131,7 @@ class HubProcess:
     def _received(self, message: AnyMessage) -> None:
         if isinstance(message, FleetState):
             self.status = message.status
+            self._on_report(message.status)
             if self._connections is not None:
                 self._connections.heard(message.silent_ms)
         elif isinstance(message, OtherConnections):

@@ -164,13 +164,18 @@ def test_the_hub_of_a_killed_supervisor_goes_on_until_the_next_one_takes_over(pa
 
 
 def test_decisions_of_a_fleet_can_be_proved(pair: tuple[Member, Member], topic: str, tmp_path: Path) -> None:
-    """Metering of both proxies validates bit for bit, with usage of the other proxy and assumed usage among the records."""
+    """Metering of both proxies validates bit for bit, and each recorded what the other one used, once."""
     one, other = pair
     for member, size in ((one, LARGE // 2), (other, LARGE // 2), (other, 1_000), (one, 1_000)):
         member.produce(topic, size)
     for member in (one, other):
         member.sluice.stop()
     verdict = validate(tmp_path / "metering")
-    assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
+    assert set(verdict.kinds()) <= {"STALE"}, list(lines_of(verdict, 20, explain=True))  # a slow machine may be late
     assert verdict.shared is not None
     assert verdict.shared.remote_units + verdict.shared.skipped_units >= LARGE  # on a slow machine some is older than all samples
+    (fleet,) = verdict.fleets
+    assert (fleet.name, fleet.without_files, fleet.not_compared) == ("edge", [], [])
+    assert fleet.compared > 0
+    produced = {usage.member: usage.units for usage in fleet.usage if usage.quota_type == "Produce"}
+    assert min(produced["a"], produced["b"]) >= LARGE // 2

@@ -158,4 +158,5 @@ def test_decisions_on_connections_of_a_fleet_can_be_proved(pair: tuple[Member, M
     assert verdict.kinds() == {}, list(lines_of(verdict, 20, explain=True))
     assert verdict.shared is not None
     assert verdict.shared.workers == 3  # one of each proxy, and one of the upgraded one
+    assert [(fleet.without_files, fleet.not_compared) for fleet in verdict.fleets] == [([], [])]
     assert verdict.shared.remote_units >= SAMPLES - 1

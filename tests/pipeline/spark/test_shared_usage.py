@@ -5,6 +5,7 @@ from typing import Any
 
 from pipeline.manifest import find_manifests
 from pipeline.rollup.settings import RollupSettings
+from tests.support.fleet.metering_members import Fleet, FleetStep
 from tests.support.metering.metering_workers import Step, play
 
 
@@ -48,4 +49,19 @@ def test_spark_compares_workers_too(spark: Any, tmp_path: Path) -> None:
     source = busy(tmp_path)
     verdict = validate_runs(spark, source, checked_runs(source))
     assert verdict.shared == validate(source).shared
+    assert verdict.holds
+
+
+def test_spark_compares_members_too(spark: Any, tmp_path: Path) -> None:
+    """The validator on Spark reports the same about the members of a fleet as the local one."""
+    from pipeline.file_sets import checked_runs
+    from pipeline.spark.validation.validate import validate_runs
+    from pipeline.validation.local import validate
+
+    fleet = Fleet(tmp_path)
+    fleet.play([FleetStep(at % 2, Step(0, "record", 0, 700 + at, 40)) for at in range(50)])
+    fleet.stop()
+    verdict = validate_runs(spark, tmp_path, checked_runs(tmp_path))
+    assert verdict.fleets == validate(tmp_path).fleets
+    assert verdict.fleets[0].compared == 50
     assert verdict.holds

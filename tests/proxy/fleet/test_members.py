@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metering_format.fleet_notes import ASSUMED, LEFT_OUT, UNNAMED
 from proxy.fleet.keys import fleet_keys
 from proxy.fleet.members import GONE_MS
-from proxy.fleet.own_usage import REPEAT_MS
+from proxy.fleet.own_usage import REPEAT_MS, SILENT_MS
 from proxy.fleet.wire import NO_THROTTLES, Message, encoded
+from proxy.shared_usage.segment import FLEET_NOTES
 from quota.entity import ClientQuotaType
 from tests.support.fleet.fleet_members import KEYS, SECRET, FleetMember, exchange
 from tests.support.memory.shared_workers import replay
@@ -43,6 +45,30 @@ def test_usage_in_flight_of_other_members_counts(quota_type: ClientQuotaType) ->
     assert elsewhere == one.workers[0].group.pending
     other.members.expire(START_MS + 3_001)
     assert {worker.group.pending_at(START_MS + 3_020) for worker in other.workers} == {0.0}
+
+
+def test_notes_of_messages_that_are_recorded_together_come_with_their_usage() -> None:
+    """What messages leave out, and what was used before a group was named, is noted at the time at which their usage is recorded."""
+    one, other = members(workers=1)
+    other.workers[0].record(8_000.0, START_MS)
+    assert other.publish(START_MS)  # is lost
+    messages = []
+    for at, amount in enumerate((500.0, 300.0, 20.0)):
+        now_ms = START_MS + SILENT_MS + at * REPEAT_MS
+        other.workers[0].record(amount, now_ms)
+        messages += other.publish(now_ms)
+    first, too_old, last = messages
+    assert one.hear(first, now_ms)
+    assert one.hear(too_old, now_ms, counts=False)
+    assert one.hear(last, now_ms)
+    row = one.rows.shared_rows()
+    (at,) = row.tolist()
+    notes = one.segment.words[one.segment.notes_at(at) : one.segment.throttle_rounds_at(at)]
+    assert (notes.tolist(), one.rows.all_totals(row).tolist()) == ([0, 0, 0], [0])
+    one.members.record(now_ms)
+    expected = [0] * FLEET_NOTES
+    expected[LEFT_OUT - ASSUMED], expected[UNNAMED - ASSUMED] = 300, 8_000
+    assert (notes.tolist(), one.rows.all_totals(row).tolist()) == (expected, [520])
 
 
 def test_a_throttle_round_of_a_member_is_one_of_all() -> None:

@@ -82,11 +82,15 @@ class FleetMember:
         ]
 
     def receive(self, data: bytes, now_ms: int, bus_ms: int = 0, *, counts: bool = True) -> bool:
-        """Take a message; return whether it was new."""
-        message = self.members.read(Received(0, bus_ms, data), now_ms)
-        is_new = message is not None and self.members.take(message, now_ms, counts=counts, clock=self.clock)
+        """Take a message and record it; return whether it was new."""
+        is_new = self.hear(data, now_ms, bus_ms, counts=counts)
         self.members.record(now_ms)
         return is_new
+
+    def hear(self, data: bytes, now_ms: int, bus_ms: int = 0, *, counts: bool = True) -> bool:
+        """Take a message; return whether it was new. `members.record` follows."""
+        message = self.members.read(Received(0, bus_ms, data), now_ms)
+        return message is not None and self.members.take(message, now_ms, counts=counts, clock=self.clock)
 
     def known(self, now_ms: int) -> list[float]:
         """Return what each worker's group knows of all usage."""

@@ -7,8 +7,8 @@ import msgspec
 from proxy.fleet.status import FleetStatus, MemberStatus
 from proxy.observe.fleet import FleetReport
 
-OWN = MemberStatus("edge-1", "1.0.0", "delay", 0, has_equal_quotas=True)
-SECOND = MemberStatus("edge-2", "1.0.0", "delay", 600, has_equal_quotas=True)
+OWN = MemberStatus("edge-1", "1.0.0", "delay", 0, has_equal_quotas=True, incarnation="1d0c7be22b51f4a6")
+SECOND = MemberStatus("edge-2", "1.0.0", "delay", 600, has_equal_quotas=True, incarnation="52e8a4097ac3d1bf")
 JOINED = FleetStatus(
     bus="topic:__sluice_fleet",
     problem=None,

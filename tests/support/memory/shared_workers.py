@@ -31,6 +31,7 @@ class SharedWorker:
     Attributes:
         steps: all events of its group in order, including usage of other workers.
         remote, skipped: totals of usage from each worker that was recorded, or too old to record.
+        notes: totals of the notes of the fleet's hub, by source.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class SharedWorker:
         self.steps: list[Step] = []
         self.remote = [0.0] * (segment.workers + (segment.fleet is not None))
         self.skipped = [0.0] * (segment.workers + (segment.fleet is not None))
+        self.notes: dict[int, int] = {}
         self.units = PERCENT_PER_NANOSECOND if quota_type is ClientQuotaType.REQUEST else 1.0
         self.usage = SharedUsage(segment, worker, self._note_remote, fleet_key=fleet_key)
         self.scope = self.usage.of_scope(scope_key)
@@ -106,6 +108,9 @@ class SharedWorker:
 
     def _note_remote(self, group: EnforcedGroup, worker: int, amount: int, source_total: int, time_ms: int, kind: int) -> None:
         units = amount * self.units
+        if kind == SKIPPED and worker >= len(self.skipped):  # a note of the fleet's hub
+            self.notes[worker] = source_total
+            return
         if kind == SKIPPED:
             self.skipped[worker] += units
             return

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from metering_format.event_kinds import MUTATION, UNCHECKED, UNRECORD
-from metering_format.places import SHARED
+from metering_format.places import FLEET, SHARED
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
 from proxy.meter.meter import Meter, Metered, TracingMeter
 from proxy.metering.writer import MeteringWriter, WriterSettings
@@ -31,6 +31,15 @@ class Step(NamedTuple):
     after_ms: int
 
 
+class Member(NamedTuple):
+    """A member of a fleet: its name, the key of digests, how far its clock is ahead, and the setting `fleet`."""
+
+    name: str
+    key: bytes
+    ahead_ms: int
+    setting: dict[str, Any]
+
+
 class Clock:
     """Monotonic ms of the machine."""
 
@@ -40,25 +49,44 @@ class Clock:
 class MeteringWorker:
     """One life of a worker."""
 
-    def __init__(self, directory: Path, segment: Segment, number: int, clock: Clock, *, life: int = 0, level: str = "packed") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment: Segment,
+        number: int,
+        clock: Clock,
+        *,
+        life: int = 0,
+        level: str = "packed",
+        member: Member | None = None,
+    ) -> None:
         self.clock = clock
-        self.usage = SharedUsage(segment, number)
+        self.usage = SharedUsage(segment, number, fleet_key=b"" if member is None else member.key)
         scope = self.usage.of_scope("1")
         self._makers = [scope.maker(ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE) for at in range(len(BOUNDS))]
         self.groups: list[EnforcedGroup | None] = [None] * len(BOUNDS)
-        shared = {"segment": segment.identity, "worker": number, "workers": segment.workers}
-        run_id = f"20261121T12000{life}Z-0a1b2c3{number}"
-        self.offset_ms = WALL_MS + 7 * number + life
-        header = {**RUN, "run_id": run_id, "proxy_id": f"edge-{number}", "wall_offset_ms": self.offset_ms, "level": level}
-        header["settings"] = {**RUN["settings"], SHARED: shared}
+        shared: dict[str, Any] = {"segment": segment.identity, "worker": number, "workers": segment.workers}
+        if segment.fleet is not None:
+            shared["numbers"] = list(range(segment.fleet))
+        run_id = f"20261121T12000{life}Z-0a1b2{'c' if member is None else member.name}3{number}"
+        self.offset_ms = WALL_MS + 7 * number + life + (0 if member is None else member.ahead_ms)
+        name, of_fleet = ("edge", {}) if member is None else (member.name, {FLEET: member.setting})
+        header = {**RUN, "run_id": run_id, "proxy_id": f"{name}-{number}", "wall_offset_ms": self.offset_ms, "level": level}
+        header["settings"] = {**RUN["settings"], SHARED: shared, **of_fleet}
         self.writer = MeteringWriter(
             WriterSettings(directory, header), lambda: clock.now_ms + self.offset_ms, lambda _problem: None, None, convert_here
         )
         meter_of_level = TracingMeter if level == "trace" else Meter
         self.meter = meter_of_level(self.writer.hand_over, _describe, self.offset_ms, self._all_groups)
-        self.meter.add_fact({"state": {**STATE, "ts_ms": clock.now_ms + self.offset_ms, "level": level}})
+        self._level = level
+        self.note_state()
         self.usage.on_remote = self.meter.remote
         self.writer.start()
+
+    def note_state(self, fleet: str | None = None) -> None:
+        """Meter the settings, and what is known of the fleet."""
+        about = {"from_seq": self.meter.next_seq, "ts_ms": self.clock.now_ms + self.offset_ms, "level": self._level, "fleet": fleet}
+        self.meter.add_fact({"state": {**STATE, **about}})
 
     def _all_groups(self) -> list[EnforcedGroup]:
         return [group for group in self.groups if group is not None]
@@ -97,6 +125,10 @@ class MeteringWorker:
             case "rotate":
                 self.meter.flush()
                 self.writer.rotate()
+
+    def publish(self, now_ms: int) -> None:
+        """Publish, as a worker's timer does."""
+        self.usage.publish_all(now_ms)
 
     def stop(self) -> None:
         """Publish and write everything."""

@@ -3,8 +3,9 @@
 All workers use the monotonic clock of one machine. Each run derives its own wall-clock time from it.
 """
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from metering_format.event_kinds import SKIPPED
-from metering_format.places import SHARED
+from metering_format.manifest import Manifest
+from metering_format.places import FLEET, SHARED
 from pipeline.file_set import FileSet
 from pipeline.manifest import RunKey
 from pipeline.replay.remote import columns_of, remote_events
@@ -32,6 +34,29 @@ REQUEST: Final = "Request"
 
 
 @dataclass(frozen=True, slots=True)
+class MemberOf:
+    """The member of a fleet that wrote a run.
+
+    Attributes:
+        fleet: id of the fleet; it differs between fleets of equal names with different secrets.
+        name: name of the fleet.
+        member: name of the member.
+        incarnation: number of its segment, by which the other members know it.
+        column: source of the usage of the other members.
+    """
+
+    fleet: str
+    name: str
+    member: str
+    incarnation: str
+    column: int
+
+    def source(self, note: int = 0) -> str:
+        """Return the source of the other members' usage, or of one of `metering_format.fleet_notes`."""
+        return str(self.column + note)
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerRun:
     """One run of a worker, from its start to its end.
 
@@ -45,6 +70,7 @@ class WorkerRun:
         is_over: the run ended in order, so all its usage was published.
         losses: number of gaps in its files.
         is_of_connections: it is the supervisor of a member of a fleet, whose "other worker" stands for all other members.
+        member_of: the member of a fleet to which a worker belongs.
     """
 
     key: RunKey
@@ -55,7 +81,17 @@ class WorkerRun:
     until_ms: int
     is_over: bool
     losses: int
-    is_of_connections: bool
+    is_of_connections: bool = False
+    member_of: MemberOf | None = None
+
+    def name_of(self, source: str) -> str:
+        """Return who caused the events of a source."""
+        is_fleet = self.is_of_connections or (self.member_of is not None and source == self.member_of.source())
+        return "the other members" if is_fleet else f"worker {source}"
+
+    def is_other_process(self, source: str) -> bool:
+        """Whether a source is a worker or the other members, and not what a member notes or assumes about them."""
+        return self.member_of is None or int(source) <= self.member_of.column
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +142,8 @@ class GroupHistory(Events):
     group_ref: int
     identity: Identity | None
     skips: tuple[Skip, ...]
+    is_renamed: bool = False
+    """Whether the node id of its broker was not known at first."""
 
     @property
     def is_own(self) -> Flags:
@@ -125,6 +163,14 @@ class GroupHistory(Events):
         return 1_000.0 + 1e-9 * float(np.abs(self.total).max(initial=0)) if is_time else 0.0
 
 
+def member_of(manifest: Manifest) -> MemberOf | None:
+    """Return the member of a fleet that wrote a file set; None: there is no fleet."""
+    fleet = manifest.settings.get(FLEET)
+    if fleet is None:
+        return None
+    return MemberOf(str(fleet["id"]), str(fleet["name"]), str(fleet["member"]), str(fleet["incarnation"]), int(fleet["column"]))
+
+
 def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     """Return the worker that wrote a run; None when the run does not share usage."""
     first, last = file_sets[0].manifest, file_sets[-1].manifest
@@ -136,8 +182,10 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     losses = missing + sum(len(one.read("gaps", columns=["n"])) for one in file_sets)
     until_ms = max(one.manifest.last_ts_ms for one in file_sets) - first.wall_offset_ms
     beside = tuple(str(number) for number in shared.get("numbers") or range(int(shared["workers"])))
-    named = (key, str(shared["segment"]), str(shared["worker"]), beside)
-    return WorkerRun(*named, first.wall_offset_ms, until_ms, last.final, losses, shared.get("of") == "connections")
+    worker = (str(shared["segment"]), str(shared["worker"]), beside)
+    is_of_connections = shared.get("of") == "connections"
+    member = None if is_of_connections else member_of(first)
+    return WorkerRun(key, *worker, first.wall_offset_ms, until_ms, last.final, losses, is_of_connections, member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,29 +205,37 @@ def histories_of(run: WorkerRun, file_sets: Sequence[FileSet], share: Share) -> 
     parts: dict[int, list[Events]] = {}
     skips: dict[int, list[Skip]] = {}
     identities: dict[int, Identity | None] = {}
+    renamed: set[int] = set()
     for file_set in file_sets:
-        identities |= _identities(file_set)
+        identities |= _identities(file_set, renamed)
     others = pa.array([ref for ref, identity in identities.items() if not share.has(ref, identity)], pa.int32())
     for file_set in file_sets:
         for skip_ref, skip in _skips(file_set, run, others):
             skips.setdefault(skip_ref, []).append(skip)
         for ref, part in _parts(file_set, run, others):
             parts.setdefault(ref, []).append(part)
-    return [_joined(run, ref, identities.get(ref), parts.get(ref, ()), tuple(skips.get(ref, ()))) for ref in sorted({*parts, *skips})]
+    return [
+        replace(_joined(run, ref, identities.get(ref), parts.get(ref, ()), tuple(skips.get(ref, ()))), is_renamed=ref in renamed)
+        for ref in sorted({*parts, *skips})
+    ]
 
 
 def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence[Events], skips: tuple[Skip, ...]) -> GroupHistory:
     none = np.zeros(0, np.int64)
-    empty = dict.fromkeys(("ts_ms", "value", "total", "seq"), none) | {"checked": none.astype(np.bool_), "source": none.astype(object)}
-    columns = {name: np.concatenate([column, *(getattr(part, name) for part in parts)]) for name, column in empty.items()}
+    empty: dict[str, Any] = dict.fromkeys(("ts_ms", "value", "total", "seq"), none) | {
+        "checked": none.astype(np.bool_),
+        "source": none.astype(object),
+    }
+    columns: dict[str, Any] = {name: np.concatenate([column, *(getattr(part, name) for part in parts)]) for name, column in empty.items()}
     bound = max((part.bound for part in parts), default=0.0)
     return GroupHistory(run=run, group_ref=ref, identity=identity, bound=bound, skips=skips, **columns)
 
 
-def _identities(file_set: FileSet) -> dict[int, Identity | None]:
+def _identities(file_set: FileSet, renamed: set[int]) -> dict[int, Identity | None]:
     groups = file_set.read("dim_group", columns=["group_ref", *_NAMED_BY]).to_pylist()
     if file_set.manifest.names == "none":
         return {row["group_ref"]: None for row in groups}
+    renamed.update(row["group_ref"] for row in groups if row["scope"] == "broker" and row["node_id"] is None)
     return {row["group_ref"]: _identity([row[name] for name in _NAMED_BY]) for row in groups}
 
 
@@ -232,6 +288,20 @@ def _sources(table: pa.Table, rows: Rows) -> tuple[NDArray[Any], Ints]:
     remote = remote_events(table, rows)
     source[remote.at], total[remote.at] = remote.source, remote.total
     return source, total
+
+
+def next_ms(history: GroupHistory, histories: Sequence[GroupHistory]) -> float:
+    """Return the start of the worker's next history in the same group in ms. Both histories may begin in the same ms.
+
+    Args:
+        history: a history of the group.
+        histories: all histories of the group in the same segment.
+    """
+    if not history.claims:
+        return math.inf
+    begins = [other.claims[0] for other in histories if other.run.worker == history.run.worker and other.claims and other is not history]
+    begin = history.claims[0]
+    return min((other.ts_ms for other in begins if (other.ts_ms, other.seq) > (begin.ts_ms, begin.seq)), default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)

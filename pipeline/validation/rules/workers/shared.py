@@ -28,8 +28,16 @@ def check_chain(history: GroupHistory, findings: Findings) -> None:
         allowed = history.run.losses
         if len(wrong) > allowed:
             first = int(wrong[allowed])
+            expected_from = f"usage of {history.run.name_of(source)} from {expected[first]} on"
             recorded = f"{before[first]} + {amount[first]} = {total[first]}"
-            _add(history, int(at[first]), f"usage of worker {source} from {expected[first]} on", recorded, len(wrong) - allowed, findings)
+            _add(
+                history,
+                int(at[first]),
+                expected_from,
+                recorded,
+                len(wrong) - allowed,
+                findings,
+            )
 
 
 def _unbridged(history: GroupHistory, source: str, before: Ints, expected: Ints) -> Ints:
@@ -78,5 +86,5 @@ def check_recorded(history: GroupHistory, source: str, timelines: Sequence[Timel
 def _add(history: GroupHistory, event: int, expected: str, recorded: str, number: int, findings: Findings) -> None:
     assert history.source[event] != OWN
     place = (history.group_ref, int(history.seq[event]), int(history.ts_ms[event]) + history.run.offset_ms)
-    what = f"usage of worker {history.source[event]} as recorded by worker {history.run.worker}"
+    what = f"usage of {history.run.name_of(history.source[event])} as recorded by worker {history.run.worker}"
     findings.add(Finding(Kind.SHARED, *place, expected, recorded, what), number)

@@ -33,7 +33,7 @@ def check_lag(history: GroupHistory, source: str, timelines: Sequence[Timeline],
         return np.zeros(0, np.int64)
     claim_ms = history.claims[-1].ts_ms
     decisions = np.flatnonzero(history.checked & (history.ts_ms >= claim_ms))
-    known = _known(history, source, claim_ms)[decisions]
+    known = known_totals(history, source, claim_ms)[decisions]
     at_ms = history.ts_ms[decisions]
     lags: list[Ints] = []
     for one in timelines:
@@ -50,8 +50,8 @@ def check_lag(history: GroupHistory, source: str, timelines: Sequence[Timeline],
     return np.concatenate(lags) if lags else np.zeros(0, np.int64)
 
 
-def _known(history: GroupHistory, source: str, claim_ms: int) -> Floats:
-    """Return the known total of a source at each event."""
+def known_totals(history: GroupHistory, source: str, claim_ms: int) -> Floats:
+    """Return the known total of a source at each event; before the claim at `claim_ms` it has no meaning."""
     earlier = np.flatnonzero(history.is_own & (history.ts_ms < claim_ms))
     begin = int(earlier[-1]) + 1 if len(earlier) and len(history.claims) > 1 else 0
     known = np.zeros(len(history.ts_ms))

@@ -1,0 +1,1 @@
+"""Rules about the members of a fleet, over the file sets of all of them."""
