@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from proxy.fleet.rows import NO_ROWS, Ints
 from proxy.fleet.wire import IDS_MAX, About, Entries, Message
@@ -64,6 +65,7 @@ class Peer:
         self._totals: Ints = np.zeros(places_max, np.int64)  # by place, as the next two
         self._flight: Ints = np.zeros(places_max, np.int64)
         self._ids: dict[int, int] = {}
+        self._last: tuple[Ints, Ints] = NO_ROWS, NO_ROWS  # ids of the last message and their places: the next one often has the same
         self._has_flight = False
 
     def take(self, message: Message, place_of: PlaceOf, heard_ms: int) -> Usage | None:
@@ -104,6 +106,7 @@ class Peer:
 
     def _assign(self, number: int, place: int, base: int) -> None:
         """Let an id have this place, and no other id."""
+        self._last = NO_ROWS, NO_ROWS
         self._ids.pop(int(self._places[number]), None)
         self._places[number] = place
         if place == UNKNOWN:
@@ -117,9 +120,7 @@ class Peer:
     def _new(self, totals: Entries) -> Usage:
         if not len(totals):
             return NOTHING
-        ids = totals["id"].astype(np.int64)
-        self._fit(int(ids.max()))
-        places = self._places[ids]
+        places = self._places_of(totals["id"])
         if places.min() < 0:
             is_known = places >= 0
             places, totals = places[is_known], totals[is_known]
@@ -135,6 +136,16 @@ class Peer:
         self._flight[places] = in_flight
         return Usage(places, amounts, in_flight - was, places[(flight & 1) == 1])
 
+    def _places_of(self, numbers: npt.NDArray[np.uint32]) -> Ints:
+        """Return the places of ids."""
+        last, places = self._last
+        if len(last) != len(numbers) or (last != numbers).any():
+            ids = numbers.astype(np.int64)
+            self._fit(int(ids.max()))
+            places = self._places[ids]
+            self._last = ids, places
+        return places
+
     def lose_flight(self) -> Usage:
         """Return the change when the member's usage in flight no longer counts."""
         places = np.fromiter(self._ids, np.int64, len(self._ids))
@@ -145,6 +156,7 @@ class Peer:
 
     def forget(self, places: Ints) -> None:
         """These places belong to other groups, or to none."""
+        self._last = NO_ROWS, NO_ROWS
         for place in places.tolist():
             number = self._ids.pop(place, None)
             if number is not None:
