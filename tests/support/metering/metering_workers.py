@@ -22,7 +22,7 @@ BOUNDS = (20_000.0, 3_000.0, 0.2)
 
 
 class Step(NamedTuple):
-    """An action of one worker: `kind` is record, unchecked, back, publish, expire (forget the group) or rotate."""
+    """An action of one worker: record, unchecked, back (take back the last record), publish, expire (forget the group) or rotate."""
 
     worker: int
     kind: str
@@ -65,6 +65,7 @@ class MeteringWorker:
         scope = self.usage.of_scope("1")
         self._makers = [scope.maker(ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE) for at in range(len(BOUNDS))]
         self.groups: list[EnforcedGroup | None] = [None] * len(BOUNDS)
+        self._recorded: list[list[tuple[float, int]]] = [[] for _ in BOUNDS]
         shared: dict[str, Any] = {"segment": segment.identity, "worker": number, "workers": segment.workers}
         if segment.fleet is not None:
             shared["numbers"] = list(range(segment.fleet))
@@ -113,15 +114,20 @@ class MeteringWorker:
                     self.meter.record(group, value, wait_ms, wait_ms, now_ms, 1, 9)
                 else:
                     self.meter.passed(group, value, now_ms, 1, 9)
-            case "unchecked" | "back":
-                sign, kind = (1, UNCHECKED) if step.kind == "unchecked" else (-1, UNRECORD)
-                group.record_unchecked(sign * amount, now_ms)
-                self.meter.record_unchecked(group, sign * value, now_ms, 1, 9, kind)
+                self._recorded[step.group].append((amount, value))
+            case "unchecked":
+                group.record_unchecked(amount, now_ms)
+                self.meter.record_unchecked(group, value, now_ms, 1, 9, UNCHECKED)
+            case "back" if self._recorded[step.group]:  # a session takes back only what it has recorded
+                amount, value = self._recorded[step.group].pop()
+                group.record_unchecked(-amount, now_ms)
+                self.meter.record_unchecked(group, -value, now_ms, 1, 9, UNRECORD)
             case "publish":
                 self.usage.publish_all(now_ms)
             case "expire":
                 group.leave()
                 self.groups[step.group] = None
+                self._recorded[step.group].clear()
             case "rotate":
                 self.meter.flush()
                 self.writer.rotate()
