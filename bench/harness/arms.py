@@ -39,6 +39,10 @@ class Arm:
         """Return its process and children."""
         return tree(self.process.pid)
 
+    def workers(self) -> list[int]:
+        """Return the workers of a supervisor."""
+        return [pid for pid in self.pids() if Path(f"/proc/{pid}/comm").read_text().strip() == "sluice-worker"]
+
     def stop(self) -> None:
         """End the process and wait."""
         self.process.send_signal(self.stop_signal)

@@ -60,7 +60,7 @@ def memory(engine: Engine, workers: int) -> list[dict[str, float]]:
     with ExitStack() as stack:
         arm = started(engine, stack, workers)
         time.sleep(SETTLE_SECONDS)
-        return [memory_mib(pid) for pid in arm.pids()]
+        return [memory_mib(pid) for pid in (arm.process.pid, *arm.workers())]
 
 
 def replacement_ms(engine: Engine, workers: int, kills: int) -> list[float]:
@@ -72,7 +72,7 @@ def replacement_ms(engine: Engine, workers: int, kills: int) -> list[float]:
             time.sleep(OLD_ENOUGH_S)
             ready = _ready(arm)
             began = time.monotonic()
-            os.kill(arm.pids()[1 + turn % workers], signal.SIGKILL)
+            os.kill(arm.workers()[turn % workers], signal.SIGKILL)
             while _ready(arm) == ready:
                 if time.monotonic() - began > READY_SECONDS_MAX:
                     raise RuntimeError(f"no worker came within {READY_SECONDS_MAX} s")
