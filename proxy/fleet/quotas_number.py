@@ -22,7 +22,7 @@ class QuotasNumber:
                 known = before.pop((at, key), (None, 0))
                 if known[0] is not value:
                     self.number ^= known[1]
-                    known = (value, _number_of(at, key, value))
+                    known = (value, _number_of_entry(at, key, value))
                     self.number ^= known[1]
                 self._parts[at, key] = known
         for _, number in before.values():
@@ -30,6 +30,10 @@ class QuotasNumber:
         return self.number
 
 
-def _number_of(at: int, key: Hashable, value: object) -> int:
-    named = repr((at, key, sorted(value.items()) if isinstance(value, Mapping) else value)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(named, digest_size=8).digest(), "little")
+def _number_of_entry(at: int, key: Hashable, value: object) -> int:
+    return number_of((at, key, sorted(value.items()) if isinstance(value, Mapping) else value))
+
+
+def number_of(what: object) -> int:
+    """Return a number of 64 bits that is equal where `repr` of the object is."""
+    return int.from_bytes(blake2b(repr(what).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")

@@ -7,13 +7,13 @@ SECONDS = 20.0
 """A time limit against hangs; conditions hold far earlier."""
 
 
-def until_true(condition: Callable[[], object], what: str = "it") -> None:
+def until_true(condition: Callable[[], object], what: str = "it", seconds: float = SECONDS) -> None:
     """Wait until a condition holds.
 
     Raises:
-        AssertionError: the condition did not hold within 20 s.
+        AssertionError: the condition did not hold within this time.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come within {SECONDS:g} s"
+        assert time.monotonic() < deadline, f"{what} did not come within {seconds:g} s"
         time.sleep(0.05)

@@ -32,6 +32,8 @@ _SET_CHILD_SUBREAPER: Final = 36
 """Source: linux/prctl.h, PR_SET_CHILD_SUBREAPER."""
 _MESSAGE_BYTES: Final = 128
 _DONE: Final = b"done"
+_OF_GROUP: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR2)
+"""Signals that may be sent to the whole process group; the supervisor handles them."""
 
 
 class ChildProcess(Protocol):
@@ -167,7 +169,7 @@ def _adopting_orphans() -> Iterator[None]:
 
 def _serve(sock: socket.socket) -> NoReturn:
     """Be the fork server until the supervisor ends."""
-    for sig in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR2):  # sent to the whole process group: the supervisor handles it
+    for sig in _OF_GROUP:
         signal.signal(sig, signal.SIG_IGN)
     _rename(SERVER_NAME)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -201,7 +203,6 @@ def _fork_orphan(sock: socket.socket, module: str, descriptors: list[int]) -> No
     try:
         pid = os.fork()
     except OSError:
-        pid = 0
         sock.send(b"0")
         os._exit(1)
     if pid == 0:
@@ -213,10 +214,9 @@ def _fork_orphan(sock: socket.socket, module: str, descriptors: list[int]) -> No
 
 def _run(module: str, descriptors: list[int]) -> NoReturn:
     """Be the process of this module until it ends."""
-    for sig in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR2):
+    for sig in _OF_GROUP:
         signal.signal(sig, signal.default_int_handler if sig == signal.SIGINT else signal.SIG_DFL)
     _rename(NAMES[module])
-    gc.unfreeze()
     sys.exit(importlib.import_module(module).main([str(descriptor) for descriptor in descriptors]))
 
 

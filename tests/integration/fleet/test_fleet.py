@@ -1,14 +1,11 @@
 """Two proxies of one fleet at a real Kafka: one budget, over restarts, upgrades and deaths of the hub, and metering that fits."""
 
 import itertools
-import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -17,6 +14,7 @@ from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
 from tests.support.clients import confluent
 from tests.support.clients.topics import new_topic
+from tests.support.fleet.fleet_process import PATIENCE_S, FleetProcess, eventually
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import hubs_of
@@ -29,12 +27,10 @@ SAMPLES = 101
 BOUND = 12_000
 LARGE = (SAMPLES + 2) * BOUND
 """More than the bound allows in a window."""
-PATIENCE_S = 60.0
-"""A time limit against hangs."""
 _numbers = itertools.count()
 
 
-class Member:
+class Member(FleetProcess):
     """A proxy of the fleet."""
 
     def __init__(self, kraft: KafkaCluster, folder: Path, name: str, topic: str) -> None:
@@ -44,14 +40,7 @@ class Member:
             f'[fleet]\nname = "edge"\nmember = "{name}"\ntopic = "{topic}"\nsecret_file = "secret"\n'
             f'[metering]\ndir = "metering"\nproxy_id = "{name}"\nlevel = "trace"\n'
         )
-        self.sluice = SluiceProcess(kraft.bootstrap, arguments=("--config", str(config)), name=f"fleet-{name}")
-
-    def fleet(self) -> dict[str, Any]:
-        """Return the page about the fleet."""
-        status, text = self.sluice.get("/fleet")
-        assert status == 200, text
-        found: dict[str, Any] = json.loads(text)
-        return found
+        super().__init__(SluiceProcess(kraft.bootstrap, arguments=("--config", str(config)), name=f"fleet-{name}"))
 
     def names(self) -> list[str]:
         """Return the names of the members that this one hears."""
@@ -66,14 +55,6 @@ class Member:
         producer.flush(PATIENCE_S)
         producer.poll(0.5)
         return bool(throttles)
-
-
-def eventually(is_true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture

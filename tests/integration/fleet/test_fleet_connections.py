@@ -1,20 +1,18 @@
 """Two proxies of one fleet at a real Kafka that share the limits on connections. The tests share one pair of proxies."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.validation.local import validate
 from pipeline.validation.text import lines_of
+from tests.support.fleet.fleet_process import PATIENCE_S, FleetProcess, eventually
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.successors import is_running
@@ -26,12 +24,10 @@ SAMPLES = 101
 COUNTED, RATED, BARRIER = "127.0.0.2", "127.0.0.3", "127.0.0.4"
 """Addresses of clients: with a limit on connections, with a limit on their rate, and one that shows when messages have arrived."""
 COUNT = 3
-PATIENCE_S = 60.0
-"""A time limit against hangs."""
 API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""))
 
 
-class Member:
+class Member(FleetProcess):
     """A proxy of the fleet."""
 
     def __init__(self, kraft: KafkaCluster, folder: Path, name: str) -> None:
@@ -42,14 +38,7 @@ class Member:
             f'[fleet]\nname = "edge"\nmember = "{name}"\ntopic = "__fleet-connections"\nsecret_file = "secret"\nconnections = true\n'
             f'[metering]\ndir = "metering"\nproxy_id = "{name}"\nlevel = "trace"\n'
         )
-        self.sluice = SluiceProcess(kraft.bootstrap, arguments=("--config", str(config)), name=f"fleet-connections-{name}")
-
-    def fleet(self) -> dict[str, Any]:
-        """Return the page about the fleet."""
-        status, text = self.sluice.get("/fleet")
-        assert status == 200, text
-        found: dict[str, Any] = json.loads(text)
-        return found
+        super().__init__(SluiceProcess(kraft.bootstrap, arguments=("--config", str(config)), name=f"fleet-connections-{name}"))
 
     def connect(self, address: str) -> socket.socket | None:
         """Connect from an address; return the connection if Kafka answers through it, None: it was closed."""
@@ -68,14 +57,6 @@ class Member:
             return False
         sock.close()
         return True
-
-
-def eventually(is_true: Callable[[], bool]) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

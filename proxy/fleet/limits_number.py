@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
-
 from proxy.config.model import Config
+from proxy.fleet.quotas_number import number_of
 
 
 def limits_number(config: Config) -> int:
@@ -22,4 +21,4 @@ def limits_number(config: Config) -> int:
         limits.ipv6_prefix_bits,
         listeners,
     )
-    return int.from_bytes(blake2b(repr(compared).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little") | 1
+    return number_of(compared) | 1
