@@ -10,6 +10,7 @@ from metering_format.fleet_notes import ASSUMED, ASSUMED_NOW, LEFT_OUT
 from pipeline.file_set import FileSet
 from pipeline.manifest import RunKey
 from pipeline.replay.findings import Findings
+from pipeline.replay.rows import Ints
 from pipeline.validation.rules.fleet.balance import Others, check_balance
 from pipeline.validation.rules.fleet.members import FleetFiles
 from pipeline.validation.rules.fleet.rate import conditions_of, finding_of, judged, union_usage
@@ -158,26 +159,31 @@ class FleetJudge:
 
     def _is_unheard(self, from_ms: int, to_ms: int) -> bool:
         """Whether a member was not heard in this time."""
-        for one in self._files.incarnations.values():
-            at_ms = one.unheard_ms + self._files.offset_ms(one.runs[0])
+        for number in self._files.incarnations:
+            at_ms = self._unheard_ms(number)
             if ((at_ms >= from_ms) & (at_ms <= to_ms)).any():
                 return True
         return False
 
+    def _offset_ms(self, number: str) -> int:
+        """Return what to add to a monotonic time of an incarnation, as `FleetFiles.offset_ms` does."""
+        return self._files.offset_ms(self._files.incarnations[number].runs[0])
+
+    def _unheard_ms(self, number: str) -> Ints:
+        """Return the times at which an incarnation did not hear a member, with `_offset_ms` added."""
+        return self._files.incarnations[number].unheard_ms + self._offset_ms(number)
+
     def _totals(self, number: str, histories: Sequence[GroupHistory]) -> Totals:
-        run = self._files.incarnations[number].runs[0]
-        return totals_of(histories, self._history_ms, self._files.offset_ms(run))
+        return totals_of(histories, self._history_ms, self._offset_ms(number))
 
     def _others(self, number: str, heard: Mapping[str, str], totals: Mapping[str, Totals]) -> Others:
-        its = [number, *heard]
         incarnations = self._files.incarnations
-        unheard = [incarnations[one].unheard_ms + self._files.offset_ms(incarnations[one].runs[0]) for one in its]
         return Others(
             names=" and ".join(sorted(set(heard.values()))),
             totals=sum_of([totals[other] for other in heard if other in totals]),
-            until_ms=min(incarnations[one].until_ms + self._files.offset_ms(incarnations[one].runs[0]) for one in heard),
-            begin_ms=incarnations[number].begin_ms + self._files.offset_ms(incarnations[number].runs[0]),
-            unheard_ms=np.sort(np.concatenate(unheard)),
+            until_ms=min(incarnations[one].until_ms + self._offset_ms(one) for one in heard),
+            begin_ms=incarnations[number].begin_ms + self._offset_ms(number),
+            unheard_ms=np.sort(np.concatenate([self._unheard_ms(one) for one in (number, *heard)])),
         )
 
     def _count(self, histories: Sequence[GroupHistory]) -> None:
