@@ -59,12 +59,12 @@ from proxy.workers.messaging.questions import AnyQuestion, BindBroker, EnterPrin
 from proxy.workers.pool import WorkerPool
 from proxy.workers.processes.child import WorkerProcess
 from proxy.workers.processes.fork_server import Spawn
-from proxy.workers.shared_connections import SharedConnections
 from quota.connections.connection_rate import ConnectionRate
 from quota.entity import KafkaPrincipal
 
 if TYPE_CHECKING:
     from proxy.metering.metering import Metering
+    from proxy.workers.shared_connections import SharedConnections
 
 SETTLE_S: Final = 1.0
 """Time before a replaced supervisor begins to drain: a client that connected last can send a request and get the response."""
@@ -155,6 +155,8 @@ class Supervisor:
         """Return the connections that the members of the fleet share; None: they share none."""
         if config.fleet is None or not config.fleet.connections:
             return None
+        from proxy.workers.shared_connections import SharedConnections  # imported here: nothing else of a supervisor needs numpy
+
         return SharedConnections(self.admission.quotas, self._principals, keys_of(config.fleet).digests, now_ms)
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
@@ -27,7 +27,9 @@ from proxy.workers.messaging.messages import (
 )
 from proxy.workers.processes.child import watch_end
 from proxy.workers.processes.fork_server import ChildProcess, Spawn
-from proxy.workers.shared_connections import SharedConnections
+
+if TYPE_CHECKING:
+    from proxy.workers.shared_connections import SharedConnections  # loaded only by a supervisor that shares connections
 
 EARLY_EXIT_MS: Final = 1_000
 """A hub that dies within this time after its start is restarted after the same time."""

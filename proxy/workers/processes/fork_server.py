@@ -1,9 +1,10 @@
 """Starts workers and the hub as copies of a process that has loaded their modules, so that a start takes milliseconds.
 
-`sluice run` forks this process, the fork server, before it has a thread or an event loop: later a fork is not safe. The fork server starts
-nothing by itself. The supervisor passes it descriptors, and gets a process back that is its own child: the fork server forks a process
-in between that ends at once, and meanwhile the supervisor adopts orphans. So exit codes, signals and the list of child processes are as
-those of any other child. Where this is not possible, `execute` starts each process from the beginning.
+`sluice run` forks this process, the fork server, before it has a thread or an event loop: later a fork is not safe. The fork
+server then loads the modules of workers, so that the supervisor needs no memory for them. It starts nothing by itself. The supervisor sends
+it descriptors, and gets a process back that is its own child: the fork server forks a process in between that ends at once, and meanwhile
+the supervisor adopts orphans. So exit codes, signals and the list of child processes are as those of any other child. Where this is not
+possible, `execute` starts each process from the beginning.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ NAMES: Final = {"proxy.workers.main": "sluice-worker", "proxy.workers.hub.main":
 SERVER_NAME: Final = "sluice-forks"
 ANSWER_S: Final = 1.0
 """A fork server that does not respond within this time is killed."""
+FIRST_ANSWER_S: Final = 10.0
+"""The same for the first answer: the fork server loads the modules before it."""
 DESCRIPTORS_MAX: Final = 16
 _SET_CHILD_SUBREAPER: Final = 36
 """Source: linux/prctl.h, PR_SET_CHILD_SUBREAPER."""
@@ -107,7 +110,7 @@ class ForkServer:
     def __init__(self, server: ForkedProcess, sock: socket.socket) -> None:
         self._server = server
         self._sock: socket.socket | None = sock
-        sock.settimeout(ANSWER_S)
+        sock.settimeout(FIRST_ANSWER_S)
 
     def spawn(self, module: str, descriptors: Sequence[int]) -> ChildProcess:
         """Start a module as in `Spawn`; without a fork server that responds, as a new Python process."""
@@ -117,6 +120,7 @@ class ForkServer:
                     socket.send_fds(self._sock, [module.encode()], descriptors)
                     pid = int(self._sock.recv(_MESSAGE_BYTES))
                     if self._sock.recv(_MESSAGE_BYTES) == _DONE and pid > 0:
+                        self._sock.settimeout(ANSWER_S)
                         return ForkedProcess(pid)
             except (OSError, ValueError):  # it has ended or does not respond
                 self.close()
@@ -135,7 +139,6 @@ def start_fork_server() -> ForkServer | None:
 
     The caller has neither threads nor an event loop.
     """
-    importlib.import_module(PRELOADED)
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         with _adopting_orphans():
@@ -175,6 +178,7 @@ def _serve(sock: socket.socket) -> NoReturn:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    importlib.import_module(PRELOADED)
     gc.collect()
     gc.freeze()  # copies share the memory of what exists now, which a collection would write to
     while True:
