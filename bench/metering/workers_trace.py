@@ -8,9 +8,12 @@ ms of it, so the same seed gives the same decisions on every machine.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -65,11 +68,27 @@ class Clock:
 
 
 class Worker:
-    """One worker: its groups, its meter, its writer."""
+    """One worker: its groups, its meter, its writer.
 
-    def __init__(self, directory: Path, segment: Segment, number: int, clock: Clock, bounds: list[float]) -> None:
+    Args:
+        name: name of its proxy, which is unique.
+        fleet_key, settings: for a member of a fleet, the key of digests and further settings of the run.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        segment: Segment,
+        number: int,
+        clock: Clock,
+        bounds: list[float],
+        *,
+        name: str = "bench",
+        fleet_key: bytes = b"",
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._clock = clock
-        self.usage = SharedUsage(segment, number)
+        self.usage = SharedUsage(segment, number, fleet_key=fleet_key)
         scope = self.usage.of_scope("1")
         self._make = [scope.maker(quota_type) for quota_type in TYPES]
         self._bounds = bounds
@@ -78,23 +97,28 @@ class Worker:
         self.throttled = 0
         windows = self._windows = {"num_samples": segment.slots - 1, "window_ms": segment.slot_ms}
         shared = {"segment": segment.identity, "worker": number, "workers": segment.workers}
+        run = blake2b(f"{name}-{number}".encode(), digest_size=4).hexdigest()
         header = header_of(
-            f"20261121T120000Z-0000bea{number}",
-            f"bench-{number}",
+            f"20261121T120000Z-{run}",
+            f"{name}-{number}",
             0,
             proxy_version="bench",
             level="packed",
             names="plain",
-            settings={**windows, SHARED: shared},
+            settings={**windows, SHARED: shared, **settings},
             quota_config_sha256=None,
         )
         self.writer = MeteringWriter(WriterSettings(directory, header), lambda: clock.now_ms, _fail)
         self.meter = Meter(self.writer.hand_over, partial(_describe, windows), 0, self._all_groups)
-        enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
-        state = {"from_seq": 0, "ts_ms": clock.now_ms, "mode": "delay", "scope": "broker", "delay_max_ms": 5_000, **windows}
-        self.meter.add_fact({"state": {**state, **enabled, "level": "packed"}})
+        self.note_state()
         self.usage.on_remote = self.meter.remote
         self.writer.start()
+
+    def note_state(self, fleet: str | None = None) -> None:
+        """Meter the settings, and what is known of the fleet."""
+        enabled = {"produce_enabled": True, "fetch_enabled": True, "request_enabled": True}
+        state = {"from_seq": self.meter.next_seq, "ts_ms": self._clock.now_ms, "mode": "delay", "scope": "broker", "delay_max_ms": 5_000}
+        self.meter.add_fact({"state": {**state, **self._windows, **enabled, "level": "packed", "fleet": fleet}})
 
     def _all_groups(self) -> list[EnforcedGroup]:
         return [group for group in self.groups if group is not None]
@@ -141,28 +165,35 @@ class Worker:
 
 def make(directory: Path, shape: Shape, workers: int) -> Made:
     """Let workers decide, and write their decisions into an empty directory."""
+    columns, bounds = arrivals_of(shape, workers)
+    segment, clock = Segment.create(workers, GROUP_ROWS, shape.num_samples, shape.window_ms), Clock()
+    its = [Worker(directory, segment, number, clock, bounds) for number in range(workers)]
+    play(its, clock, columns)
+    told = _tell_all(its, clock)
+    for worker in its:
+        worker.stop()
+        if worker.usage.refused_full:
+            raise RuntimeError("a group found no row, so it counted alone")
+    decisions = len(columns[0]) + 2 * sum(len(worker.refs) for worker in its)
+    dropped = sum(worker.writer.counts.dropped_decisions for worker in its)
+    own = sum(int(worker.used.sum()) for worker in its)
+    return Made(decisions, own, told, sum(worker.throttled for worker in its), dropped)
+
+
+def arrivals_of(shape: Shape, processes: int) -> tuple[tuple[Any, ...], list[float]]:
+    """Return the arrivals as columns (group, ms, value, kind, process), and the bounds of the groups."""
     dice = np.random.default_rng(shape.seed)
     group, ts_ms, value, kind = arrivals(shape, dice)
     used = np.bincount(group, weights=np.abs(value), minlength=shape.groups) / shape.seconds
     is_time = np.array([TYPES[ref % len(TYPES)] is ClientQuotaType.REQUEST for ref in range(shape.groups)])
     amount = np.where(is_time, NS_PER_BYTE * PERCENT_PER_NANOSECOND, 1.0)
     bounds = np.maximum(used * amount * dice.uniform(0.8, 5.0, shape.groups), 1e-3).tolist()
-    worker_of = (group.astype(np.int64) * 40_503 + ts_ms * 2_654_435_761 >> 16) % workers  # the worker that recorded it
-    segment, clock = Segment.create(workers, GROUP_ROWS, shape.num_samples, shape.window_ms), Clock()
-    its = [Worker(directory, segment, number, clock, bounds) for number in range(workers)]
-    _play(its, clock, (group, ts_ms, value, kind, worker_of))
-    told = _tell_all(its, clock)
-    for worker in its:
-        worker.stop()
-        if worker.usage.refused_full:
-            raise RuntimeError("a group found no row, so it counted alone")
-    decisions = len(group) + 2 * sum(len(worker.refs) for worker in its)
-    dropped = sum(worker.writer.counts.dropped_decisions for worker in its)
-    own = sum(int(worker.used.sum()) for worker in its)
-    return Made(decisions, own, told, sum(worker.throttled for worker in its), dropped)
+    process_of = (group.astype(np.int64) * 40_503 + ts_ms * 2_654_435_761 >> 16) % processes
+    return (group, ts_ms, value, kind, process_of), bounds
 
 
-def _play(its: list[Worker], clock: Clock, columns: tuple[Any, ...]) -> None:
+def play(its: list[Worker], clock: Clock, columns: tuple[Any, ...], on_shared: Callable[[int], None] = lambda _now_ms: None) -> None:
+    """Let the processes decide in the order of the arrivals; `on_shared` is called after each time at which all have published."""
     shared_ms = flushed_ms = clock.now_ms
     step = 1_000_000
     for first in range(0, len(columns[0]), step):
@@ -172,6 +203,7 @@ def _play(its: list[Worker], clock: Clock, columns: tuple[Any, ...]) -> None:
                 clock.now_ms = shared_ms = now_ms - now_ms % SHARE_MS
                 for worker in its:
                     worker.usage.publish_all(shared_ms)
+                on_shared(shared_ms)
                 if now_ms >= flushed_ms + FLUSH_MS:
                     flushed_ms = shared_ms
                     _flush(its)

@@ -1,7 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|workers] [--workers N]
-    [--keep FOLDER] [--out FOLDER] [--no-write]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|workers|fleet] [--workers N]
+    [--members N] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
+from bench.pipeline.of_fleet import judged_fleet
 from bench.pipeline.of_workers import judged
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, roll_up
@@ -60,6 +61,11 @@ def main() -> int:
             wrong += verdict.is_wrong
             report.add("", *verdict.lines())
             report.data["workers"] = verdict._asdict()
+        if options.only == "fleet":
+            of_fleet = judged_fleet(folder, options.events, options.members)
+            wrong += of_fleet.is_wrong
+            report.add("", *of_fleet.lines())
+            report.data["fleet"] = of_fleet._asdict()
     if options.only in (None, "cost"):
         report.add("", *_cost())
     print("\n" + report.text())
@@ -158,8 +164,9 @@ def _options() -> argparse.Namespace:
         "--proof-events", type=int, help="decisions of each quota type in the proof; 10 million with --only proof, otherwise 1 million"
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
-    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers"], help="only this part")
+    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers", "fleet"], help="only this part")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
+    parser.add_argument("--members", type=int, default=3, help="number of members in the trace of the part `fleet`")
     parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")

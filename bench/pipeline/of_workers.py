@@ -1,23 +1,19 @@
 """`sluice meter validate` as a command, on directories of workers that share usage: its findings, its time and its memory."""
 
 import json
-import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.harness.engine import ROOT
 from bench.metering.trace import Shape
 from bench.metering.workers_trace import Made, make
-from bench.pipeline.process_tree import cpu_seconds
+from bench.pipeline.measured_command import measured_command
 
 A_SECOND = 10_000
 """Decisions of all workers."""
 TAKEN_BACK = 0.01
-LOOK_S = 0.2
 
 
 class Judged(NamedTuple):
@@ -78,16 +74,8 @@ def judged(folder: Path, events: int, workers: int) -> Judged:
 
 
 def _validate(directory: Path, made: Made, workers: int) -> Judged:
-    command = [sys.executable, "-m", "sluice_cli", "meter", "validate", "--in", str(directory), "--format", "json"]
-    began, cpu_before, most, cpu = time.monotonic(), cpu_seconds(), 0, 0.0
-    with directory.with_suffix(".out").open("w+") as said:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=said)
-        while process.poll() is None:
-            most, cpu = max(most, _resident_kib(process.pid)), max(cpu, cpu_seconds() - cpu_before)
-            time.sleep(LOOK_S)
-        seconds = time.monotonic() - began
-        said.seek(0)
-        verdict: dict[str, Any] = json.load(said)
+    said = measured_command(["meter", "validate", "--in", str(directory), "--format", "json"], directory.with_suffix(".out"))
+    verdict: dict[str, Any] = json.loads(said.output)
     shared = verdict["shared"]
     return Judged(
         workers,
@@ -98,16 +86,7 @@ def _validate(directory: Path, made: Made, workers: int) -> Judged:
         made.told_units - shared["remote_units"] - shared["skipped_units"],
         len(verdict["incomplete"]),
         made.throttled,
-        seconds,
-        cpu,
-        most // 1_024,
+        said.seconds,
+        said.cpu_seconds,
+        said.mib_max,
     )
-
-
-def _resident_kib(pid: int) -> int:
-    """Return the largest resident memory of a process so far."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0  # it has just ended
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)

@@ -1,0 +1,48 @@
+"""Runs a `sluice` command as a user types it; measures its time and its memory."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.harness.engine import ROOT
+from bench.pipeline.process_tree import cpu_seconds
+
+LOOK_S = 0.2
+
+
+class Measured(NamedTuple):
+    """What a command printed and took.
+
+    Attributes:
+        mib_max: the largest memory of the process.
+    """
+
+    output: str
+    seconds: float
+    cpu_seconds: float
+    mib_max: int
+
+
+def measured_command(arguments: list[str], output: Path) -> Measured:
+    """Run a command to its end; its output goes through the file `output`."""
+    command = [sys.executable, "-m", "sluice_cli", *arguments]
+    began, cpu_before, most, cpu = time.monotonic(), cpu_seconds(), 0, 0.0
+    with output.open("w+") as said:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=said)
+        while process.poll() is None:
+            most, cpu = max(most, _resident_kib(process.pid)), max(cpu, cpu_seconds() - cpu_before)
+            time.sleep(LOOK_S)
+        seconds = time.monotonic() - began
+        said.seek(0)
+        return Measured(said.read(), seconds, cpu, most // 1_024)
+
+
+def _resident_kib(pid: int) -> int:
+    """Return the largest resident memory of a process so far."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0  # it has just ended
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
