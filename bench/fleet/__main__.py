@@ -1,8 +1,9 @@
 """One budget at several members of a fleet: clients far over their quota, beside one process under the same load.
 
-python -m bench.fleet [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch] [--no-write]
+python -m bench.fleet [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch] [--fetch-bytes N] [--no-write]
 python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250]     the same on virtual time, with a bus of this lag
 python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without, and the cost of a hub
+python -m bench.fleet --faults [--rounds 3] [--fault "rolling restart"]...     a fleet of three with faults
 
 Real Apache Kafka and a real topic for the fleet; each member is `sluice run` with a supervisor, a worker and a hub. All runs of a load are
 concurrent, on one broker, each with a client-id of its own. Needs a JDK and Maven (see tests/support/kafka).
@@ -17,6 +18,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.fleet.cost import fleet_cost
+from bench.fleet.faults import FAULTS, faults
+from bench.fleet.faults import lines_of as lines_of_faults
 from bench.fleet.hub_cost import hub_cost
 from bench.fleet.real import Cell, Fleets, lines_of
 from bench.fleet.simulated import loads, simulated
@@ -37,8 +40,10 @@ def main() -> int:
         return _simulated(options)
     if options.cost:
         return _cost(options)
+    if options.faults:
+        return _faults(options)
     with ExitStack() as stack:
-        fleets = stack.enter_context(Fleets(options.members))
+        fleets = stack.enter_context(Fleets(options.members, options.fetch_bytes))
         cells: list[Cell] = []
         for kind in options.kind:
             for load in options.loads:
@@ -74,6 +79,16 @@ def _simulated(options: argparse.Namespace) -> int:
     return 0
 
 
+def _faults(options: argparse.Namespace) -> int:
+    lines = lines_of_faults(faults(options.fault or list(FAULTS), options.rounds))
+    report = Report("fleet-faults")
+    report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, mute", "", *lines)
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(line.endswith("miss |") for line in lines))
+
+
 def _cost(options: argparse.Namespace) -> int:
     ratio = fleet_cost(starts=options.starts, pairs=options.pairs, seconds=2.0)
     lines = ["| what | figure | goal | |", "|---|--:|---|---|"]
@@ -99,8 +114,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--members", type=numbers, default=[2, 4], help="numbers of members, such as 2,4")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
     parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
+    text = "the most bytes of a fetch; with 1 MB, a tenth of the window, one fetch more or less is a difference of 10 % in 10 s"
+    parser.add_argument("--fetch-bytes", type=int, default=200_000, help=text)
     parser.add_argument("--simulated", action="store_true", help="on virtual time")
     parser.add_argument("--cost", action="store_true", help="processor time")
+    parser.add_argument("--faults", action="store_true", help="faults of a fleet of three")
+    parser.add_argument("--fault", action="append", choices=list(FAULTS), help="with --faults: only this one; may be repeated")
+    parser.add_argument("--rounds", type=int, default=3, help="with --faults: how often each fault happens")
     parser.add_argument("--starts", type=int, default=2, help="with --cost: starts of the processes")
     parser.add_argument("--pairs", type=int, default=20, help="with --cost: pairs of slices for each start")
     parser.add_argument("--lags", type=numbers, default=[100, 250], help="with --simulated: lags of the bus in ms")

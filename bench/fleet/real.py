@@ -18,7 +18,8 @@ from tests.support.kafka.java_tools import JavaTools
 from tests.support.kafka.tool_calls import create_topic
 
 BOUND: Final = 1_000_000
-SIZES: Final = {"produce": 100_000, "fetch": 1_000_000}
+KINDS: Final = ("produce", "fetch")
+PRODUCE_BYTES: Final = 100_000
 CONNECTIONS: Final = 16
 MOVE_S: Final = 10.0
 BURST_S: Final = 15
@@ -73,10 +74,16 @@ class Cell:
 
 
 class Fleets:
-    """A broker, one Sluice without a fleet, and fleets of these sizes; a context manager."""
+    """A broker, one Sluice without a fleet, and fleets of these sizes; a context manager.
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    Args:
+        sizes: numbers of members.
+        fetch_bytes: the most that a fetch may return.
+    """
+
+    def __init__(self, sizes: Sequence[int], fetch_bytes: int) -> None:
         self._sizes = sizes
+        self._bytes = {"produce": PRODUCE_BYTES, "fetch": fetch_bytes}
         self._stack = ExitStack()
         self._arms: dict[int, list[Arm]] = {}
 
@@ -86,7 +93,7 @@ class Fleets:
         cluster = self._stack.enter_context(KafkaCluster(KRAFT, name="fleet", settings={"log.retention.bytes": 2_000_000_000}))
         self._port = int(cluster.bootstrap.rsplit(":", 1)[1])
         with JavaTools(KRAFT) as tools:
-            for kind in SIZES:
+            for kind in KINDS:
                 create_topic(tools, cluster.bootstrap, f"fleet-{kind}")
         asyncio.run(preload(self._port, "fleet-fetch", *_PRELOADED))
         secret = engine.folder / "secret"
@@ -115,7 +122,7 @@ class Fleets:
 
     async def _run(self, size: int, kind: str, load: str, seconds: float) -> Cell:
         arms = self._arms[size]
-        places = [Place(arm.port, f"{kind}-{load}-{size}", f"fleet-{kind}", SIZES[kind]) for arm in arms]
+        places = [Place(arm.port, f"{kind}-{load}-{size}", f"fleet-{kind}", self._bytes[kind]) for arm in arms]
         if load == "moving":
             passed = await _moving(kind, places, seconds)
         else:

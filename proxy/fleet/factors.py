@@ -22,8 +22,8 @@ HALF_LIFE_MS: Final = 3_000
 RATE_HALF_LIFE_MS: Final = 8_000
 RATE: Final = log(2.0) / RATE_HALF_LIFE_MS
 """Units per ms of a steady use, for each unit of its weighted sum with `RATE_HALF_LIFE_MS`."""
-HEARD_MS: Final = 11_000
-"""Time after its last usage during which a member counts as a user of a group."""
+HEARD_MS: Final = 25_000
+"""Time after its last usage during which a member counts as a user of a group. A group whose window is full may have no usage for 11 s."""
 HALF_LIVES_MAX: Final = 200
 """Half-lives after which weights begin with 1 again. A process may have been stopped for much longer."""
 _EXPONENT_MAX: Final = 1_000

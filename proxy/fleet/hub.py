@@ -20,7 +20,7 @@ from proxy.fleet.members import Members
 from proxy.fleet.own_usage import OwnUsage, in_messages
 from proxy.fleet.rows import FleetRows
 from proxy.fleet.status import FleetStatus, MemberStatus
-from proxy.fleet.wire import NO_NAMES, NO_THROTTLES, NO_TOTALS, TOTAL, About, Entries, Message, encoded
+from proxy.fleet.wire import NO_NAMES, NO_QUEUES, NO_THROTTLES, NO_TOTALS, TOTAL, About, Entries, Message, encoded
 from proxy.shared_usage.shared_groups import SHARE_MS
 from proxy.telemetry import log
 
@@ -172,20 +172,31 @@ class Hub:
         assert self._clock is not None
         throttles = self.members.throttles.changes(self._clock, now_ms)
         members = 1 + len(list(self.members.live(now_ms)))
-        names, totals = self._own.changes(max(1, entries_max), now_ms, throttles["id"].astype(np.int64), members=members, is_last=is_last)
-        if not len(totals) and not len(throttles) and not len(connections) and now_ms - self._published_ms < HEARTBEAT_MS:
+        queues = self.members.queues.changes(self._clock, now_ms)
+        also_named = np.concatenate((throttles["id"], queues["id"])).astype(np.int64)
+        names, totals = self._own.changes(max(1, entries_max), now_ms, also_named, members=members, is_last=is_last)
+        is_empty = not any(map(len, (totals, throttles, queues, connections)))
+        if is_empty and now_ms - self._published_ms < HEARTBEAT_MS:
             return
         *parts, last = in_messages(names, totals)
         for some_names, some_totals in parts:
             await self._send(some_names, some_totals, NO_THROTTLES)
-        await self._send(*last, throttles, connections)
+        await self._send(*last, throttles, connections, queues)
         self.connections.published()
         self._published_ms = now_ms
 
-    async def _send(self, names: Entries, totals: Entries, throttles: Entries, connections: Connections = NO_CONNECTIONS) -> None:
+    async def _send(
+        self,
+        names: Entries,
+        totals: Entries,
+        throttles: Entries,
+        connections: Connections = NO_CONNECTIONS,
+        queues: Entries = NO_QUEUES,
+    ) -> None:
         assert self._clock is not None
         now_ms = self._now_ms()
-        message = self._message(names, totals, throttles, self._clock.bus(now_ms), now_ms)._replace(connections=connections)
+        message = self._message(names, totals, throttles, self._clock.bus(now_ms), now_ms)
+        message = message._replace(connections=connections, queues=queues)
         self._sent_ms[message.sequence] = now_ms
         if len(self._sent_ms) > UNREAD_MAX:
             self._sent_ms.popitem(last=False)
@@ -193,8 +204,11 @@ class Hub:
         self._clock = Clock(sent.time_ms, now_ms)
 
     def _age_ms(self) -> int:
-        """Return the age of usage of another member when it becomes known here: it waits at a worker, at the hub, and on the bus."""
-        return 0 if self._lag_ms is None else round(self._lag_ms) + self._settings.publish_ms + SHARE_MS
+        """Return the average age of usage of another member when it becomes known here: it waits at a worker, at the hub, and on the bus.
+
+        Usage waits for half of an interval on average.
+        """
+        return 0 if self._lag_ms is None else round(self._lag_ms + (self._settings.publish_ms + SHARE_MS) / 2)
 
     async def publish_last(self) -> None:
         """Publish what has not been published yet, because this process ends."""

@@ -13,6 +13,7 @@ from proxy.fleet.clock import Clock
 from proxy.fleet.factors import Factors, MemberUsage
 from proxy.fleet.keys import FleetKeys
 from proxy.fleet.peers import Peer, Usage
+from proxy.fleet.queues import FleetQueues
 from proxy.fleet.rows import FleetRows, Ints, Places
 from proxy.fleet.silence import Silence
 from proxy.fleet.throttles import FleetThrottles
@@ -47,6 +48,7 @@ class Members:
         counts: messages that were not used.
         factors: how much the members use.
         throttles: throttles of departed connections.
+        queues: waiting fetches.
         silence: what is assumed of members that are not heard.
         other_versions: versions of messages that cannot be read, and when one came last, in monotonic ms.
     """
@@ -62,6 +64,7 @@ class Members:
         self._places = Places(count)
         self.factors = Factors(rows, self._places)
         self.throttles = FleetThrottles(rows)
+        self.queues = FleetQueues(rows, self._places)
         self.silence = Silence(rows, self._places, self.factors)
         self._place_of: dict[bytes, int] = {}
         self._digest_of: dict[int, bytes] = {}
@@ -121,6 +124,7 @@ class Members:
                 place = peer.place_of(number)
                 if place >= 0:
                     self.throttles.take(int(self._places.rows[place]), kind, end_ms, clock, at_ms)
+            self.queues.take(peer.incarnation, message.queues, peer.place_of, clock)
         elif not is_recorded:
             self._notes.append((LEFT_OUT, usage.places, reported))
         self._note_flight(usage)
@@ -162,6 +166,7 @@ class Members:
             self._rows.set_throttle_rounds(self._places.rows[places], at_ms)
         for places in self._changed:
             self._rows.set_under_way(self._places.rows[places], self._flight[places])
+        self.queues.record()
         self._rounds, self._changed, self._notes = [], [], []
 
     def _claim(self, digest: bytes, now_ms: int) -> int:
@@ -198,6 +203,7 @@ class Members:
         for peer in list(self.peers.values()):
             if now_ms - peer.heard_ms > FLIGHT_MS:
                 self._note_flight(peer.lose_flight())
+                self.queues.lose(peer.incarnation)
             if now_ms - peer.heard_ms > GONE_MS and not is_cut_off:
                 del self.peers[peer.incarnation]
                 self.factors.forget(peer.incarnation)
@@ -216,6 +222,7 @@ class Members:
             peer.forget(left)
         self.factors.release(left)
         self.silence.release(left)
+        self.queues.release(left)
         for place, row in zip(left.tolist(), self._places.rows[left].tolist(), strict=True):
             del self._place_of[self._digest_of.pop(place)]
             self._rows.release(row)

@@ -15,6 +15,7 @@ from metering_format.fleet_notes import ASSUMED
 from proxy.shared_usage.departed_rows import CHANGES_AT, DEPARTED_WORDS
 from proxy.shared_usage.segment import (
     FACTOR_ONE,
+    FETCH_TIMES,
     FLEET_LAG_AT,
     FLEET_NOTES,
     FLEET_READ_AT,
@@ -92,6 +93,20 @@ class Reading(NamedTuple):
     rounds_ms: Ints
 
 
+class WaitingFetches(NamedTuple):
+    """Waiting fetches of some rows, for each row or for each worker in it.
+
+    Attributes:
+        counts: their number.
+        fronts: the time of the oldest, one more than in ms; 0: none waits.
+        times: of the fetches in the middle of each of `FETCH_TIMES` equal parts of the queue, as `fronts`.
+    """
+
+    counts: Ints
+    fronts: Ints
+    times: Ints
+
+
 class FleetRows:
     """The rows of a segment with a fleet.
 
@@ -117,6 +132,11 @@ class FleetRows:
         self._under_way_at, self._rounds_at = segment.under_way_at(0) - first, segment.throttle_rounds_at(0) - first
         self._totals = self._rows[:, : self._fleet]
         notes_at = segment.notes_at(0) - first
+        waiting_at, oldest_at = segment.waiting_at(0) - first, segment.oldest_fetches_at(0) - first
+        self._waiting = self._rows[:, waiting_at : waiting_at + self._fleet + 1]
+        self._oldest_fetches = self._rows[:, oldest_at : oldest_at + self._fleet + 1]
+        times_at = segment.fetch_times_at(0, 0) - first
+        self._fetch_times = self._rows[:, times_at : times_at + FETCH_TIMES * (self._fleet + 1)]
         self._notes = self._rows[:, notes_at : notes_at + FLEET_NOTES]
         self._cells = self._rows[:, : self._rounds_at + self._fleet]
         factor_at = segment.fleet_factor_at(0) - first
@@ -170,6 +190,16 @@ class FleetRows:
         is_young = rings[:, ::2] > now_ms // self.segment.slot_ms - self.segment.slots
         return np.asarray((rings[:, 1::2] * is_young).sum(axis=1))
 
+    def has_queues(self, rows: Ints) -> bool:
+        """Whether a fetch waits at any worker in one of these rows."""
+        return bool(self._waiting[rows, : self._fleet].any())
+
+    def queues(self, rows: Ints, now_ms: int) -> WaitingFetches:
+        """Return the waiting fetches of each row at all responsive workers, by worker."""
+        workers = [worker for worker in range(self._fleet) if not self.segment.is_unresponsive(worker, now_ms)]
+        times = self._fetch_times[rows].reshape(len(rows), self._fleet + 1, FETCH_TIMES)
+        return WaitingFetches(self._waiting[rows][:, workers], self._oldest_fetches[rows][:, workers], times[:, workers])
+
     def departed_changes(self, rows: Ints) -> Ints:
         """Return a number for each row that increases when the throttles that departed connections left change."""
         return np.asarray(self._departed[rows])
@@ -188,6 +218,7 @@ class FleetRows:
     def release(self, row: int) -> None:
         """Stop using a row."""
         self._rows[row, self._under_way_at + self._fleet] = 0
+        self._waiting[row, self._fleet] = self._oldest_fetches[row, self._fleet] = 0
         self.segment.release(row, self._fleet)
 
     def own_slots(self, row: int) -> Iterator[tuple[int, int]]:
@@ -216,6 +247,12 @@ class FleetRows:
     def set_under_way(self, rows: Ints, amounts: Ints) -> None:
         """Set the usage in flight of the other members."""
         self._rows[rows, self._under_way_at + self._fleet] = amounts
+
+    def set_queues(self, rows: Ints, queues: WaitingFetches) -> None:
+        """Set the waiting fetches of the other members."""
+        self._fetch_times[rows, -FETCH_TIMES:] = queues.times
+        self._waiting[rows, self._fleet] = queues.counts
+        self._oldest_fetches[rows, self._fleet] = queues.fronts
 
     def set_throttle_rounds(self, rows: Ints, time_ms: int) -> None:
         """Other members had a throttle round of these groups."""

@@ -1,7 +1,8 @@
 """The messages of a fleet, byte for byte.
 
 A message is: a header; a description of the sender in MessagePack, which may be empty; entries that name groups; entries with totals;
-entries with throttles; entries with connections (`proxy.fleet.connections`); and the HMAC-SHA256 of all of this. Numbers are little-endian.
+entries with throttles; entries with connections (`proxy.fleet.connections`); entries with queues; and the HMAC-SHA256 of all of this.
+Numbers are little-endian.
 The first 8 bytes of the header have the same meaning in all versions.
 """
 
@@ -18,11 +19,12 @@ import numpy.typing as npt
 
 from proxy.fleet.connections.entries import CONNECTION, NO_CONNECTIONS, Connections
 from proxy.fleet.keys import FleetKeys
+from proxy.shared_usage.segment import FETCH_TIMES
 
 MAGIC: Final = b"SLFT"
 VERSION: Final = 1
-_HEADER: Final = Struct("<4sHHQQQQqIIIII")
-"""Magic, version, reserved, fleet, incarnation, sequence, quotas, time; bytes of the description, numbers of the four kinds of entries."""
+_HEADER: Final = Struct("<4sHHQQQQqIIIIII")
+"""Magic, version, reserved, fleet, incarnation, sequence, quotas, time; bytes of the description, numbers of the five kinds of entries."""
 HMAC_BYTES: Final = 32
 IDS_MAX: Final = 1 << 20
 """Ids of groups are below this number."""
@@ -35,7 +37,12 @@ TOTAL: Final = np.dtype([("id", "<u4"), ("flight", "<u4"), ("total", "<i8")])
 THROTTLE: Final = np.dtype([("id", "<u4"), ("kind", "<u4"), ("end", "<i8")])
 """A group's id; what happened to a throttle that a departed connection left (`proxy.fleet.throttles`); its end by the clock of the bus."""
 
+QUEUE: Final = np.dtype([("id", "<u4"), ("count", "<u4"), ("front", "<i8"), ("after", "<u2", (FETCH_TIMES,))])
+"""A group's id; the number of its fetches that wait at this sender; when the oldest was read, by the clock of the bus (0: none waits); and
+the times of the fetches in the middle of each of `FETCH_TIMES` equal parts of the queue, in ms after the oldest."""
+
 Entries = npt.NDArray[np.void]
+NO_QUEUES: Final[Entries] = np.zeros(0, QUEUE)
 
 
 class WireError(Exception):
@@ -83,7 +90,7 @@ class Message(NamedTuple):
         quotas: number that depends on the sender's quotas; equal quotas have equal numbers.
         time_ms: when it was sent, by the clock of the bus as the sender knows it; 0: the sender does not know it yet.
         about: the description of the sender; None: unchanged.
-        names, totals, throttles, connections: arrays of `NAME`, `TOTAL`, `THROTTLE` and `CONNECTION`.
+        names, totals, throttles, connections, queues: arrays of `NAME`, `TOTAL`, `THROTTLE`, `CONNECTION` and `QUEUE`.
     """
 
     incarnation: int
@@ -95,19 +102,22 @@ class Message(NamedTuple):
     totals: Entries
     throttles: Entries
     connections: Connections = NO_CONNECTIONS
+    queues: Entries = NO_QUEUES
 
 
 NO_NAMES: Final[Entries] = np.zeros(0, NAME)
 NO_TOTALS: Final[Entries] = np.zeros(0, TOTAL)
 NO_THROTTLES: Final[Entries] = np.zeros(0, THROTTLE)
+_KINDS: Final = (NAME, TOTAL, THROTTLE, CONNECTION, QUEUE)
+"""The kinds of entries, in the order of a message."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(About)
 
 
-def size_of(names: int, totals: int, throttles: int, connections: int = 0) -> int:
+def size_of(names: int, totals: int, throttles: int, connections: int = 0, queues: int = 0) -> int:
     """Return the size of a message without a description, in bytes."""
-    entries = names * NAME.itemsize + totals * TOTAL.itemsize + throttles * THROTTLE.itemsize + connections * CONNECTION.itemsize
-    return _HEADER.size + entries + HMAC_BYTES
+    counts = (names, totals, throttles, connections, queues)
+    return _HEADER.size + sum(count * kind.itemsize for kind, count in zip(_KINDS, counts, strict=True)) + HMAC_BYTES
 
 
 def encoded(message: Message, keys: FleetKeys) -> bytes:
@@ -127,8 +137,9 @@ def encoded(message: Message, keys: FleetKeys) -> bytes:
         len(message.totals),
         len(message.throttles),
         len(message.connections),
+        len(message.queues),
     )
-    entries = (message.names, message.totals, message.throttles, message.connections)
+    entries = (message.names, message.totals, message.throttles, message.connections, message.queues)
     data = b"".join((header, about, *(some.tobytes() for some in entries)))
     return data + hmac.digest(keys.messages, data, sha256)
 
@@ -159,17 +170,17 @@ def decoded(data: bytes, keys: FleetKeys) -> Message:
         about = _DECODER.decode(signed[at : at + about_bytes]) if about_bytes else None
     except msgspec.MsgspecError as error:
         raise WireError(f"a message has a description that cannot be read: {error}") from None
-    names, totals, throttles, connections = _arrays(data, at + about_bytes, counts)
-    for some in (names, totals, throttles):
+    names, totals, throttles, connections, queues = _arrays(data, at + about_bytes, counts)
+    for some in (names, totals, throttles, queues):
         if len(some) and some["id"].max() >= IDS_MAX:
             raise WireError("a message has an id that is too large")
-    return Message(incarnation, sequence, quotas, time_ms, about, names, totals, throttles, connections)
+    return Message(incarnation, sequence, quotas, time_ms, about, names, totals, throttles, connections, queues)
 
 
 def _arrays(data: bytes, at: int, counts: list[int]) -> list[Entries]:
-    """Return the arrays of the four kinds of entries, which begin at `at`."""
+    """Return the arrays of all kinds of entries, which begin at `at`."""
     found: list[Entries] = []
-    for kind, count in zip((NAME, TOTAL, THROTTLE, CONNECTION), counts, strict=True):
+    for kind, count in zip(_KINDS, counts, strict=True):
         found.append(np.frombuffer(data, kind, count, at))
         at += count * kind.itemsize
     return found

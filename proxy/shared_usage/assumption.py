@@ -93,6 +93,10 @@ class OwnRecent:
             notes.popleft()
         return max(0.0, self._total - notes[0][1])
 
+    def goes_on(self, now_ms: int) -> None:
+        """Note that the use goes on, since a fetch waits."""
+        self._used_ms = now_ms
+
     def is_new(self, lag_ms: int, now_ms: int) -> bool:
         """Whether the present use began less than 2 D ago."""
         return now_ms - self._first_ms < 2 * lag_ms
@@ -104,14 +108,15 @@ class Assumption:
     Attributes:
         recent: own usage in the last D.
         factor, units: the factor c, and the assumed units, of the last decision.
+        reserved: units that a prediction reserves for others already, so that it does not assume them as well.
         metered: assumed units, as in totals, and their time in ms, whose end is not metered yet; (0, 0): there are none.
     """
 
-    __slots__ = ("factor", "metered", "recent", "units")
+    __slots__ = ("factor", "metered", "recent", "reserved", "units")
 
     def __init__(self) -> None:
         self.recent = OwnRecent()
-        self.factor = self.units = 0.0
+        self.factor = self.units = self.reserved = 0.0
         self.metered = (0, 0)
 
     def continue_from(self, other: Assumption) -> None:

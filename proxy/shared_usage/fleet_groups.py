@@ -4,11 +4,13 @@ How an assumption becomes part of a decision
     The assumed units are recorded in the sample in use right before the decision, and taken back right after it. A decision that delays is
     metered as three records: assumed units, the decision, and the same units taken back. So a plain `QuotaGroup` with the same records has
     the same verdicts. An assumption that delays nobody changes nothing, and is not metered.
+
+    A fetch is checked with an assumption before it is forwarded, so its response is measured without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import floor
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGro
 from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup, Verdict
+from quota.sensor import NEVER_MS
 
 
 class InFleet(Shared):
@@ -56,7 +59,8 @@ class InFleet(Shared):
         self._meter_end()
         self._pull(now_ms, amount)
         self._assume(amount, now_ms)
-        throttle_ms = self._measure_with(self._assumption.units, amount, now_ms)
+        units = self._assumption.units if self._sharing.rows.assumes_at_record else 0.0
+        throttle_ms = self._measure_with(units, amount, now_ms)
         self._sharing.publish(self, now_ms)
         self._narrow()
         return throttle_ms
@@ -64,7 +68,25 @@ class InFleet(Shared):
     def _predicted(self, extra: float, now_ms: int) -> Verdict:
         self._refresh(now_ms)
         self._assume(extra, now_ms)
-        return QuotaGroup._predicted(self, extra + self._assumption.units, now_ms)._replace(amount=extra)
+        units = max(0.0, self._assumption.units - self._assumption.reserved)
+        return QuotaGroup._predicted(self, extra + units, now_ms)._replace(amount=extra)
+
+    def fetch_throttle_ms(self, expected_bytes: float, ahead_bytes: float, now_ms: int) -> int:
+        """Return the throttle time of a fetch; what is reserved for older fetches elsewhere need not be assumed as well."""
+        chain = list(self._chain())
+        for group in chain:
+            group._assumption.reserved = ahead_bytes
+        throttle_ms = super().fetch_throttle_ms(expected_bytes, ahead_bytes, now_ms)
+        for group in chain:
+            group._assumption.reserved = 0.0
+        return throttle_ms
+
+    def _chain(self) -> Iterator[InFleet]:
+        """Yield this group and its parents."""
+        group: EnforcedGroup | None = self
+        while isinstance(group, InFleet):
+            yield group
+            group = group.parent
 
     def _refresh(self, now_ms: int) -> None:
         self._meter_end()
@@ -106,13 +128,43 @@ class InFleet(Shared):
         if not lag_ms or not others:
             return
         before = self._recorded_before + self._value - sharing.fleet
+        if sharing.waiting:
+            assumption.recent.goes_on(now_ms)
         used = assumption.recent.used(before, amount, lag_ms, self._span_ms, now_ms)
         is_new = assumption.recent.is_new(lag_ms, now_ms)
-        assumption.factor = others if is_new else factor
+        if not is_new:  # one process, too, decides about a request without one that nobody has sent
+            used = max(0.0, used - amount)
+        asked = self._asked_elsewhere()
+        assumption.factor = asked if asked is not None else others if is_new else factor
         assumed = used * assumption.factor
-        if is_new:
+        if asked is not None:
+            assumed += max(0.0, (sharing.pending - sharing.elsewhere) * asked - sharing.elsewhere)
+        elif is_new:
             assumed = min(assumed, self._room_for_delay(amount, lag_ms, now_ms))
         assumption.units = max(0, floor(assumed * sharing.rows.per_unit)) * sharing.rows.units
+
+    def _asked_elsewhere(self) -> float | None:
+        """Return what fetches of other members ask for, waiting or in flight, for each byte that those of this member do; None: nothing.
+
+        What fetches used before says less: as soon as the window has room all of them go, faster than members can know of each other.
+        """
+        sharing, expected = self._sharing, max(1, self.fetch_answer_bytes)
+        fleet = sharing.rows.fleet
+        if sharing.rows.assumes_at_record or fleet is None:
+            return None
+        workers, seen = sharing.rows.workers, sharing.seen
+        waiting = seen[2 * workers : 3 * workers]
+        elsewhere = waiting[fleet] * expected + seen[workers + fleet]
+        if not elsewhere:
+            return None
+        here = (sum(waiting) - waiting[fleet]) * expected + sum(seen[workers : 2 * workers]) - seen[workers + fleet]
+        return elsewhere / max(here, expected)
+
+    def assumed_until_ms(self, now_ms: int) -> int:
+        """Return when the usage is known that the last prediction assumed."""
+        if self._assumption.units <= 0.0 or self._sharing.row is None:
+            return NEVER_MS
+        return now_ms + max(1, min(self._sharing.row.elsewhere().lag_ms, LAG_MS_MAX))
 
     def _room_for_delay(self, amount: float, delay_ms: int, now_ms: int) -> float:
         """Return the units that may be added to `amount` without a longer delay than this."""

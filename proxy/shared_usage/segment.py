@@ -10,7 +10,8 @@ Layout, in words of 8 bytes:
 
 A row has for each worker: the total, the usage in flight, the number of waiting fetches, the time of the oldest of them, the size of the
 last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
-of (number of a time slot, sum). With a fleet the notes of its hub (`FLEET_NOTES`) precede the times of throttle rounds.
+of (number of a time slot, sum). With a fleet the notes of its hub (`FLEET_NOTES`) precede the times of throttle rounds, and the times of
+waiting fetches (`FETCH_TIMES`) precede the rings.
 
 With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Three
 words after the rings are the fleet's: the factor of the group, which is what the other members use while this one uses 1, in units of
@@ -39,7 +40,7 @@ from proxy.shared_usage.departed_rows import DEPARTED_WORDS, DepartedRows
 from proxy.shared_usage.file_lock import ROWS_AT, try_lock
 
 MAGIC: Final = int.from_bytes(b"SLUICEUS", "little")
-VERSION: Final = 7
+VERSION: Final = 8
 WORD_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 PROBES_MAX: Final = 64
@@ -72,6 +73,9 @@ FACTOR_ONE: Final = 1 << 20
 FLEET_NOTES: Final = 3
 """Number of words of a row in which the hub notes how the fleet's total differs from what the other members reported
 (`metering_format.fleet_notes`). They only increase. A reader of the totals reads them afterwards, and the hub writes them before."""
+FETCH_TIMES: Final = 8
+"""Number of times by which the times of the waiting fetches of a worker are described: each is that of the fetch in the middle of one of as
+many equal parts of the queue."""
 _PER_WORKER: Final = 16
 """Index of the first worker's heartbeat in the header."""
 
@@ -89,6 +93,7 @@ class Segment:
         workers, rows_max: maximum numbers of workers and rows; with a fleet `workers` includes the fleet's number.
         fleet: number of the fleet, the last one; None: there is no fleet.
         notes: number of words for notes in each row: `FLEET_NOTES`, or 0 without a fleet.
+        fetch_times: number of times of waiting fetches for each worker in a row: `FETCH_TIMES`, or 0 without a fleet.
         departed: the throttles that departed connections left, by row.
         slots, slot_ms: number and length of the time slots. There is one slot more than a group has samples, since a writer may begin
             one during a read.
@@ -103,6 +108,7 @@ class Segment:
         "_rows",
         "departed",
         "descriptor",
+        "fetch_times",
         "fleet",
         "notes",
         "rows_max",
@@ -128,8 +134,9 @@ class Segment:
         self.workers, self.rows_max, self.slots, self.slot_ms = words[_WORKERS : _SLOT_MS + 1].tolist()
         self.fleet = self.workers - 1 if words[_HAS_FLEET] else None
         self._generations, self._digests, self._in_use, self._rows = _places(self.workers, self.rows_max)
-        self.notes = _notes(has_fleet=bool(words[_HAS_FLEET]))
-        self._row_words = _row_words(self.workers, self.slots, self.notes)
+        has_fleet = bool(words[_HAS_FLEET])
+        self.notes, self.fetch_times = (FLEET_NOTES, FETCH_TIMES) if has_fleet else (0, 0)
+        self._row_words = _row_words(self.workers, self.slots, has_fleet=has_fleet)
         self.departed = DepartedRows(descriptor, words[_departed_at(self.workers, self.rows_max, self._row_words) :])
 
     @classmethod
@@ -139,7 +146,7 @@ class Segment:
         workers += has_fleet
         descriptor = os.memfd_create("sluice-usage", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.fchmod(descriptor, 0o600)
-        row_words = _row_words(workers, slots, _notes(has_fleet=has_fleet))
+        row_words = _row_words(workers, slots, has_fleet=has_fleet)
         os.truncate(descriptor, (_departed_at(workers, rows_max, row_words) + rows_max * DEPARTED_WORDS) * WORD_BYTES)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         header = struct.pack("9q", MAGIC, VERSION, workers, rows_max, slots, slot_ms, secrets.randbits(63), 0, has_fleet)
@@ -290,7 +297,11 @@ class Segment:
 
     def ring_at(self, row: int, worker: int) -> int:
         """Return the index of a worker's ring; each slot is two words, a number and a sum."""
-        return self.throttled_at(row) + self.workers + 2 * self.slots * worker
+        return self.fetch_times_at(row, self.workers) + 2 * self.slots * worker
+
+    def fetch_times_at(self, row: int, worker: int) -> int:
+        """Return the index of the first time of a worker's waiting fetches, as in `oldest_fetches_at`; there are `fetch_times`."""
+        return self.throttled_at(row) + self.workers + self.fetch_times * worker
 
     def notes_at(self, row: int) -> int:
         """Return the index of the first note of the fleet's hub."""
@@ -370,12 +381,9 @@ def _places(workers: int, rows_max: int) -> tuple[int, int, int, int]:
     return generations, digests, in_use, _whole_lines(in_use + workers * rows_max)
 
 
-def _notes(*, has_fleet: bool) -> int:
-    return FLEET_NOTES if has_fleet else 0
-
-
-def _row_words(workers: int, slots: int, notes: int) -> int:
-    return _whole_lines(workers * (7 + 2 * slots) + notes + 3)
+def _row_words(workers: int, slots: int, *, has_fleet: bool) -> int:
+    of_fleet = workers * FETCH_TIMES + FLEET_NOTES if has_fleet else 0
+    return _whole_lines(workers * (7 + 2 * slots) + of_fleet + 3)
 
 
 def _brokers_at(workers: int, rows_max: int, row_words: int) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
 from proxy.enforcement.groups.departed_throttles import DepartedThrottles
 from proxy.shared_usage.assumption import NOBODY, Elsewhere, is_shared_scope
-from proxy.shared_usage.segment import FACTOR_ONE, FLEET_LAG_AT, Segment
+from proxy.shared_usage.segment import FACTOR_ONE, FETCH_TIMES, FLEET_LAG_AT, Segment
 
 NO_SLOT = -1
 
@@ -69,20 +69,48 @@ class SegmentRow:
         """Set this worker's usage in flight."""
         self._used[self._segment.workers + self._worker] = amount
 
+    @property
+    def fetch_times(self) -> int:
+        """The number of times for `publish_fetch_times`; 0: they are not needed."""
+        return self._segment.fetch_times
+
     def publish_waiting(self, count: int, front: int) -> None:
         """Set this worker's number of waiting fetches; `front` is the time of the oldest, 0: none."""
         waiting_at = 2 * self._segment.workers + self._worker
         self._used[waiting_at] = count
         self._used[waiting_at + self._segment.workers] = front
 
+    def publish_fetch_times(self, times: Sequence[int]) -> None:
+        """Set the times of this worker's waiting fetches, in their order: `fetch_times` of them, see `segment.FETCH_TIMES`."""
+        first = self._segment.fetch_times_at(self._row, self._worker)
+        for at, time_ms in enumerate(times, first):
+            self._words[at] = time_ms
+
     def is_front(self, now_ms: int) -> bool:
-        """Whether no awake worker has an older waiting fetch than this one; at equal times the worker with the lower number is first."""
+        """Whether no awake worker has an older waiting fetch than this one; at equal times the worker with the lower number is first.
+
+        Waiting fetches of other members of the fleet do not count.
+        """
         segment = self._segment
         fronts = self._used[3 * segment.workers : 4 * segment.workers].tolist()
         own = (fronts[self._worker], self._worker)
         return not any(
-            front and (front, worker) < own and not segment.is_unresponsive(worker, now_ms) for worker, front in enumerate(fronts)
+            front and (front, worker) < own and worker != segment.fleet and not segment.is_unresponsive(worker, now_ms)
+            for worker, front in enumerate(fronts)
         )
+
+    def older_in_fleet(self, time: int, now_ms: int) -> int:
+        """Return how many fetches wait at other members of the fleet since before `time`; their times are known approximately."""
+        segment = self._segment
+        if segment.fleet is None or segment.is_unresponsive(segment.fleet, now_ms):
+            return 0
+        at = 2 * segment.workers + segment.fleet
+        count, front = self._used[at], self._used[at + segment.workers]
+        if not count or front >= time:
+            return 0
+        first = segment.fetch_times_at(self._row, segment.fleet)
+        older = sum(one < time for one in self._words[first : first + FETCH_TIMES].tolist())
+        return max(1, round(count * older / FETCH_TIMES))
 
     def under_way(self) -> int:
         """Return the usage in flight of all workers."""

@@ -1,4 +1,8 @@
-"""The waiting fetches of one group in this worker, in one order with those of other workers."""
+"""The waiting fetches of one group in this worker, in one order with those of other workers and of other members of the fleet.
+
+Only the oldest fetch of all workers is checked. What waits at other members is known late, and each turn of a strict order would take that
+long. So a fetch is also forwarded before older ones of other members, if the bound has room for them as well.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +50,10 @@ class SharedFetchQueue(FetchQueue):
         self._was_front = self._sharing.is_front(now_ms)
         return self._was_front
 
+    def ahead(self, place: Place, now_ms: int) -> int:
+        """Return the number of fetches that wait at other members of the fleet and are older than this one."""
+        return self._sharing.ahead(place[0], now_ms)
+
     def check(self, now_ms: int) -> None:
         """Notify the first fetch here if it has become the first of all workers, or if it is and others have less usage in flight."""
         is_front = self._sharing.is_front(now_ms)
@@ -56,5 +64,4 @@ class SharedFetchQueue(FetchQueue):
         self._keep_checking()
 
     def _publish(self) -> None:
-        waiting = self._waiting
-        self._sharing.note_waiting(len(waiting), waiting[0][0] + 1 if waiting else 0)  # 0 means none
+        self._sharing.note_waiting([place[0] + 1 for place in self._waiting])  # 0 means none

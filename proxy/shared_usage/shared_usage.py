@@ -57,7 +57,7 @@ class SharedUsage:
         self.on_remote = on_remote
         self.on_unpublished: Callable[[int], None] = _ignore
         self.refused_full = 0
-        self._noted: dict[int, list[Publisher]] = {}
+        self._noted: dict[int, dict[Publisher, None]] = {}  # a group that waits for both times is in both, and in each once
         self.fleet_key = fleet_key
         segment.enter(worker, now_ms())
 
@@ -84,10 +84,10 @@ class SharedUsage:
         """Publish `group` in the next `publish_noted` with this number of milliseconds."""
         noted = self._noted.get(within_ms)
         if noted is None:
-            self._noted[within_ms] = [group]
+            self._noted[within_ms] = {group: None}
             self.on_unpublished(within_ms)
         else:
-            noted.append(group)
+            noted[group] = None
 
     def claim(self, quota_type: str, key: GroupKey, scope_key: str, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
@@ -133,6 +133,7 @@ class ScopeRows:
     __slots__ = (
         "_quota_type",
         "_usage",
+        "assumes_at_record",
         "fleet",
         "per_unit",
         "scope_key",
@@ -151,6 +152,7 @@ class ScopeRows:
         self.workers = usage.segment.workers
         self.worker = usage.worker
         self.fleet = usage.segment.fleet
+        self.assumes_at_record = quota_type is not ClientQuotaType.FETCH
         self.slot_ms = usage.segment.slot_ms
         self.units = PERCENT_PER_NANOSECOND if is_time else 1.0
         self.per_unit = NS_PER_PERCENT_SECOND if is_time else 1.0

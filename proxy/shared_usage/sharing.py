@@ -58,6 +58,16 @@ class UsageRow(ThrottleRow, Protocol):
     def is_front(self, now_ms: int) -> bool:
         """Whether no awake worker has an older waiting fetch than this one."""
 
+    @property
+    def fetch_times(self) -> int:
+        """The number of times for `publish_fetch_times`; 0: they are not needed."""
+
+    def publish_fetch_times(self, times: Sequence[int]) -> None:
+        """Set the times of this worker's waiting fetches, each that in the middle of one of equal parts of the queue."""
+
+    def older_in_fleet(self, time: int, now_ms: int) -> int:
+        """Return how many fetches wait at other members of the fleet since before `time`."""
+
     def under_way(self) -> int:
         """Return the usage in flight of all workers."""
 
@@ -89,6 +99,8 @@ class UsageRows(ThrottleRows, Protocol):
     per_unit: float
     under_way_per_unit: float
     """As `per_unit`, for usage in flight: a power of two, so that subtraction leaves 0."""
+    assumes_at_record: bool
+    """Whether usage of other members of the fleet that is not known yet is assumed when usage is recorded."""
 
     @property
     def on_remote(self) -> OnRemote | None:
@@ -116,9 +128,10 @@ class Sharing:
         published: the part of this object's own records that was published.
         remote: units recorded here for other processes; `fleet`: the part of them that other members of the fleet used.
         pending, elsewhere: units in flight of all processes, and of the others.
-        waiting, front: number of waiting fetches here, and the time of the oldest, as in a row.
-        waiting_elsewhere: number of waiting fetches in other workers.
-        made_room: whether other processes have had less usage in flight since the last check of the queue.
+        waiting, front, times: number of waiting fetches here, the time of the oldest, as in a row, and all their times.
+        waiting_elsewhere: number of waiting fetches in other workers and, in a fleet, at other members.
+        made_room: whether, since the last check of the queue, other processes have had less usage in flight, or other members of the
+            fleet other waiting fetches.
         answer_bytes: the published size of the last response to a fetch.
         throttle_round_ms: time of this object's last throttle round.
         pulled_ms, claim_ms: time of the last read of totals, and time of the next request for a row.
@@ -148,6 +161,7 @@ class Sharing:
         "share",
         "shared_ms",
         "throttle_round_ms",
+        "times",
         "uses_little",
         "waiting",
         "waiting_elsewhere",
@@ -162,6 +176,7 @@ class Sharing:
         self.pulled_ms = self.claim_ms = self.shared_ms = -NEVER_MS
         self.pending = self.elsewhere = 0.0
         self.waiting = self.front = self.waiting_elsewhere = 0
+        self.times: Sequence[int] = ()
         self.made_room = False
         self.answer_bytes = UNKNOWN
         self.throttle_round_ms = NO_THROTTLE_ROUND_MS
@@ -209,15 +224,19 @@ class Sharing:
         if is_more and self.row is not None and self.row.is_held():
             self._publish_under_way(self.row)
 
-    def note_waiting(self, waiting: int, front: int) -> None:
-        """Set and publish the number of waiting fetches here; `front` as in `UsageRow.publish_waiting`."""
-        self.waiting, self.front = waiting, front
+    def note_waiting(self, times: Sequence[int]) -> None:
+        """Set and publish the times of the waiting fetches here, in order; they are above 0."""
+        self.waiting, self.front, self.times = len(times), times[0] if times else 0, times
         if self.row is not None and self.row.is_held():
             self._publish_waiting(self.row)
 
     def is_front(self, now_ms: int) -> bool:
         """Whether the oldest waiting fetch here is the first of all workers."""
         return self.row is None or not self.row.is_held() or self.row.is_front(now_ms)
+
+    def ahead(self, read_ms: int, now_ms: int) -> int:
+        """Return how many fetches of other members of the fleet wait since before `read_ms`."""
+        return self.row.older_in_fleet(read_ms + 1, now_ms) if self.row is not None and self.row.is_held() else 0
 
     @property
     def last_throttle_round_ms(self) -> int:
@@ -251,7 +270,7 @@ class Sharing:
         other.pending = other.elsewhere = self.elsewhere
         other.waiting_elsewhere = self.waiting_elsewhere
         if self.waiting:
-            self.note_waiting(0, 0)
+            self.note_waiting(())
         self._forget_others()
         self.claim_ms = NEVER_MS
 
@@ -279,6 +298,9 @@ class Sharing:
         self.seen[self.rows.workers + self.rows.worker] = under_way
 
     def _publish_waiting(self, row: UsageRow) -> None:
+        if self.waiting and row.fetch_times:
+            parts = 2 * row.fetch_times
+            row.publish_fetch_times([self.times[at * self.waiting // parts] for at in range(1, parts, 2)])
         row.publish_waiting(self.waiting, self.front)
         at = 2 * self.rows.workers + self.rows.worker
         self.seen[at], self.seen[at + self.rows.workers] = self.waiting, self.front
@@ -338,6 +360,8 @@ class Sharing:
         if group.fetch_answer_bytes == UNKNOWN and any(answers):
             group.fetch_answer_bytes = max(answers) - 1
         self.waiting_elsewhere = sum(used[2 * workers : 3 * workers]) - used[2 * workers + worker]
+        if self.rows.fleet is not None and used[3 * workers + self.rows.fleet] != seen[3 * workers + self.rows.fleet]:
+            self.made_room = True
         if self.waiting_elsewhere and group.fetch_queue is None:
             group.fetch_queue = group.new_fetch_queue()
         if used[5 * workers :] != seen[5 * workers :]:

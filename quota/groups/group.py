@@ -173,10 +173,13 @@ class QuotaGroup(SampleRing):
         """Return how much is certainly within the bound now, without a measurement; below 0 only a measurement can tell."""
         return self._free - self._value if self._start_ms <= now_ms < self._end_ms else NO_ROOM
 
-    def next_expiry_ms(self) -> int:
-        """Return when the oldest sample becomes obsolete if nothing is recorded before; changes no state."""
+    def next_expiry_ms(self, now_ms: int) -> int:
+        """Return when the next sample becomes obsolete if nothing is recorded before; changes no state.
+
+        A sample that is obsolete already stays in the ring until the next record, and does not count here.
+        """
         lasts = [self._last_ms if index == self._current else last_ms for index, last_ms in enumerate(self._lasts)]
-        return min(lasts, default=self._last_ms) + self._span_ms
+        return min((last_ms for last_ms in lasts if last_ms + self._span_ms > now_ms), default=now_ms) + self._span_ms
 
     def update_bound(self, bound: float) -> None:
         """Use `bound` from the next evaluation on; what was recorded stays."""

@@ -78,9 +78,9 @@ class ChildGroup(EnforcedGroup):
         """Return the smallest room of the chain."""
         return min(QuotaGroup.certain_room(self, now_ms), self.parent.certain_room(now_ms) - self._pending_elsewhere)
 
-    def next_expiry_ms(self) -> int:
-        """Return the time at which the first sample of the chain becomes obsolete, in monotonic ms."""
-        return min(QuotaGroup.next_expiry_ms(self), self.parent.next_expiry_ms())
+    def next_expiry_ms(self, now_ms: int) -> int:
+        """Return the time at which the next sample of the chain becomes obsolete, in monotonic ms."""
+        return min(QuotaGroup.next_expiry_ms(self, now_ms), self.parent.next_expiry_ms(now_ms))
 
     def max_value_in_window(self) -> float:
         """Return the largest amount that fits into the window of every group of the chain, in units."""

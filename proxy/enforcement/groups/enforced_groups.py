@@ -12,6 +12,7 @@ from quota.groups.group import QuotaGroup
 from quota.groups.mutation_group import MutationGroup
 
 NEVER_MS: Final = -(2**62)
+ALWAYS_MS: Final = 2**62
 UNKNOWN: Final = -1
 
 
@@ -66,6 +67,14 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
     def pending_at(self, now_ms: int) -> float:
         """Return the usage in flight at `now_ms`. Overridden by groups that share usage with other processes."""
         return self.pending
+
+    def fetch_throttle_ms(self, expected_bytes: float, ahead_bytes: float, now_ms: int) -> int:
+        """Return the throttle time of a fetch if the expected bytes, those in flight, and those of older fetches were recorded now."""
+        return self.would_throttle_ms(self.pending_at(now_ms) + expected_bytes + ahead_bytes, now_ms)
+
+    def assumed_until_ms(self, now_ms: int) -> int:
+        """Return when the usage is known that the last prediction assumed. Overridden by groups that a fleet shares."""
+        return ALWAYS_MS
 
     def new_fetch_queue(self) -> FetchQueue:
         """Return a queue for the group's fetches. Overridden by groups that share usage with other processes."""

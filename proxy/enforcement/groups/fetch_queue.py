@@ -52,6 +52,10 @@ class FetchQueue:
         """Whether a place is the first one."""
         return self._waiting[0] is place
 
+    def ahead(self, place: Place, now_ms: int) -> int:
+        """Return the number of fetches that wait at other members of the fleet and are older than this one."""
+        return 0
+
     def notify_first(self) -> None:
         """Notify the first one, because there may be room."""
         if self._waiting:

@@ -122,11 +122,13 @@ class FetchAdmission:
             return False
         share_bytes = max(1, int(line.share_bytes(group.max_value_in_window(), now_ms)))
         self._expect(group, min(bytes_max, share_bytes))
-        throttle_ms = group.would_throttle_ms(group.pending_at(now_ms) + self._own_bytes(group), now_ms)
+        ahead, own_bytes = line.ahead(self._place, now_ms), self._own_bytes(group)
+        throttle_ms = group.fetch_throttle_ms(own_bytes, ahead * own_bytes, now_ms)
         if throttle_ms > 0 and not has_throttle_round:
             next_round_ms = max(read_ms, group.last_throttle_round_ms) + AGE_MAX_MS
-            if now_ms < next_round_ms:
-                self.wait_until_ms = min(now_ms + throttle_ms, next_round_ms, max(group.next_expiry_ms(), now_ms + 1))
+            if now_ms < next_round_ms or ahead:
+                first_ms = min(now_ms + throttle_ms, group.next_expiry_ms(now_ms), group.assumed_until_ms(now_ms))
+                self.wait_until_ms = first_ms if ahead else min(first_ms, next_round_ms)
                 return False
             group.last_throttle_round_ms = now_ms
         if throttle_ms > 0:  # a throttle round passes no more than the bound does in its time, however long the window

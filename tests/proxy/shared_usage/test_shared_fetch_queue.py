@@ -1,11 +1,13 @@
 """Waiting fetches of a group share one queue across workers and pass as much as in a single process."""
 
+from collections import Counter
+
 import pytest
 
 from proxy.enforcement.mode import AGE_MAX_MS, Mode
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.shared_usage.segment import HEARTBEAT_AGE_MAX_MS
-from proxy.shared_usage.shared_groups import SHARE_MS
+from proxy.shared_usage.shared_groups import SHARE_MS, Shared
 from tests.support.frames.kafka_frames import fetch
 from tests.support.memory.fetch_load import FetchLoad
 from tests.support.memory.memory_connection import Peer
@@ -124,3 +126,22 @@ def test_no_fetch_waits_behind_a_worker_that_does_nothing(end: str) -> None:
         here.publish(now_ms)
     assert told == [20_010 if end == "dead" else 20_000 + HEARTBEAT_AGE_MAX_MS]
     assert second.admits(here.group, 500, told[0], 6, has_throttle_round=False)
+
+
+def test_a_group_with_a_waiting_fetch_is_published_each_10_ms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a Fetch waits and little of the window is used, the group is published at most once for each of its two intervals."""
+    published = []
+    publish = Shared.publish
+    monkeypatch.setattr(Shared, "publish", lambda group, now_ms: (published.append(now_ms), publish(group, now_ms))[1])
+    with WorkerProxies(2, fetch=1_000.0) as proxies:
+        peers = [proxies.connect() for _ in range(8)]
+        for peer, size_bytes in zip(peers[::2], (9_000, 9_000, 100, 100), strict=True):  # all at one worker
+            peer.asks(ask(1), fetched_of(size_bytes, 1))
+            proxies.wait(12_000 if size_bytes > 100 else 1_500)
+        assert peers[0].sends(ask(2)) == [2]  # in flight, about as large as the last one
+        assert peers[2].sends(ask(2)) == []
+        published.clear()
+        proxies.wait(2_000)
+        by_ms = Counter(published)
+        assert max(by_ms.values()) <= 3  # in either worker after 10 ms, and in this one after 100 ms
+        assert len(by_ms) >= 150

@@ -57,7 +57,7 @@ def test_less_counts_from_the_next_expiry_on(records_ms: tuple[int, ...]) -> Non
     group = QuotaGroup({}, 1_000.0)
     for now_ms in records_ms:
         group.record(2_000, now_ms)
-    at_ms = group.next_expiry_ms()
+    at_ms = group.next_expiry_ms(records_ms[-1])
     assert at_ms > records_ms[-1]
     sums = [round(group.rate(when_ms) * group.window_size_ms(when_ms)) for when_ms in (records_ms[-1], at_ms - 1, at_ms)]
     assert sums[0] == sums[1] > sums[2]

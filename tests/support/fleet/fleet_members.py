@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from proxy.fleet.bus.bus import Received
 from proxy.fleet.clock import Clock
 from proxy.fleet.keys import FleetKeys, fleet_keys
@@ -69,17 +71,20 @@ class FleetMember:
             worker.publish(now_ms)
         throttles = self.members.throttles.changes(self.clock, now_ms)
         members = 1 + len(list(self.members.live(now_ms)))
-        names, totals = self.own.changes(1_000, now_ms, throttles["id"].astype("i8"), members=members)
+        queues = self.members.queues.changes(self.clock, now_ms)
+        also_named = np.concatenate((throttles["id"], queues["id"])).astype(np.int64)
+        names, totals = self.own.changes(1_000, now_ms, also_named, members=members)
         if self.assumes_silence:
             self.members.update(now_ms, self.lag_ms, is_cut_off=self.is_cut_off)
         else:
             self.members.factors.update(now_ms)
             self.rows.set_others(self.lag_ms, len(list(self.members.live(now_ms))))
         about = About(self.name, "1", "mute")
-        return [
-            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 7, bus_ms, about, *some, throttles), self.keys)
+        messages = [
+            Message(self.segment.incarnation, self.rows.next_sequence(), 7, bus_ms, about, *some, throttles, queues=queues)
             for some in in_messages(names, totals)
         ]
+        return [encoded(message, self.keys) for message in messages]
 
     def receive(self, data: bytes, now_ms: int, bus_ms: int = 0, *, counts: bool = True) -> bool:
         """Take a message and record it; return whether it was new."""

@@ -1,8 +1,10 @@
 """Consumers of one group that always fetch more, before a broker that always has more records, on the fixture's clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.base.close_reason import CloseReason
+from tests.support.fleet.fleet_proxies import FleetProxies
 from tests.support.frames.kafka_frames import fetch
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
@@ -18,6 +20,7 @@ class Fetcher:
     peer: Peer
     asked: int = 0
     asked_ms: int = 0
+    passed_bytes: int = 0
 
 
 class FetchLoad:
@@ -32,7 +35,13 @@ class FetchLoad:
     """
 
     def __init__(
-        self, proxy: ProxyFixture | WorkerProxies, connections: int, asks_bytes: int, *, batch_bytes: int = 0, takes_ms: int = 5
+        self,
+        proxy: ProxyFixture | WorkerProxies | FleetProxies,
+        connections: int,
+        asks_bytes: int,
+        *,
+        batch_bytes: int = 0,
+        takes_ms: int = 5,
     ) -> None:
         self._proxy = proxy
         self._asks_bytes = asks_bytes
@@ -43,6 +52,10 @@ class FetchLoad:
         self.passed_bytes = 0
         self.answers = 0
         self.waits_ms: list[int] = []  # from when a fetch is sent until it reaches the broker
+
+    def add(self, peers: Sequence[Peer]) -> None:
+        """Let these connections fetch, too."""
+        self.fetchers += map(Fetcher, peers)
 
     def run(self, seconds: float) -> None:
         """Let them fetch for this long."""
@@ -87,4 +100,5 @@ class FetchLoad:
         self._at_broker = [one for one in self._at_broker if one[0] > now_ms]
         for _, fetcher, size in due:
             self.passed_bytes += size
+            fetcher.passed_bytes += size
             fetcher.peer.broker.arrive(fetched_of(size, fetcher.asked))

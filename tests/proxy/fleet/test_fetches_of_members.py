@@ -1,0 +1,70 @@
+"""Fetches of a group at several members of a fleet pass no more than at one process, with the bus of a fleet and its lag."""
+
+import pytest
+
+from proxy.enforcement.mode import AGE_MAX_MS, Mode
+from tests.support.fleet.fleet_proxies import FleetProxies
+from tests.support.memory.fetch_load import FetchLoad
+from tests.support.memory.worker_proxies import WorkerProxies
+
+BOUND = 100_000
+LOAD_S = 90
+BEGIN_S = 15
+WINDOW_S = 10
+
+
+def passed_each_second(proxies: WorkerProxies | FleetProxies, connections: int, asks_bytes: int) -> list[int]:
+    """Let this many connections fetch without end; return the bytes passed after each second."""
+    with proxies:
+        load = FetchLoad(proxies, connections, asks_bytes)
+        passed = [0]
+        for _ in range(LOAD_S):
+            load.run(1)
+            passed.append(load.passed_bytes)
+            assert load.oldest_ms < AGE_MAX_MS
+        return passed
+
+
+def long_run(passed: list[int]) -> float:
+    """Return rate / bound after the burst at the beginning."""
+    return (passed[-1] - passed[BEGIN_S]) / (LOAD_S - BEGIN_S) / BOUND
+
+
+def worst(passed: list[int]) -> float:
+    """Return rate / bound in the ten seconds in which most passed, after the burst."""
+    return max(passed[at] - passed[at - WINDOW_S] for at in range(BEGIN_S + WINDOW_S, len(passed))) / WINDOW_S / BOUND
+
+
+@pytest.mark.parametrize(
+    ("connections", "asks_bytes", "mode"),
+    [
+        pytest.param(1, 20_000, Mode.MUTE, id="one-connection"),
+        pytest.param(16, 20_000, Mode.MUTE, id="a-window-passes-within-the-lag"),
+        pytest.param(16, BOUND, Mode.MUTE, id="a-second-of-the-bound-each"),
+        pytest.param(64, 20_000, Mode.DELAY, id="more-than-a-window-waits"),
+    ],
+)
+def test_members_pass_what_one_process_does(connections: int, asks_bytes: int, mode: Mode) -> None:
+    """Members pass at most 5 % more than one process in the worst ten seconds, and between 0.85 and 1.05 of the bound in the long run.
+
+    The window makes the rate of one process, too, depend on where its samples begin.
+    """
+    alone = passed_each_second(WorkerProxies(1, fetch=float(BOUND), mode=mode), connections, asks_bytes)
+    for members in (2, 4):
+        shared = passed_each_second(FleetProxies(members, fetch=float(BOUND), mode=mode), connections, asks_bytes)
+        assert 0.85 <= long_run(shared) <= 1.05
+        assert worst(shared) <= 1.05 * worst(alone)
+
+
+def test_a_member_with_most_connections_passes_most() -> None:
+    """With 15 connections at one member and one at the other both keep passing, and together no more than the bound."""
+    with FleetProxies(2, fetch=float(BOUND), mode=Mode.MUTE) as proxies:
+        many = FetchLoad(proxies, 0, 20_000)
+        passed = [0]
+        many.add([proxies.connect(0) for _ in range(15)] + [proxies.connect(1)])
+        for _ in range(LOAD_S):
+            many.run(1)
+            passed.append(many.passed_bytes)
+        assert 0.85 <= long_run(passed) <= 1.05
+        alone = many.fetchers[-1]
+        assert 0 < alone.passed_bytes < passed[-1] / 3
