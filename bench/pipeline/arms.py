@@ -19,6 +19,7 @@ from bench.pipeline import rollup as pipeline_rollup
 from bench.pipeline.process_tree import cpu_seconds
 from pipeline.file_sets import checked_runs
 from pipeline.memory import keep_memory
+from pipeline.session_settings import SessionSettings
 from pipeline.spark.session import session
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import validate_runs
@@ -30,7 +31,7 @@ def main() -> int:
     cores = int(sys.argv[1])
     keep_memory()  # as the commands do without Spark, and as its workers do
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    with session(f"local[{cores}]") as spark:
+    with session(SessionSettings(f"local[{cores}]")) as spark:
         for line in sys.stdin:
             what, directory = line.strip().split(":")
             print(json.dumps(_timed(spark, what, Path(directory))), flush=True)

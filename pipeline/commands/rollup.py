@@ -76,7 +76,7 @@ def rollup(
         close_books(settings)
         result = RollupResult(coverage=published_coverage(known[0], settings))
     else:
-        with session(common.master, verbose=common.verbose) as spark:
+        with session(common.session) as spark:
             from pipeline.spark.rollup.rollup import roll_up
 
             result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))

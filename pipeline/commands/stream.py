@@ -29,7 +29,7 @@ def stream(source: str, checkpoint: Path, out: Path, *, once: bool, common: Comm
     from pipeline.spark.stream.stream import Stream
     from pipeline.validation.divergence import COLUMNS
 
-    with session(common.master, verbose=common.verbose) as spark:
+    with session(common.session) as spark:
         result = Stream(spark, settings, lambda line: click.echo(f"sluice: {line}", err=True)).run()
     lines, rows = result.lines(explain=common.explain), [divergence.as_row() for divergence in result.findings]
     write_output(common.form, None, result.as_dict(), lines, rows, lambda: draw_stream(source, result), header=COLUMNS)

@@ -85,7 +85,7 @@ def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_
     if common.engine == SPARK:
         from pipeline.spark.validation.validate import validate as validate_on_spark
 
-        return validate_on_spark(source, common.master, verbose=common.verbose, every_byte=every_byte, paced=paced, in_sql=cross_check)
+        return validate_on_spark(source, common.session, every_byte=every_byte, paced=paced, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
     return validate_here(Path(source), every_byte=every_byte, paced=paced)

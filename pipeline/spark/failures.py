@@ -68,7 +68,8 @@ def _out_of_memory(message: str) -> IncompleteError:
     heap = os.environ.get(HEAP, "what spark-submit gave")
     less = "or do less at once (rollup: --from and --to)"
     return IncompleteError(
-        f"Spark ran out of memory ({message}) with a heap of {heap}: set {HEAP} higher, on a cluster spark.executor.memory too, {less}"
+        f"Spark ran out of memory ({message}) with a heap of {heap}: set --driver-memory higher, "
+        f"on a cluster spark.executor.memory too, {less}"
     )
 
 
@@ -134,7 +135,7 @@ def jvm_exit_error(code: int) -> IncompleteError:
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         heap = os.environ.get(HEAP, "")
         return IncompleteError(
-            f"the JVM of Spark was killed (signal 9), probably because the machine ran out of memory: set {HEAP} lower"
+            f"the JVM of Spark was killed (signal 9), probably because the machine ran out of memory: set --driver-memory lower"
             f" than {heap}, or run it where there is more memory"
         )
     message = f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -13,12 +13,11 @@ import click
 
 from pipeline.errors import BadInputError
 from pipeline.memory import ARROW_KEEPS, heap_mib, memory_bytes
+from pipeline.session_settings import DEFAULTS, SUBMITTED, SessionSettings
 from pipeline.spark.failures import HEAP, failure_line, stopped
 
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
-SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Environment variable that `spark-submit` sets for the program that it starts."""
 
 LOCAL_ENGINE_HINT: Final = " (validate, whatif, recommend and neighbours do without, by --engine local)"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
@@ -41,22 +40,24 @@ LOCAL_SETTINGS: Final = {
     "spark.python.daemon.module": "pipeline.spark.daemon",
 }
 
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @contextlib.contextmanager
-def session(master: str | None = None, *, verbose: bool = False, application: str = "sluice-meter") -> Iterator[Any]:
+def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-meter") -> Iterator[Any]:
     """Start Spark for a block, with a notice on stderr.
 
     Args:
-        master: URL of the Spark master; None: the master of `spark-submit`, or else all cores of this machine.
-        verbose: write Spark's warnings and errors to stderr.
+        settings: how Spark starts.
         application: name of the Spark application.
 
     Raises:
-        BadInputError: PySpark or Java is not installed, or `master` is invalid.
+        BadInputError: PySpark or Java is not installed, or the master is invalid.
         BadInputError, IncompleteError: an exception of a task, or a failure of Spark.
     """
+    master, verbose, conf, driver_memory = settings
     _check_master(master)
     try:
         from py4j.protocol import Py4JError
@@ -84,17 +85,19 @@ def session(master: str | None = None, *, verbose: bool = False, application: st
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if SUBMITTED not in os.environ:  # Spark's default is 1 GiB on every machine
+        if driver_memory is not None:
+            os.environ[HEAP] = driver_memory
         os.environ.setdefault(HEAP, f"{heap_mib(memory_bytes())}m")
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **dict(conf)}.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
     except (PySparkException, Py4JError, RuntimeError, OSError) as error:
         raise BadInputError(f"--master {master}: Spark does not start there ({failure_line(str(error))})") from error
     spark.sparkContext.setLogLevel("WARN" if verbose else "OFF")  # failures are raised as exceptions and reported in one line
-    if str(spark.sparkContext.master).startswith("local"):  # Spark's default of 200 tasks suits a cluster
-        spark.conf.set("spark.sql.shuffle.partitions", max(2, spark.sparkContext.defaultParallelism))
+    if str(spark.sparkContext.master).startswith("local") and PARTITIONS not in dict(conf):  # Spark's default of 200 tasks suits a cluster
+        spark.conf.set(PARTITIONS, max(2, spark.sparkContext.defaultParallelism))
     process = getattr(spark.sparkContext._gateway, "proc", None)
     with stopped(spark, process):
         yield spark

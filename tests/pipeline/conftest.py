@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from pipeline.session_settings import SessionSettings
 from pipeline.spark.failures import HEAP
 from pipeline.spark.session import session
 from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS
@@ -25,7 +26,7 @@ def spark() -> Iterator[Any]:
     # keeps 48 MB for compiled code, and when that is full, after some roll-ups, it only interprets: every test behind is slow.
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
     os.environ.setdefault(HEAP, "1g")
-    with session("local[2]") as started:
+    with session(SessionSettings("local[2]")) as started:
         for key, value in FOR_SMALL_JOBS.items():
             started.conf.set(key, value)
         for name in ASKED_FOR_BY_SHORT_NAME:

@@ -25,7 +25,7 @@ def executor(common: Common) -> Iterator[Executor]:
     from pipeline.spark.session import session
     from pipeline.spark.tasks import run_on_spark
 
-    with session(common.master, verbose=common.verbose) as spark:
+    with session(common.session) as spark:
 
         def there(job: Job[W, R], parts: Sequence[W]) -> list[R]:
             return run_on_spark(spark, job, parts)

@@ -4,7 +4,8 @@ A command that does not support an option names the remedy, since scripts pass t
 """
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import click
 
 from pipeline.errors import BadInputError
 from pipeline.memory import keep_memory
+from pipeline.session_settings import SUBMITTED, SessionSettings, read_conf, read_driver_memory
 
 LOCAL: Final = "local"
 SPARK: Final = "spark"
@@ -26,15 +28,13 @@ class Common:
 
     Attributes:
         engine: `local` or `spark`; the command supports it.
-        master: URL of the Spark master; None when it was not given.
-        verbose: write Spark's log to stderr.
+        session: how Spark starts.
         form: format of stdout.
         explain: show the origin of the result.
     """
 
     engine: str
-    master: str | None
-    verbose: bool
+    session: SessionSettings
     form: str
     explain: bool
 
@@ -54,13 +54,23 @@ def common_options(*engines: str, because: str = "", explain: str) -> Callable[[
     def add(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(
-            *arguments: Any, engine: str | None, master: str | None, form: str, explain: bool, verbose: bool = False, **options: Any
+            *arguments: Any,
+            engine: str | None,
+            master: str | None,
+            form: str,
+            explain: bool,
+            verbose: bool = False,
+            conf: Sequence[str] = (),
+            driver_memory: str | None = None,
+            **options: Any,
         ) -> None:
             chosen = chosen_engine(engines, engine, master, because)
+            session = SessionSettings(master, verbose, read_conf(conf), read_driver_memory(driver_memory))
+            _check_session(session, chosen)
             _check_form(form, explain=explain)
             if chosen == LOCAL:
                 keep_memory()
-            function(*arguments, common=Common(chosen, master, verbose, form, explain), **options)
+            function(*arguments, common=Common(chosen, session, form, explain), **options)
 
         decorated: Callable[..., None] = command
         for option in reversed(_options(engines, explain)):
@@ -85,6 +95,15 @@ def chosen_engine(engines: tuple[str, ...], engine: str | None, master: str | No
     return engine or (SPARK if master is not None else engines[0])
 
 
+def _check_session(session: SessionSettings, engine: str) -> None:
+    """Refuse settings of Spark that would have no effect."""
+    for option, given in (("--conf", session.conf), ("--driver-memory", session.driver_memory)):
+        if given and engine == LOCAL:
+            raise BadInputError(f"{option}: is for Spark, which this command does not start; add --engine spark, or leave it out")
+    if session.driver_memory is not None and SUBMITTED in os.environ:
+        raise BadInputError("--driver-memory: spark-submit has started the JVM; give --driver-memory to spark-submit")
+
+
 def _check_form(form: str, *, explain: bool) -> None:
     """Refuse --explain for CSV and pages, which have no place for it. A table shows it, and JSON has the figures in any case."""
     if explain and form in (CSV, HTML):
@@ -97,12 +116,14 @@ def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], An
     where = "Run in this process, or on Spark." if len(engines) > 1 else None
     usual = f"{engines[0]}; spark with --master" if len(engines) > 1 else engines[0]
     log = click.option("-v", "--verbose", is_flag=True, help="Write warnings and errors of Spark to stderr.")
+    conf = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
+    memory = click.option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM, such as 8g. Default: half of the memory.")
     return (
         click.option("--engine", type=click.Choice([LOCAL, SPARK]), hidden=len(engines) == 1, help=where, show_default=usual),
         click.option(
             "--master", hidden=not has_spark, help="URL of the Spark master. Default: all local cores, or the master of spark-submit."
         ),
-        *((log,) if has_spark else ()),
+        *((log, conf, memory) if has_spark else ()),
         click.option("--format", "form", type=click.Choice(FORMS), default=FORMS[0], show_default=True, help="Format of the output."),
         click.option("--explain", is_flag=True, help=f"{explain} Applies to the table; JSON always includes them."),
     )

@@ -17,6 +17,7 @@ from pipeline.file_sets import checked_runs
 from pipeline.manifest import RunKey, check_held, damaged
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
+from pipeline.session_settings import SessionSettings
 from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
@@ -33,15 +34,12 @@ Works = Mapping[int, Sequence[Manifest]]
 """The file sets of each task: the one to judge last, after the earlier ones of its run that can affect it."""
 
 
-def validate(
-    place: str, master: str | None, *, verbose: bool = False, every_byte: bool = False, paced: bool = False, in_sql: bool = False
-) -> Verdict:
+def validate(place: str, settings: SessionSettings, *, every_byte: bool = False, paced: bool = False, in_sql: bool = False) -> Verdict:
     """Judge every file set of a metering directory on Spark.
 
     Args:
         place: local path, or URL of a file system that Hadoop supports.
-        master: URL of the Spark master; None: as in `session`.
-        verbose: write Spark's log to stderr.
+        settings: how Spark starts.
         every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
         paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
         in_sql: also recompute the throttle times in SQL; this requires complete runs.
@@ -52,11 +50,11 @@ def validate(
     from pipeline.spark.session import session
 
     if is_remote(place):
-        with session(master, verbose=verbose) as spark:
+        with session(settings) as spark:
             return validate_remote(spark, place, every_byte=every_byte, paced=paced)
     directory = Path(place.removeprefix("file://"))
     runs = checked_runs(directory, every_byte=every_byte)
-    with session(master, verbose=verbose) as spark:
+    with session(settings) as spark:
         verdict = validate_runs(spark, directory, runs, paced=paced)
         if in_sql and not verdict.incomplete and not verdict.removed:
             whole = [one for file_sets in runs.values() for one in file_sets if CONTINUED not in one.manifest.settings]

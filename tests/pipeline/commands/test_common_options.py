@@ -61,6 +61,13 @@ def typed(command: str, scene: Path, *options: str) -> Result:
         *((command, ["--engine", "spark"], "--engine spark: ") for command in LOOKS),
         *((command, ["--master", "local[1]"], "--master local[1]: ") for command in LOOKS),
         *((command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out") for command in BOTH),
+        *((command, ["--driver-memory", "2g"], "--driver-memory: is for Spark") for command in BOTH),
+        *((command, ["--conf", "spark.a=1"], "--conf: is for Spark") for command in BOTH),
+        *((command, ["--conf", "a=1"], '"a=1" is no setting of Spark; write spark.KEY=VALUE') for command in ELSEWHERE),
+        *((command, ["--conf", "spark.a"], '"spark.a" is no setting of Spark') for command in ELSEWHERE),
+        *((command, ["--conf", "spark.sql.session.timeZone=UTC"], "cannot be set here: tables have times in UTC") for command in ELSEWHERE),
+        *((command, ["--conf", "spark.driver.memory=2g"], "cannot be set here: write --driver-memory") for command in ELSEWHERE),
+        *((command, ["--driver-memory", "lots"], '"lots" is no size; write a number with m or g, such as 8g') for command in ELSEWHERE),
         *((command, ["--master", "nonsense"], '"nonsense" is no place where Spark runs') for command in (*BOTH, *ELSEWHERE)),
     ],
 )
@@ -133,7 +140,7 @@ def test_help_offers_what_works(command: str) -> None:
     assert "--format" in text
     assert "--explain" in text
     assert ("--engine" in text) == (command in BOTH)
-    assert ("--master" in text) == (command not in LOOKS)
+    assert ("--master" in text) == ("--conf" in text) == ("--driver-memory" in text) == (command not in LOOKS)
 
 
 @pytest.mark.parametrize("form", ["csv", "html"])

@@ -139,15 +139,15 @@ def test_too_little_memory_is_reported_with_its_remedy(said: str) -> None:
     """When a part of Spark runs out of memory, one line names the setting."""
     reported = error_of(f"Job aborted due to stage failure: Task 1 failed: {said}\n\tat a.b(C.java:1)\n")
     assert isinstance(reported, IncompleteError)
-    assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set {HEAP} higher, .*", str(reported))
+    assert re.fullmatch(rf"Spark ran out of memory \({re.escape(said)}\) with a heap of .*: set --driver-memory higher, .*", str(reported))
 
 
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        (52, f"Spark ran out of memory .*: set {HEAP} higher"),
-        (-9, f"was killed .signal 9., probably because the machine ran out of memory: set {HEAP} lower"),
-        (137, f"was killed .signal 9., probably because the machine ran out of memory: set {HEAP} lower"),
+        (52, "Spark ran out of memory .*: set --driver-memory higher"),
+        (-9, "was killed .signal 9., probably because the machine ran out of memory: set --driver-memory lower"),
+        (137, "was killed .signal 9., probably because the machine ran out of memory: set --driver-memory lower"),
         (-6, "ended before its work was done .signal 6.; -v"),
         (1, "ended before its work was done .exit code 1.; -v"),
     ],
@@ -199,21 +199,24 @@ def test_a_job_that_fails_while_its_jvm_ends_waits_for_the_reason(said: str) -> 
     ids=["killed", "out of memory"],
 )
 def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
-    """A JVM that is killed or has too little heap ends the command with one line instead of a refused connection."""
+    """A JVM that is killed, or has too little heap by its option, ends the command with one line instead of a refused connection."""
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
     whole = (
-        "import os, sys\nfrom pipeline.commands.execution.exit_codes import clear_errors\nfrom pipeline.spark.session import session\n"
-        f"@clear_errors\ndef command():\n    with session('local[1]') as spark:\n        {program}\ncommand()\n"
+        "import os, sys\nfrom pipeline.commands.execution.exit_codes import clear_errors\n"
+        "from pipeline.session_settings import SessionSettings\nfrom pipeline.spark.session import session\n"
+        "SETTINGS = SessionSettings('local[1]', conf=(('spark.a', '1'),), driver_memory='600m')\n"
+        "@clear_errors\ndef command():\n    with session(SETTINGS) as spark:\n        assert spark.conf.get('spark.a') == '1'\n"
+        f"        {program}\ncommand()\n"
     )
-    environment = os.environ | {HEAP: "600m", "JAVA_TOOL_OPTIONS": QUICK_JVM}
+    environment = os.environ | {HEAP: "8g", "JAVA_TOOL_OPTIONS": QUICK_JVM}
     done = subprocess.run([sys.executable, "-c", whole], env=environment, capture_output=True, text=True, check=False, timeout=240)
     ours = [line for line in done.stderr.splitlines() if line.startswith("sluice: ") and "starting Spark" not in line]
     assert (done.returncode, done.stdout, len(ours)) == (3, "", 1), done.stderr
     assert ours[0].startswith(f"sluice: {said}")
     assert "Traceback" not in done.stderr
-    assert HEAP in ours[0]
+    assert "--driver-memory" in ours[0]
 
 
 @pytest.mark.parametrize("mutation", [lambda _rows: None, missed, one_byte], ids=["right", "missed", "one byte"])
