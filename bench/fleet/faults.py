@@ -28,7 +28,7 @@ from tests.support.fleet.fleet_process import FleetProcess, eventually
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.jars import KRAFT
 from tests.support.places import temporary_directory
-from tests.support.processes.kills import HELD, HELD_BYTES_PER_SECOND, PARTITIONS, Traffic, unsent
+from tests.support.processes.kills import BURST_S, HELD, HELD_BYTES_PER_SECOND, PARTITIONS, Traffic, unsent
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import hubs_of, workers_of
 from tests.support.processes.worker_kills import HELD_NUMBER, SPAN_MS, most_in_a_span
@@ -85,7 +85,8 @@ class Members:
             if members > 1:
                 config = directory / f"member-{number}.toml"
                 config.write_text(
-                    f'runtime_dir = "run-{number}"\n[fleet]\nname = "faults"\ntopic = "{self.fleet_topic}"\nmember = "m{number}"\n'
+                    f'runtime_dir = "{directory}/run-{number}"\n'
+                    f'[fleet]\nname = "faults"\ntopic = "{self.fleet_topic}"\nmember = "m{number}"\n'
                     'secret_file = "secret"\n'
                 )
                 arguments = ("--config", str(config))
@@ -99,7 +100,8 @@ class Members:
         for sluice in self.sluices:
             sluice.start()
         self.until_joined()
-        self.traffics = [Traffic(sluice.bootstrap, self._topic) for sluice in self.sluices]
+        of_each = MEMBERS // len(self.sluices)  # one process has the clients of all members
+        self.traffics = [Traffic(sluice.bootstrap, self._topic) for sluice in self.sluices for _ in range(of_each)]
 
     def until_joined(self) -> None:
         """Wait until each member hears all others."""
@@ -113,6 +115,7 @@ class Members:
         while time.monotonic() < end:
             for traffic in self.traffics:
                 traffic.go_on(0)
+            time.sleep(BURST_S)
 
     def kill(self) -> None:
         """End everything."""

@@ -66,10 +66,11 @@ class SimulatedMember:
         """Return the messages of this interval."""
         names, totals = self.own.changes(1_000_000, now_ms, members=1 + len(self.members.peers))
         throttles = self.members.throttles.changes(CLOCK, now_ms)
+        queues = self.members.queues.changes(CLOCK, now_ms)
         if not len(totals):
             return []
         return [
-            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 0, 0, self.about, *some, throttles), KEYS)
+            encoded(Message(self.segment.incarnation, self.rows.next_sequence(), 0, 0, self.about, *some, throttles, queues=queues), KEYS)
             for some in in_messages(names, totals)
         ]
 
