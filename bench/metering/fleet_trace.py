@@ -18,6 +18,7 @@ from bench.metering.trace import Shape
 from bench.metering.workers_trace import GROUP_ROWS, Clock, Worker, arrivals_of, play
 from metering_format.event_kinds import RECORD
 from metering_format.places import FLEET
+from proxy.fleet.clock import Clock as BusClock
 from proxy.fleet.own_usage import REPEAT_MS
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_groups import SHARE_MS
@@ -50,6 +51,7 @@ class MeteringMember(FleetMember):
         self.name, self.keys, self.lag_ms = f"member-{number}", KEYS, LAG_MS + PUBLISH_MS // 2 + SHARE_MS // 2
         self.segment = Segment.create(1, GROUP_ROWS, shape.num_samples, shape.window_ms, has_fleet=True)
         self.assumes_silence, self.is_cut_off, self.workers = True, False, []
+        self.clock = BusClock(0, 0)
         incarnation = self.segment.identity
         of_fleet = {"id": "f" * 16, "name": NAME, "member": self.name, "incarnation": incarnation, "column": 1}
         self.worker = Worker(directory, self.segment, 0, clock, bounds, name=self.name, fleet_key=KEYS.digests, settings={FLEET: of_fleet})

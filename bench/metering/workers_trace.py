@@ -96,7 +96,9 @@ class Worker:
         self.used = np.zeros(len(bounds), np.int64)
         self.throttled = 0
         windows = self._windows = {"num_samples": segment.slots - 1, "window_ms": segment.slot_ms}
-        shared = {"segment": segment.identity, "worker": number, "workers": segment.workers}
+        shared: dict[str, Any] = {"segment": segment.identity, "worker": number, "workers": segment.workers}
+        if segment.fleet is not None:
+            shared["numbers"] = list(range(segment.fleet))
         run = blake2b(f"{name}-{number}".encode(), digest_size=4).hexdigest()
         header = header_of(
             f"20261121T120000Z-{run}",

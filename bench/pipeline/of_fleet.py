@@ -86,7 +86,7 @@ def _validate(directory: Path, made: MadeByMembers, members: int) -> JudgedFleet
     return JudgedFleet(
         members,
         made.decisions,
-        made.decisions + verdict["shared"]["remote_records"] - verdict["decisions"],
+        made.decisions - sum(counts["decisions"] for counts in verdict["counts"].values()),
         verdict["violations"],
         sum(abs(made.units[name] - units[name]) for name in units),
         fleet["compared"],

@@ -14,7 +14,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
-    from pipeline.rollup.settings import RollupResult
+    from pipeline.rollup.settings import RollupResult, RollupSettings
 
 LEVELS: Final = ("minute", "hour", "day")
 WHOLE: Final = 100.0
@@ -55,7 +55,6 @@ def rollup(
     """Aggregate usage by client and throttle decisions by quota group into tables per minute, hour or day. Runs on Spark."""
     from pipeline.rollup.prices import read_prices, unknown_tenants
     from pipeline.rollup.tenants import read_tenants
-    from pipeline.spark.session import session
 
     chosen = tuple(level.strip() for level in levels.split(","))
     for level in chosen:
@@ -65,26 +64,35 @@ def rollup(
     costs = read_prices(prices) if prices is not None else None
     for tenant in sorted(unknown_tenants(costs, lines)):
         click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so its prices apply to no client", err=True)
-    from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, published_coverage
+    from pipeline.rollup.exclusive import exclusive
+    from pipeline.rollup.settings import RollupSettings
 
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
     settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
-    known = plan_local(settings) if "://" not in source else None  # remote directories need Spark
-    if known is not None and known[1].is_empty:
-        close_books(settings)
-        result = RollupResult(coverage=published_coverage(known[0], settings))
-    else:
-        with session(common.session) as spark:
-            from pipeline.spark.rollup.rollup import roll_up
-
-            result = roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
-    _report(out, result, common)
+    with exclusive(out):
+        result = _updated(settings, common)
+        _report(out, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
     if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
         sys.exit(INCOMPLETE)
+
+
+def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
+    """Update the tables. Spark starts only if there is something to build."""
+    from pipeline.rollup.settings import RollupResult, close_books, plan_local, published_coverage
+    from pipeline.spark.session import session
+
+    known = plan_local(settings) if "://" not in settings.source else None  # remote directories need Spark
+    if known is not None and known[1].is_empty:
+        close_books(settings)
+        return RollupResult(coverage=published_coverage(known[0], settings))
+    with session(common.session) as spark:
+        from pipeline.spark.rollup.rollup import roll_up
+
+        return roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
 
 
 def _report(out: Path, result: "RollupResult", common: Common) -> None:

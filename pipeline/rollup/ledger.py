@@ -8,6 +8,7 @@ import msgspec
 
 from pipeline.errors import BadInputError
 from pipeline.files import check_directory
+from pipeline.rollup.exclusive import LOCK
 from pipeline.rollup.inputs import Hour
 
 KIND: Final = "sluice-rollup"
@@ -61,7 +62,7 @@ def read_ledger(directory: Path) -> Ledger:
     check_directory(directory)
     path = directory / NAME
     if not path.exists():
-        if directory.exists() and any(directory.iterdir()):
+        if directory.exists() and any(path.name != LOCK for path in directory.iterdir()):
             raise BadInputError(
                 f"{directory}: is not empty and contains no {NAME}; name a new directory, or an output directory of `rollup`"
             )
