@@ -27,9 +27,9 @@ from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
+from proxy.fleet.comparison.limits_number import limits_number
+from proxy.fleet.comparison.quotas_number import QuotasNumber
 from proxy.fleet.keys import keys_of
-from proxy.fleet.limits_number import limits_number
-from proxy.fleet.quotas_number import QuotasNumber
 from proxy.fleet.status import FleetStatus
 from proxy.net.accept.bound_listener import BoundListener
 from proxy.net.accept.client_listeners import Port

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.fleet.limits_number import limits_number
+from proxy.fleet.comparison.limits_number import limits_number
 from tests.support.config_folder import load
 
 MINIMAL = '[upstream]\nbootstrap = ["127.0.0.1:9092"]\n[[listener]]\naddress = "127.0.0.1:9192"\n'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.config.model import Config
-from proxy.fleet.quotas_number import number_of
+from proxy.fleet.comparison.quotas_number import number_of
 
 
 def limits_number(config: Config) -> int:

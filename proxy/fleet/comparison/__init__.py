@@ -1,0 +1,1 @@
+"""Numbers that show whether members have the same quotas and limits."""
