@@ -4,6 +4,8 @@ Usage of other members becomes known after the lag D of the bus. While this memb
 used c x u, where the factor c is what they used in the last seconds for each unit of this member. c is at most the number of other
 members that use the group. In the first 2 D after a silence of the group here, nothing is known about the others: each of them is
 assumed to use as much as this member, and such an assumption delays for at most D.
+
+Of fetches the members also know what they ask for now, which takes the place of c (`FleetGroup`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from quota.groups.group import QuotaGroup
 from quota.groups.mutation_group import MutationGroup
 
 NEVER_MS: Final = -(2**62)
-ALWAYS_MS: Final = 2**62
+FAR_FUTURE_MS: Final = 2**62
 UNKNOWN: Final = -1
 
 
@@ -74,7 +74,7 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
 
     def assumed_until_ms(self, now_ms: int) -> int:
         """Return when the usage is known that the last prediction assumed. Overridden by groups that a fleet shares."""
-        return ALWAYS_MS
+        return FAR_FUTURE_MS
 
     def new_fetch_queue(self) -> FetchQueue:
         """Return a queue for the group's fetches. Overridden by groups that share usage with other processes."""
