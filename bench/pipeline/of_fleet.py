@@ -1,19 +1,12 @@
 """`sluice meter validate` as a command, over the union of the files of a fleet's members: its findings, its time and its memory."""
 
 import json
-import sys
-import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.metering.fleet_trace import MadeByMembers, make
-from bench.metering.trace import Shape
+from bench.pipeline.made_directory import known_of, made_directory
 from bench.pipeline.measured_command import measured_command
-
-A_SECOND = 10_000
-"""Decisions of all members."""
-TAKEN_BACK = 0.01
 
 
 class JudgedFleet(NamedTuple):
@@ -64,16 +57,8 @@ def judged_fleet(folder: Path, events: int, members: int) -> JudgedFleet:
     Raises:
         RuntimeError: the command failed; the text is its output.
     """
-    directory = folder / f"fleet-{members}-{events}"
-    kept = directory.with_suffix(".json")
-    if not kept.exists():
-        shape = Shape(events, seconds=max(60, events // A_SECOND), unrecord_share=TAKEN_BACK)
-        print(f"  making {directory.name}: {events:,} decisions of {members} members", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(dir=folder) as unfinished:
-            made = make(Path(unfinished) / directory.name, shape, members)
-            (Path(unfinished) / directory.name).rename(directory)
-        kept.write_text(json.dumps(asdict(made)))
-    return _validate(directory, MadeByMembers(**json.loads(kept.read_text())), members)
+    directory = made_directory(folder, events, members, "members", make)
+    return _validate(directory, MadeByMembers(**known_of(directory)), members)
 
 
 def _validate(directory: Path, made: MadeByMembers, members: int) -> JudgedFleet:

@@ -1,19 +1,12 @@
 """`sluice meter validate` as a command, on directories of workers that share usage: its findings, its time and its memory."""
 
 import json
-import sys
-import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.metering.trace import Shape
 from bench.metering.workers_trace import Made, make
+from bench.pipeline.made_directory import known_of, made_directory
 from bench.pipeline.measured_command import measured_command
-
-A_SECOND = 10_000
-"""Decisions of all workers."""
-TAKEN_BACK = 0.01
 
 
 class Judged(NamedTuple):
@@ -60,17 +53,8 @@ def judged(folder: Path, events: int, workers: int) -> Judged:
     Raises:
         RuntimeError: the command failed; the text is its output.
     """
-    directory = folder / f"workers-{workers}-{events}"
-    kept = directory.with_suffix(".json")
-    if not kept.exists():
-        seconds = max(60, events // A_SECOND)
-        shape = Shape(events, seconds=seconds, unrecord_share=TAKEN_BACK)
-        print(f"  making {directory.name}: {events:,} decisions of {workers} workers", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(dir=folder) as unfinished:
-            made = make(Path(unfinished) / directory.name, shape, workers)
-            (Path(unfinished) / directory.name).rename(directory)
-        kept.write_text(json.dumps(asdict(made)))
-    return _validate(directory, Made(**json.loads(kept.read_text())), workers)
+    directory = made_directory(folder, events, workers, "workers", make)
+    return _validate(directory, Made(**known_of(directory)), workers)
 
 
 def _validate(directory: Path, made: Made, workers: int) -> Judged:

@@ -64,4 +64,4 @@ class SharedFetchQueue(FetchQueue):
         self._keep_checking()
 
     def _publish(self) -> None:
-        self._sharing.note_waiting([place[0] + 1 for place in self._waiting])  # 0 means none
+        self._sharing.note_waiting(self._waiting)

@@ -14,6 +14,7 @@ from metering_format.event_kinds import REMOTE, SKIPPED
 from metering_format.fleet_notes import ASSUMED
 from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROUND_MS
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
+from proxy.enforcement.groups.fetch_queue import Place
 from proxy.shared_usage.assumption import Elsewhere
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
@@ -128,7 +129,7 @@ class Sharing:
         published: the part of this object's own records that was published.
         remote: units recorded here for other processes; `fleet`: the part of them that other members of the fleet used.
         pending, elsewhere: units in flight of all processes, and of the others.
-        waiting, front, times: number of waiting fetches here, the time of the oldest, as in a row, and all their times.
+        waiting, front, places: number of waiting fetches here, the time of the oldest, as in a row, and all of them.
         waiting_elsewhere: number of waiting fetches in other workers and, in a fleet, at other members.
         made_room: whether, since the last check of the queue, other processes have had less usage in flight, or other members of the
             fleet other waiting fetches.
@@ -152,6 +153,7 @@ class Sharing:
         "made_room",
         "noted_ms",
         "pending",
+        "places",
         "published",
         "pulled_ms",
         "remote",
@@ -161,7 +163,6 @@ class Sharing:
         "share",
         "shared_ms",
         "throttle_round_ms",
-        "times",
         "uses_little",
         "waiting",
         "waiting_elsewhere",
@@ -176,7 +177,7 @@ class Sharing:
         self.pulled_ms = self.claim_ms = self.shared_ms = -NEVER_MS
         self.pending = self.elsewhere = 0.0
         self.waiting = self.front = self.waiting_elsewhere = 0
-        self.times: Sequence[int] = ()
+        self.places: Sequence[Place] = ()
         self.made_room = False
         self.answer_bytes = UNKNOWN
         self.throttle_round_ms = NO_THROTTLE_ROUND_MS
@@ -224,9 +225,9 @@ class Sharing:
         if is_more and self.row is not None and self.row.is_held():
             self._publish_under_way(self.row)
 
-    def note_waiting(self, times: Sequence[int]) -> None:
-        """Set and publish the times of the waiting fetches here, in order; they are above 0."""
-        self.waiting, self.front, self.times = len(times), times[0] if times else 0, times
+    def note_waiting(self, places: Sequence[Place]) -> None:
+        """Set and publish the waiting fetches here, in order."""
+        self.waiting, self.front, self.places = len(places), _time_of(places[0]) if places else 0, places
         if self.row is not None and self.row.is_held():
             self._publish_waiting(self.row)
 
@@ -300,7 +301,7 @@ class Sharing:
     def _publish_waiting(self, row: UsageRow) -> None:
         if self.waiting and row.fetch_times:
             parts = 2 * row.fetch_times
-            row.publish_fetch_times([self.times[at * self.waiting // parts] for at in range(1, parts, 2)])
+            row.publish_fetch_times([_time_of(self.places[at * self.waiting // parts]) for at in range(1, parts, 2)])
         row.publish_waiting(self.waiting, self.front)
         at = 2 * self.rows.workers + self.rows.worker
         self.seen[at], self.seen[at + self.rows.workers] = self.waiting, self.front
@@ -418,6 +419,10 @@ class Sharing:
             self.fleet += units
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, worker, amount, source_total, time_ms, REMOTE)
+
+
+def _time_of(place: Place) -> int:
+    return place[0] + 1  # 0 means that none waits
 
 
 def _by_slots(row: UsageRow, worker: int, seen: int, total: int, oldest_ms: int) -> list[Remote]:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.enforcement.mode import AGE_MAX_MS, Mode
+from proxy.enforcement.mode import Mode
 from tests.support.fleet.fleet_proxies import FleetProxies
-from tests.support.memory.fetch_load import FetchLoad
+from tests.support.memory.fetch_load import FetchLoad, passed_each_second, worst_bytes
 from tests.support.memory.worker_proxies import WorkerProxies
 
 BOUND = 100_000
@@ -13,26 +13,9 @@ BEGIN_S = 15
 WINDOW_S = 10
 
 
-def passed_each_second(proxies: WorkerProxies | FleetProxies, connections: int, asks_bytes: int) -> list[int]:
-    """Let this many connections fetch without end; return the bytes passed after each second."""
-    with proxies:
-        load = FetchLoad(proxies, connections, asks_bytes)
-        passed = [0]
-        for _ in range(LOAD_S):
-            load.run(1)
-            passed.append(load.passed_bytes)
-            assert load.oldest_ms < AGE_MAX_MS
-        return passed
-
-
 def long_run(passed: list[int]) -> float:
     """Return rate / bound after the burst at the beginning."""
     return (passed[-1] - passed[BEGIN_S]) / (LOAD_S - BEGIN_S) / BOUND
-
-
-def worst(passed: list[int]) -> float:
-    """Return rate / bound in the ten seconds in which most passed, after the burst."""
-    return max(passed[at] - passed[at - WINDOW_S] for at in range(BEGIN_S + WINDOW_S, len(passed))) / WINDOW_S / BOUND
 
 
 @pytest.mark.parametrize(
@@ -49,11 +32,11 @@ def test_members_pass_what_one_process_does(connections: int, asks_bytes: int, m
 
     The window makes the rate of one process, too, depend on where its samples begin.
     """
-    alone = passed_each_second(WorkerProxies(1, fetch=float(BOUND), mode=mode), connections, asks_bytes)
+    alone = passed_each_second(WorkerProxies(1, fetch=float(BOUND), mode=mode), connections, asks_bytes, LOAD_S)
     for members in (2, 4):
-        shared = passed_each_second(FleetProxies(members, fetch=float(BOUND), mode=mode), connections, asks_bytes)
+        shared = passed_each_second(FleetProxies(members, fetch=float(BOUND), mode=mode), connections, asks_bytes, LOAD_S)
         assert 0.85 <= long_run(shared) <= 1.05
-        assert worst(shared) <= 1.05 * worst(alone)
+        assert worst_bytes(shared, WINDOW_S, BEGIN_S) <= 1.05 * worst_bytes(alone, WINDOW_S, BEGIN_S)
 
 
 def test_a_member_with_most_connections_passes_most() -> None:

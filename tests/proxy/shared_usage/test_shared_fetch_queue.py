@@ -4,12 +4,12 @@ from collections import Counter
 
 import pytest
 
-from proxy.enforcement.mode import AGE_MAX_MS, Mode
+from proxy.enforcement.mode import Mode
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from proxy.shared_usage.segment import HEARTBEAT_AGE_MAX_MS
 from proxy.shared_usage.shared_groups import SHARE_MS, Shared
 from tests.support.frames.kafka_frames import fetch
-from tests.support.memory.fetch_load import FetchLoad
+from tests.support.memory.fetch_load import passed_each_second, worst_bytes
 from tests.support.memory.memory_connection import Peer
 from tests.support.memory.shared_workers import SharedWorker, new_segment
 from tests.support.memory.verdicts import FETCH_VERSION, fetched_of
@@ -18,34 +18,18 @@ from tests.support.memory.worker_proxies import WorkerProxies
 BOUND = 100_000
 """Large enough that the headers of the responses hardly matter."""
 WINDOW_S = 10
+BEGIN_S = 15
 LOAD_S = 130
-
-
-def passed_each_second(workers: int, connections: int, mode: Mode) -> list[int]:
-    """Let this many connections fetch a second's quota each without end; return the bytes passed after each second."""
-    with WorkerProxies(workers, fetch=float(BOUND), mode=mode) as proxies:
-        load = FetchLoad(proxies, connections, BOUND)
-        passed = [0]
-        for _ in range(LOAD_S):
-            load.run(1)
-            passed.append(load.passed_bytes)
-            assert load.oldest_ms < AGE_MAX_MS
-        return passed
-
-
-def worst_bytes(passed: list[int]) -> int:
-    """Return the largest number of bytes that passed in ten seconds, after the first fifteen."""
-    return max(passed[at] - passed[at - WINDOW_S] for at in range(15 + WINDOW_S, len(passed)))
 
 
 @pytest.mark.parametrize(("connections", "mode"), [(1, Mode.MUTE), (16, Mode.DELAY), (40, Mode.MUTE)])
 def test_workers_pass_what_one_process_does(connections: int, mode: Mode) -> None:
     """Several workers pass as many bytes as one process within 2 %, and at most a tenth more in the worst ten seconds."""
-    alone = passed_each_second(1, connections, mode)
+    alone = passed_each_second(WorkerProxies(1, fetch=float(BOUND), mode=mode), connections, BOUND, LOAD_S)
     for workers in (2, 4):
-        shared = passed_each_second(workers, connections, mode)
+        shared = passed_each_second(WorkerProxies(workers, fetch=float(BOUND), mode=mode), connections, BOUND, LOAD_S)
         assert shared[-1] == pytest.approx(alone[-1], rel=0.02)
-        assert worst_bytes(shared) <= 1.1 * worst_bytes(alone)
+        assert worst_bytes(shared, WINDOW_S, BEGIN_S) <= 1.1 * worst_bytes(alone, WINDOW_S, BEGIN_S)
 
 
 def ask(number: int) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.base.close_reason import CloseReason
+from proxy.enforcement.mode import AGE_MAX_MS
 from tests.support.fleet.fleet_proxies import FleetProxies
 from tests.support.frames.kafka_frames import fetch
 from tests.support.memory.memory_connection import Peer, ProxyFixture
@@ -102,3 +103,20 @@ class FetchLoad:
             self.passed_bytes += size
             fetcher.passed_bytes += size
             fetcher.peer.broker.arrive(fetched_of(size, fetcher.asked))
+
+
+def passed_each_second(proxies: WorkerProxies | FleetProxies, connections: int, asks_bytes: int, seconds: int) -> list[int]:
+    """Let this many connections fetch without end; return the bytes passed after each second."""
+    with proxies:
+        load = FetchLoad(proxies, connections, asks_bytes)
+        passed = [0]
+        for _ in range(seconds):
+            load.run(1)
+            passed.append(load.passed_bytes)
+            assert load.oldest_ms < AGE_MAX_MS
+        return passed
+
+
+def worst_bytes(passed: list[int], window_s: int, begin_s: int) -> int:
+    """Return the largest number of bytes that passed within `window_s`, after the burst until `begin_s`."""
+    return max(passed[at] - passed[at - window_s] for at in range(begin_s + window_s, len(passed)))
