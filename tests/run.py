@@ -15,18 +15,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipeline.support import spark_jvm
+from tests.support.kafka.archived_classes import archive_classes
 from tests.support.kafka.jars import VERSIONS, KafkaUnavailableError, class_path
 from tests.support.processes.node_clients import NodeUnavailableError, installed
 from tests.support.side_by_side import options
 from tests.support.time_shares import TimeShares
-from tests.support.tools import in_ci
+from tests.support.tools import in_ci, missing_to_run
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests; return pytest's exit code."""
     started = time.monotonic()
     _keep_bytecode()
-    with _compiled_tests():
+    with _compiled_tests(), _spark_classes_archived():
         _prepare_brokers()
         _prepare_node_clients()
     shares = TimeShares({"fetching brokers and clients": time.monotonic() - started})
@@ -51,10 +53,21 @@ def _compiled_tests() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _spark_classes_archived() -> Iterator[None]:
+    """Let another process archive the classes of Spark meanwhile; see `class_archive`."""
+    if missing_to_run():
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-c", f"from {spark_jvm.__name__} import archive_classes; archive_classes()"]):
+        yield
+
+
 def _prepare_brokers() -> None:
     try:
         for version in VERSIONS:
             class_path(version)
+        archive_classes()
     except KafkaUnavailableError as problem:
         consequence = "they FAIL, because CI is set" if in_ci() else "they are SKIPPED; all others run"
         print(f"Tests with a real Apache Kafka cannot run here, {consequence}. {problem}", flush=True)

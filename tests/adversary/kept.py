@@ -1,5 +1,6 @@
 """Counts the bytes that the proxy keeps: everything that can be reached from it, independent of its own accounting."""
 
+import functools
 import gc
 import types
 from collections.abc import Iterable
@@ -24,6 +25,9 @@ _ELSEWHERE: Final = (
 """Objects that do not belong to sessions and tables: code, the loop, the kernel, and transports, which are counted separately."""
 
 
+_ATOMS: Final = (int, float, type(None))
+
+
 def kept_bytes(roots: Iterable[object]) -> int:
     """Return the total size of all large byte strings and texts that can be reached from `roots`; each object counts once."""
     seen: set[int] = set()
@@ -31,13 +35,24 @@ def kept_bytes(roots: Iterable[object]) -> int:
     waiting: list[Any] = list(roots)
     while waiting:
         one = waiting.pop()
-        if id(one) in seen or isinstance(one, _ELSEWHERE):
+        kind = _kind_of(type(one))
+        if kind is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, memoryview):
-            waiting.append(one.obj)
-        elif isinstance(one, bytes | bytearray | str):
+        if kind is bytes:
             found += len(one) if len(one) >= LARGE_BYTES else 0
+        elif kind is memoryview:
+            waiting.append(one.obj)
         else:
             waiting.extend(gc.get_referents(one))
     return found
+
+
+@functools.cache
+def _kind_of(its_type: type) -> type | None:
+    """Return what to do with objects of a type: `bytes` count, `memoryview` has another object, `object` has others, None: skip."""
+    if issubclass(its_type, (*_ELSEWHERE, *_ATOMS)):
+        return None
+    if issubclass(its_type, bytes | bytearray | str):
+        return bytes
+    return memoryview if issubclass(its_type, memoryview) else object

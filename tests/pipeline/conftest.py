@@ -9,7 +9,7 @@ import pytest
 from pipeline.session_settings import SessionSettings
 from pipeline.spark.failures import HEAP
 from pipeline.spark.session import session
-from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS
+from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
 from tests.support.tools import in_ci, missing_to_run
 
 ASKED_FOR_BY_SHORT_NAME: Final = ("functions", "PythonUtils")
@@ -24,7 +24,7 @@ def spark() -> Iterator[Any]:
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
     # Tests are many small jobs: compiling for the long run costs them more than it brings. Without the optimizing compiler the JVM
     # keeps 48 MB for compiled code, and when that is full, after some roll-ups, it only interprets: every test behind is slow.
-    os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", quick_jvm("-XX:ReservedCodeCacheSize=256m"))
     os.environ.setdefault(HEAP, "1g")
     with session(SessionSettings("local[2]")) as started:
         for key, value in FOR_SMALL_JOBS.items():

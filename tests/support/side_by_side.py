@@ -1,6 +1,6 @@
 """Divides a run of all tests among processes that run side by side.
 
-Most tests wait: for sockets, for brokers, for a quota. So there is one process more than there are processors. Tests of one file stay
+Most tests wait: for sockets, for brokers, for a quota. So there are two processes more than there are processors. Tests of one file stay
 together and in order, since they share fixtures; those of the Spark session stay together, since each session is a JVM. Each process starts
 the brokers that its tests use.
 """
@@ -19,7 +19,7 @@ SPARK: Final = "spark"
 
 def options() -> list[str]:
     """Return the options of pytest-xdist for a run of everything."""
-    workers = min((os.cpu_count() or 1) + 1, WORKERS_MAX)
+    workers = min((os.cpu_count() or 1) + 2, WORKERS_MAX)
     return ["--numprocesses", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.files import write_whole
-from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.pipeline.support.spark_jvm import quick_jvm
 from tests.support.metering.metering_scene import Client, write_scene
 from tests.support.tools import in_ci, missing_to_run
 
@@ -60,7 +60,7 @@ def test_verbose_lets_sparks_log_through(tmp_path: Path, monkeypatch: pytest.Mon
     missing = missing_to_run()
     if missing and not in_ci():
         pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK_JVM)
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", quick_jvm())
     source = write_scene(tmp_path / "in", 3, clients=CAST)
     here, verbose = (typed("validate", "--in", str(source), *more) for more in ((), ("--engine", "spark", "-v")))
     assert (verbose.returncode, verbose.stdout) == (0, here.stdout), verbose.stderr

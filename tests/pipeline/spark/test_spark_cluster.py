@@ -14,7 +14,7 @@ from pipeline.rollup.settings import RollupSettings
 from pipeline.validation.local import validate
 from tests.pipeline.spark.test_rollup import two_hours
 from tests.pipeline.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
-from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, QUICK_JVM
+from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
 from tests.pipeline.validation.test_validation import batches, missed, sensors
 from tests.support.metering.metering_directory import write_directory
 from tests.support.processes.namespaces import NoNamespacesError, check_own_mounts
@@ -87,8 +87,8 @@ def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = (
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.executor.memory": "512m",
-        "spark.driver.extraJavaOptions": QUICK_JVM,
-        "spark.executor.extraJavaOptions": QUICK_JVM,
+        "spark.driver.extraJavaOptions": quick_jvm(),
+        "spark.executor.extraJavaOptions": quick_jvm(),
         "spark.hadoop.fs.viewfs.mounttable.house.link./metering": directory.parent.as_uri(),
         **(more or {}),
     }

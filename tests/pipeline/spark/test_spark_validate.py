@@ -20,7 +20,7 @@ from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.validation.validate import FILE_SETS_MAX, TASKS_PER_CORE, tasks_for, validate_remote, validate_runs
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import CrossCheck
-from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.pipeline.support.spark_jvm import quick_jvm
 from tests.pipeline.validation.test_buckets import forgotten, let_through, longer, turned_away
 from tests.pipeline.validation.test_validation import batches, change_unread, missed, one_byte, sensors
 from tests.support.metering.metering_buckets import Buckets, write_buckets
@@ -210,7 +210,7 @@ def test_what_a_jvm_died_of_is_one_line(program: str, said: str) -> None:
         "@clear_errors\ndef command():\n    with session(SETTINGS) as spark:\n        assert spark.conf.get('spark.a') == '1'\n"
         f"        {program}\ncommand()\n"
     )
-    environment = os.environ | {HEAP: "8g", "JAVA_TOOL_OPTIONS": QUICK_JVM}
+    environment = os.environ | {HEAP: "8g", "JAVA_TOOL_OPTIONS": quick_jvm()}
     done = subprocess.run([sys.executable, "-c", whole], env=environment, capture_output=True, text=True, check=False, timeout=240)
     ours = [line for line in done.stderr.splitlines() if line.startswith("sluice: ") and "starting Spark" not in line]
     assert (done.returncode, done.stdout, len(ours)) == (3, "", 1), done.stderr

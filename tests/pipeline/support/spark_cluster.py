@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.pipeline.support.spark_jvm import QUICK_JVM
+from tests.pipeline.support.spark_jvm import quick_jvm
 from tests.support.ports import free_port
 from tests.support.processes.namespaces import own_mount
 
@@ -25,7 +25,7 @@ PACKAGES = ("pipeline", "sluice_cli", "quota", "metering_format")
 
 def environment() -> dict[str, str]:
     """Return the variables that Spark's scripts need: Spark's home, small JVMs, and loopback only."""
-    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    daemons = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": quick_jvm()}
     return os.environ | {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": HOST} | daemons
 
 

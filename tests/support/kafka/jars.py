@@ -36,6 +36,11 @@ def class_path(version: str) -> str:
     return f"{classes}:{jars}/*"
 
 
+def class_archive_of(version: str) -> Path:
+    """Return the path of the archive of classes of a version; see `class_archive`."""
+    return BUILD / f"kafka-{version}" / "classes.jsa"
+
+
 def _pom(version: str) -> Path:
     return Path(__file__).with_name(f"pom-{version}.xml")
 
@@ -70,23 +75,20 @@ def _fetch(version: str) -> Path:
     return jars
 
 
-def _copy_options(jars: Path) -> list[str]:
-    return ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
-
-
 def _compile(version: str, jars: Path) -> Path:
+    """Return the jar of this project's classes; a class path with a folder cannot be archived."""
     home = BUILD / f"kafka-{version}"
-    classes = home / "classes"
+    classes, jar = home / "classes", home / "classes.jar"
     sources = sorted(_JAVA_SOURCES.glob("*.java"))
-    if _is_made_from(home / ".classes", *sources):
-        return classes
+    if _is_made_from(home / ".classes", *sources) and jar.exists():
+        return jar
     shutil.rmtree(classes, ignore_errors=True)
-    _run(
-        ["javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", str(classes), *map(str, sources)],
-        f"the classes of tests/support/java do not compile against Kafka {version}",
-    )
+    class_archive_of(version).unlink(missing_ok=True)
+    problem = f"the classes of tests/support/java do not compile against Kafka {version}"
+    _run(["javac", "-nowarn", "-proc:none", "-cp", f"{jars}/*", "-d", str(classes), *map(str, sources)], problem)
+    _run(["jar", "--create", "--file", str(jar), "-C", str(classes), "."], problem)
     _mark(home / ".classes", *sources)
-    return classes
+    return jar
 
 
 def _run(command: list[str], problem: str) -> None:

@@ -6,7 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.kafka.jars import class_path
+from tests.support.class_archive import keeping, using
+from tests.support.kafka.jars import class_archive_of, class_path
 from tests.support.places import log_file
 
 STOP_SECONDS = 20
@@ -20,10 +21,12 @@ class Jvm:
     Attributes:
         heap_mb: the largest heap.
         optimises: whether all compiler levels are used, as in production.
+        archives: whether it archives its classes for other JVMs when it ends; otherwise it uses that archive.
     """
 
     heap_mb: int = 512
     optimises: bool = False
+    archives: bool = False
 
 
 def java_command(version: str, jvm: Jvm, *properties: str) -> list[str]:
@@ -32,7 +35,9 @@ def java_command(version: str, jvm: Jvm, *properties: str) -> list[str]:
     options += [] if jvm.optimises else ["-XX:TieredStopAtLevel=1"]
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
     options += [f"-Dlog4j.configuration={(_HERE / 'log4j.properties').as_uri()}", "-Dzookeeper.forceSync=no"]
-    return ["java", *options, "-cp", class_path(version)]
+    classes = class_path(version)
+    options += (keeping if jvm.archives else using)(class_archive_of(version))
+    return ["java", *options, "-cp", classes]
 
 
 def jmx_properties(port: int) -> tuple[str, ...]:
@@ -71,11 +76,11 @@ class JavaProcess:
         if self.is_running():
             os.kill(self._process.pid, number)
 
-    def stop(self) -> None:
-        """Send SIGTERM and wait; send SIGKILL if it takes more than 20 s."""
+    def stop(self, within_s: float = STOP_SECONDS) -> None:
+        """Send SIGTERM and wait; send SIGKILL if it takes longer than `within_s`."""
         self.signal(signal.SIGTERM)
         try:
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             self.kill()
         self._close_pipe()

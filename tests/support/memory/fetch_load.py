@@ -83,14 +83,15 @@ class FetchLoad:
         return any(one is fetcher for _, one, _ in self._at_broker)
 
     def _move(self, fetcher: Fetcher) -> None:
-        if fetcher.peer.delivered():
+        peer = fetcher.peer
+        if peer.client.written and peer.delivered():  # most of the time nothing was
             self.answers += 1
             fetcher.asked = 0
         if not fetcher.asked:
             fetcher.asked, fetcher.asked_ms = self.answers + 1, self._proxy.now_ms
-            fetcher.peer.client.arrive(fetch(fetcher.asked, version=FETCH_VERSION, max_bytes=self._asks_bytes))
-        request = fetcher.peer.broker.take()
-        if request:
+            peer.client.arrive(fetch(fetcher.asked, version=FETCH_VERSION, max_bytes=self._asks_bytes))
+        if peer.broker.written:
+            request = peer.broker.take()
             self.waits_ms.append(self._proxy.now_ms - fetcher.asked_ms)
             max_bytes = int.from_bytes(request[MAX_BYTES_AT : MAX_BYTES_AT + 4], "big")
             self._at_broker.append((self._proxy.now_ms + self._takes_ms, fetcher, max(max_bytes, self._batch_bytes)))
