@@ -96,8 +96,7 @@ def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapp
     ledger = read_ledger(settings.out)
     if settings.close_through is not None and ledger.closed_through is not None and settings.close_through < ledger.closed_through:
         raise BadInputError(f"--close-through: {settings.close_through} is before {ledger.closed_through}; closed days are not reopened")
-    if not any(_is_chosen(item, settings) for item in inputs):
-        raise IncompleteError(f"{settings.source}: no file set in the hours from --from to --to; it has {_hours_of(inputs)}")
+    chosen_of(inputs, settings)
     lost = lost_between(inputs, removed)
     plan = plan_of(inputs, ledger, settings.fingerprint, lambda item: _is_chosen(item, settings), lost, settings.close_through)
     _check_prices(settings, {item.hour[0] for item in plan.late})
@@ -130,6 +129,18 @@ def published_coverage(ledger: Ledger, settings: RollupSettings) -> dict[str, fl
     """Return the coverage in percent of each requested day, including days that earlier runs built."""
     first, last = (settings.begin or "")[:10], (settings.end or "9999-12-31")[:10]
     return {date: percent for date, percent in sorted(ledger.coverage.items()) if first <= date <= last}
+
+
+def chosen_of(inputs: Sequence[Input], settings: RollupSettings) -> list[Input]:
+    """Return the file sets in the hours of the settings.
+
+    Raises:
+        IncompleteError: there is none.
+    """
+    chosen = [item for item in inputs if _is_chosen(item, settings)]
+    if not chosen:
+        raise IncompleteError(f"{settings.source}: no file set in the hours from --from to --to; it has {_hours_of(inputs)}")
+    return chosen
 
 
 def _is_chosen(item: Input, settings: RollupSettings) -> bool:

@@ -76,15 +76,13 @@ def judge_at(spark: Any, place: str, wanted: Mapping[int, Iterable[Manifest]], j
     root = _qualified(spark, place)
     needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
     paths = sorted({path for _, path in needs})
-    spark.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
-    try:
-        files = _binary_files(spark, place, [f"{root}/{path}" for path in paths])
-        named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
-        tasks = spark.createDataFrame(needs, "position int, path string")
-        held = tasks.join(named, "path").select("position", "path", "content").repartition(max(len(wanted), 1), "position")
-        rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
-    finally:
-        spark.conf.unset(MAX_RECORDS)
+    own = spark.newSession()  # with settings of its own: those of the caller's session stay
+    own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    files = _binary_files(own, place, [f"{root}/{path}" for path in paths])
+    named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
+    tasks = own.createDataFrame(needs, "position int, path string")
+    held = tasks.join(named, "path").select("position", "path", "content").repartition(max(len(wanted), 1), "position")
+    rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 

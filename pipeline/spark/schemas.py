@@ -24,7 +24,9 @@ DOUBLE: Final = DoubleType()
 BOOLEAN: Final = BooleanType()
 TIMESTAMP: Final = TimestampType()
 AMOUNT: Final = DecimalType(38, 6)
-HOUR_MS: Final = 3_600_000
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
 
 
 def _table(*fields: tuple[str, object]) -> StructType:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from pipeline.rollup.prices import SKUS
 from pipeline.spark.rollup.focus import PROVIDER
+from pipeline.spark.rollup.silver import day_ms
 from pipeline.spark.schemas import CHARGEBACK, CHARGES, FOCUS, USAGE_COUNTS
 
 _LINE: Final = ["date", "start", "tenant", "principal", "client_id"]
@@ -74,16 +75,16 @@ def chargeback_of(charges: DataFrame, inputs: DataFrame) -> DataFrame:
 
 def focus_of(charges: DataFrame) -> DataFrame:
     """Return line items in the columns of FOCUS. An adjustment has the charge class Correction."""
-    month = F.date_trunc("month", "start")
+    month = F.trunc(F.col("date").cast("date"), "month")
     description = F.create_map(*(F.lit(text) for sku in SKUS for text in (sku.name, sku.description)))
     fixed = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard", "ServiceCategory": "Integration"}
     fixed |= {"ServiceName": "Apache Kafka", "ResourceType": "Kafka client"}
     fixed |= dict.fromkeys(("ProviderName", "PublisherName", "InvoiceIssuerName", "BillingAccountId", "BillingAccountName"), PROVIDER)
     made = {
-        "BillingPeriodStart": month,
-        "BillingPeriodEnd": F.add_months(month, 1).cast("timestamp"),
+        "BillingPeriodStart": F.timestamp_millis(day_ms(month)),
+        "BillingPeriodEnd": F.timestamp_millis(day_ms(F.add_months(month, 1))),
         "ChargePeriodStart": F.col("start"),
-        "ChargePeriodEnd": F.col("start") + F.expr("interval 1 day"),
+        "ChargePeriodEnd": F.col("start") + F.expr("interval 24 hours"),
         "ChargeClass": F.when(F.col("correction").isNotNull(), F.lit("Correction")),
         "ChargeDescription": F.concat_ws(" ", F.lit("Kafka:"), description[F.col("sku")], F.lit("of"), "principal", "client_id"),
         "BillingCurrency": F.col("currency"),

@@ -6,24 +6,16 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from pipeline.rollup.coverage import coverage_by_day, coverage_by_hour
-from pipeline.rollup.inputs import each_once, hashes_by_hour
+from pipeline.rollup.inputs import hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, write_ledger
 from pipeline.rollup.plan import Plan
-from pipeline.rollup.prices import Prices
 from pipeline.rollup.publish import STAGING, publish_days, publish_hours, staging
-from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_local, plan_rollup, published_coverage
-from pipeline.spark.remote import is_remote, removed_at, runs_at
+from pipeline.rollup.settings import RollupResult, RollupSettings, close_books, plan_rollup, published_coverage
 from pipeline.spark.rollup.adjustments import add_adjustments
-from pipeline.spark.rollup.charges import chargeback_of, charges_of, focus_of
-from pipeline.spark.rollup.days import coverage_frame, day_frame, known_frame, price_frame
-from pipeline.spark.rollup.decisions import decisions_by_second, decisions_per, histogram_of, series_of, throttle_windows_of, waits_of
-from pipeline.spark.rollup.escapes import escapes_of
-from pipeline.spark.rollup.frames import Silver
-from pipeline.spark.rollup.quarantine import quarantine_of
-from pipeline.spark.rollup.usage import start_of, usage_by_second, usage_per
+from pipeline.spark.rollup.checked import inputs_at, place_of, read_checked
+from pipeline.spark.rollup.days import coverage_frame, day_frame, known_frame
+from pipeline.spark.rollup.tables import Tables
 from pipeline.spark.written import write_rows
 from pipeline.text import counted
 
@@ -68,46 +60,26 @@ def plan_of_source(spark: SparkSession, settings: RollupSettings) -> tuple[Ledge
     Raises:
         BadInputError, IncompleteError: the input or the output directory cannot be used.
     """
-    place = settings.source
-    if not is_remote(place):
-        return plan_local(settings)
-    runs, hashes = runs_at(spark, place)
-    by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
-    manifests = [file_set.manifest for file_sets in runs.values() for file_set in file_sets]
-    named = (
-        (f"{place}/{path}", manifest, sha256)
-        for manifest in manifests
-        for path, sha256 in [by_file_set[manifest.proxy_id, manifest.file_set]]
-    )
-    return plan_rollup(settings, each_once(named), removed_at(spark, place))
-
-
-def _proxy_of(path: str) -> str:
-    return next((part.removeprefix("proxy=") for part in path.split("/") if part.startswith("proxy=")), "")
-
-
-def place_of(settings: RollupSettings) -> str:
-    """Return the metering directory as a path or URL for Spark."""
-    source = settings.source
-    return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
+    return plan_rollup(settings, *inputs_at(spark, settings.source))
 
 
 def _build_open(spark: SparkSession, settings: RollupSettings, plan: Plan, result: RollupResult, report: ReportProgress) -> None:
     report(f"reading {counted(len(plan.inputs), 'file set')}")
-    silver = Silver(spark, place_of(settings), plan.inputs, settings.tenants)
-    silver.check()
+    rows = read_checked(spark, settings, plan.inputs, plan.lost)
+    silver = rows.silver
     result.usage_quarantined, result.decisions_quarantined = sum(silver.usage_problems.values()), silver.decision_problems
-    coverage = coverage_by_hour(plan.inputs, silver.usage_problems, silver.decisions_aside, plan.lost)
-    result.accounts_by_day = coverage_by_day(coverage)
-    result.accounts = {hour_key(hour): share for hour, share in sorted(coverage.items())}
+    result.accounts_by_day = dict(rows.coverage_by_day)
+    result.accounts = {hour_key(hour): share for hour, share in sorted(rows.coverage.items())}
     with staging(settings.out):
-        tables = _Tables(spark, settings.out, plan, report)
-        _write_all(silver, settings, coverage_frame(spark, coverage), tables)
-        if settings.prices is not None:
-            _write_charges(spark, silver, settings.prices, day_frame(spark, plan.inputs, result.accounts_by_day), tables)
+        written = _Written(spark, settings.out, plan, report)
+        with Tables(silver, settings.levels, coverage_frame(spark, rows.coverage)) as tables:
+            if settings.prices is not None:
+                tables.add_charges(spark, settings.prices, day_frame(spark, plan.inputs, result.accounts_by_day))
+            for table, frame in tables.frames.items():
+                written.put(table, frame)
         silver.release()
-        tables.publish()
-    result.tables = tables.rows
+        written.publish()
+    result.tables = written.rows
 
 
 def _enter(ledger: Ledger, plan: Plan, result: RollupResult, fingerprint: str) -> None:
@@ -121,31 +93,7 @@ def _enter(ledger: Ledger, plan: Plan, result: RollupResult, fingerprint: str) -
     ledger.lost = {key: number for key, number in ledger.lost.items() if number}
 
 
-def _write_all(silver: Silver, settings: RollupSettings, coverage: DataFrame, tables: "_Tables") -> None:
-    usage = usage_by_second(silver.usage.where("problem is null")).persist()
-    good = silver.decisions.where("problem is null")
-    decisions, waits = decisions_by_second(good).persist(), waits_of(good).persist()
-    for level in settings.levels:
-        tables.put(f"usage_{level}", usage_per(level, usage, coverage))
-        tables.put(f"decisions_{level}", decisions_per(level, decisions, waits, coverage))
-    tables.put("throttle_histogram", histogram_of(waits))
-    tables.put("throttle_stretches", throttle_windows_of(waits))
-    tables.put("rate_series", series_of(decisions))
-    tables.put("escapes", escapes_of(usage))
-    tables.put("quarantine", quarantine_of(silver.usage, silver.decisions))
-    for frame in (usage, decisions, waits):
-        frame.unpersist()
-
-
-def _write_charges(spark: SparkSession, silver: Silver, prices: Prices, days: DataFrame, tables: "_Tables") -> None:
-    usage = usage_by_second(silver.usage.where("problem is null")).withColumn("start", start_of("day", F.col("second_ms")))
-    charges = charges_of(usage, price_frame(spark, prices), prices.currency, F.lit(None).cast("string")).persist()
-    tables.put("chargeback_day", chargeback_of(charges, days))
-    tables.put("focus_day", focus_of(charges))
-    charges.unpersist()
-
-
-class _Tables:
+class _Written:
     """Tables of one run in the staging directory of `out`; `rows` has the number of rows of each."""
 
     def __init__(self, spark: SparkSession, out: Path, plan: Plan, report: ReportProgress) -> None:

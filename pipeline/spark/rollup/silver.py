@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
 from pipeline.rollup.tenants import UNASSIGNED
-from pipeline.spark.schemas import DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
+from pipeline.spark.schemas import DAY_MS, DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
 
 LATE_MS: Final = 60_000
 """Longest time of a row outside of the hour of its file. Rotation and the flush of the last second are separate steps."""
@@ -156,8 +156,13 @@ def _with_members_tenant(groups: DataFrame, clients: DataFrame) -> DataFrame:
 
 
 def hour_ms() -> Column:
-    """Return the start of the hour of the row's file."""
-    return F.unix_millis(F.try_to_timestamp(F.concat_ws(" ", "date", "hour"), F.lit("yyyy-MM-dd HH")))
+    """Return the start of the hour of the row's file, in UTC whatever the time zone of the session is."""
+    return day_ms(F.col("date")) + F.col("hour").try_cast("bigint") * HOUR_MS
+
+
+def day_ms(date: Column) -> Column:
+    """Return the start of a day in UTC, of its text or date."""
+    return F.unix_date(date.try_cast("date")).cast("bigint") * DAY_MS
 
 
 def in_hour(at_ms: Column, begin_ms: Column, unit_ms: int = 1) -> Column:

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.spark.schemas import CLIENT, USAGE, USAGE_COUNTS
+from pipeline.spark.schemas import CLIENT, DAY_MS, HOUR_MS, MINUTE_MS, USAGE, USAGE_COUNTS
 
 LEVELS: Final = ("minute", "hour", "day")
 CLIENT_KEY: Final = [*(name for name, _ in CLIENT), "api_class"]
@@ -46,8 +46,9 @@ def usage_per(level: str, seconds: DataFrame, coverage: DataFrame) -> DataFrame:
 
 
 def start_of(level: str, milliseconds: Column) -> Column:
-    """Return the start of the minute, hour or day of a time in ms."""
-    return F.date_trunc(level, F.timestamp_millis(milliseconds))
+    """Return the start of the minute, hour or day in UTC of a time in ms, whatever the time zone of the session is."""
+    unit_ms = {"minute": MINUTE_MS, "hour": HOUR_MS, "day": DAY_MS}[level]
+    return F.timestamp_millis(milliseconds - F.pmod(milliseconds, F.lit(unit_ms)))
 
 
 def hour_of(level: str) -> Column:

@@ -16,7 +16,8 @@ from pipeline.spark.rollup.rollup import roll_up
 from pipeline.spark.stream.stream import Stream
 from pipeline.spark.written import check_rows
 from pipeline.stream.settings import StreamSettings
-from tests.pipeline.spark.test_rollup import manifests, raw_rows, two_hours
+from tests.pipeline.spark.test_rollup import raw_rows
+from tests.pipeline.support.first_hour import manifests, two_hours
 from tests.pipeline.validation.test_validation import batches, sensors
 from tests.support.metering.metering_directory import write_directory
 

@@ -18,7 +18,7 @@ from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings, plan_local
 from pipeline.rollup.tables import read_table
 from pipeline.spark.rollup.adjustments import batch_of
-from tests.pipeline.spark.test_rollup import CAST, PRICES, manifests
+from tests.pipeline.support.first_hour import CAST, PRICES, manifests
 from tests.support.metering.metering_scene import START_MS, write_scene
 
 DAY = "2026-11-21"

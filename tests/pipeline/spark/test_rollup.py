@@ -4,7 +4,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
@@ -24,22 +24,17 @@ from pipeline.rollup.inputs import find_inputs, hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import plan_of
 from pipeline.rollup.prices import read_prices
-from pipeline.rollup.settings import RollupResult, RollupSettings, plan_local
+from pipeline.rollup.settings import RollupSettings, plan_local
 from pipeline.rollup.summary import lines_of, summary_of
 from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
 from proxy.metering.forget import forget_user
 from sluice_cli.meter import meter
+from tests.pipeline.support.first_hour import CAST, PRICES, FirstHour, manifests, two_hours
 from tests.support.html_page import check_page
-from tests.support.metering.metering_scene import START_MS, Client, write_scene
+from tests.support.metering.metering_scene import START_MS, write_scene
 from tests.support.metering.metering_writer_fixture import WALL_MS, MeteringWriterFixture
 
-CAST = [
-    Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2),
-    Client("lake", "loader", "fetch", 150_000.0, 50_000, 90, 2),
-    Client("audit", "audit-log", "produce", 1e9, 2_000, 200),
-]
-TENANTS = (TenantLine(2, "^orders$", "^.*$", "shop"), TenantLine(3, "^.*$", "^loader$", "data"))
 SUMS = (
     "requests",
     "request_bytes",
@@ -52,15 +47,6 @@ SUMS = (
     "waited_requests",
     "waited_ms",
 )
-
-
-def two_hours(directory: Path, **options: Any) -> Path:
-    """Write two file sets: the last 20 s of one hour, the first 20 s of the next."""
-    return write_scene(directory, 40, clients=CAST, start_ms=START_MS + 3_580_000, **options)
-
-
-def manifests(directory: Path) -> list[Path]:
-    return sorted((directory / "manifests").rglob("*.json"))
 
 
 def raw_rows(directory: Path, table: str) -> list[dict[str, Any]]:
@@ -78,53 +64,6 @@ def expected_usage(directory: Path) -> dict[tuple[str, str], dict[str, Any]]:
         seconds = total["seconds"]
         seconds[row["second_ms"]] = seconds.get(row["second_ms"], 0) + row["produce_bytes"] + row["fetch_bytes"]
     return found
-
-
-@dataclass(frozen=True)
-class FirstHour:
-    """The first of two hours, rolled up with tenants and prices; `late` is the manifest of the second one, removed for now."""
-
-    folder: Path
-    late: Path
-    settings: RollupSettings
-    result: RollupResult
-
-    @property
-    def source(self) -> Path:
-        return Path(self.settings.source)
-
-    @property
-    def out(self) -> Path:
-        return self.settings.out
-
-    def let_come(self) -> None:
-        """Put the manifest of the second hour back."""
-        (self.folder / "later.json").rename(self.folder / self.late)
-
-    def copy(self, folder: Path) -> "FirstHour":
-        """Copy everything to another folder, so that each test changes its own copy."""
-        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return replace(self, folder=folder, settings=replace(self.settings, source=str(folder / "in"), out=folder / "out"))
-
-
-@pytest.fixture(scope="module")
-def rolled_up(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> FirstHour:
-    """The roll-up that several tests begin with."""
-    from pipeline.spark.rollup.rollup import roll_up
-
-    folder = tmp_path_factory.mktemp("first")
-    source = two_hours(folder / "in")
-    late = manifests(source)[1]
-    late.rename(folder / "later.json")
-    (folder / "prices.toml").write_text(PRICES)
-    settings = RollupSettings(str(source), folder / "out", tenants=TENANTS, prices=read_prices(folder / "prices.toml"))
-    return FirstHour(folder, late.relative_to(folder), settings, roll_up(spark, settings))
-
-
-@pytest.fixture
-def first_hour(rolled_up: FirstHour, tmp_path: Path) -> FirstHour:
-    """A copy of the shared roll-up."""
-    return rolled_up.copy(tmp_path)
 
 
 def test_a_late_file_opens_its_hour_again(spark: Any, first_hour: FirstHour) -> None:
@@ -457,18 +396,6 @@ def test_a_tenants_file_is_read_with_its_patterns(tmp_path: Path) -> None:
         read_tenants(path)
 
 
-PRICES = """
-currency = "EUR"
-[[price]]
-produced_gib = "900.5"
-million_requests = "12"
-[[price]]
-from = 2026-11-21
-tenant = "shop"
-produced_gib = "450.25"
-"""
-
-
 def expected_amounts(rows: list[dict[str, Any]]) -> dict[tuple[str, str], Decimal]:
     """Return the amount of each client by client-id and SKU: rounded once, half up, to six places."""
     amounts: dict[tuple[str, str], Decimal] = {}
@@ -616,7 +543,7 @@ def test_hours_that_were_not_asked_for_keep_their_settings(tmp_path: Path) -> No
     """After a change of tenants or prices, hours that --from excludes are rebuilt by the next run without --from."""
     source, out = two_hours(tmp_path / "in"), tmp_path / "out"
     [first, second] = find_inputs(source)
-    settings = RollupSettings(str(source), out, tenants=TENANTS)
+    settings = RollupSettings(str(source), out, tenants=(TenantLine(2, "^orders$", "^.*$", "shop"),))
     hours = {hour_key(item.hour): [item.sha256] for item in (first, second)}
     out.mkdir()
     write_ledger(out, Ledger(hours=hours, built_with=dict.fromkeys(hours, RollupSettings(str(source), out).fingerprint)))

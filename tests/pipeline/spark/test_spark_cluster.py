@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.rollup.settings import RollupSettings
 from pipeline.validation.local import validate
-from tests.pipeline.spark.test_rollup import two_hours
+from tests.pipeline.support.first_hour import two_hours
 from tests.pipeline.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
 from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
 from tests.pipeline.validation.test_validation import batches, missed, sensors

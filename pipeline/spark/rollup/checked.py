@@ -1,0 +1,83 @@
+"""The rows of file sets whose sums equal those in the manifests, and how much of each hour and day they are."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from pipeline.removed import removed_runs
+from pipeline.rollup.coverage import Coverage, coverage_by_day, coverage_by_hour, lost_between
+from pipeline.rollup.inputs import Hour, Input, each_once, find_inputs
+from pipeline.rollup.settings import RollupSettings, chosen_of
+from pipeline.spark.remote import is_remote, removed_at, runs_at
+from pipeline.spark.rollup.frames import Silver
+
+
+class CheckedRows(NamedTuple):
+    """Checked rows.
+
+    Attributes:
+        silver: the rows, cached.
+        inputs: their file sets.
+        coverage: by hour.
+        coverage_by_day: the same, by day.
+    """
+
+    silver: Silver
+    inputs: Sequence[Input]
+    coverage: Mapping[Hour, Coverage]
+    coverage_by_day: Mapping[str, Coverage]
+
+
+def read_all(spark: SparkSession, settings: RollupSettings) -> CheckedRows:
+    """Read all file sets in the hours of the settings.
+
+    Raises:
+        BadInputError: a file is invalid.
+        IncompleteError: there is none in these hours, or the content of one differs from its manifest.
+    """
+    inputs, removed = inputs_at(spark, settings.source)
+    return read_checked(spark, settings, chosen_of(inputs, settings), lost_between(inputs, removed))
+
+
+def read_checked(spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input], lost: Mapping[str, int]) -> CheckedRows:
+    """Read these file sets; `lost` is the number of lost decisions before a file set, by its name.
+
+    Raises:
+        BadInputError, IncompleteError: as for `read_all`.
+    """
+    silver = Silver(spark, place_of(settings), inputs, settings.tenants)
+    silver.check()
+    coverage = coverage_by_hour(inputs, silver.usage_problems, silver.decisions_aside, lost)
+    return CheckedRows(silver, inputs, coverage, coverage_by_day(coverage))
+
+
+def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
+    """Return all file sets of a local or remote directory, and the last decision that retention removed, by run.
+
+    Raises:
+        BadInputError, IncompleteError: the directory cannot be used.
+    """
+    if not is_remote(source):
+        directory = Path(source.removeprefix("file://"))
+        return find_inputs(directory), removed_runs(directory)
+    runs, hashes = runs_at(spark, source)
+    by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
+    manifests = [file_set.manifest for file_sets in runs.values() for file_set in file_sets]
+    named = (
+        (f"{source}/{path}", manifest, sha256)
+        for manifest in manifests
+        for path, sha256 in [by_file_set[manifest.proxy_id, manifest.file_set]]
+    )
+    return each_once(named), removed_at(spark, source)
+
+
+def place_of(settings: RollupSettings) -> str:
+    """Return the metering directory as a path or URL for Spark."""
+    source = settings.source
+    return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
+
+
+def _proxy_of(path: str) -> str:
+    return next((part.removeprefix("proxy=") for part in path.split("/") if part.startswith("proxy=")), "")

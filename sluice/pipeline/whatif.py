@@ -1,0 +1,57 @@
+"""`whatif`: simulates other quotas on metered decisions, on the caller's session."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import pyarrow as pa
+from msgspec.structs import astuple
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.errors import BadInputError
+from pipeline.quotas.file import read_quota_file
+from pipeline.spark.remote import is_remote
+from pipeline.spark.rollup.days import known_frame
+from pipeline.spark.tasks import run_on_spark
+from pipeline.whatif.comparison import changes_of
+from pipeline.whatif.work import JOB, outcomes_of, plan_work
+
+_TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
+_CHANGES: Final = pa.schema(
+    [
+        *((name, _TEXT) for name in ("scenario", "group", "quota_type", "proxy_id", "node")),
+        *((name, _WHOLE) for name in ("decisions", "units")),
+        *((name, _REAL) for name in ("bound_today", "bound")),
+        *((name, _WHOLE) for name in ("throttled_today", "throttled", "wait_ms_today", "wait_ms")),
+        *((name, _WHOLE) for name in ("wait_p50_ms", "wait_p95_ms", "wait_max_ms")),
+        ("sent_percent", _REAL),
+        ("note", _TEXT),
+    ]
+)
+
+
+def whatif(
+    spark: SparkSession, source: str | Path, quotas: Sequence[str | Path], mode: Literal["open", "regroup", "closed"] = "open"
+) -> DataFrame:
+    """Simulate quota files on the decisions of a metering directory, as `sluice meter whatif` does.
+
+    Args:
+        spark: the caller's session.
+        source: the metering directory: a path that the workers see.
+        quotas: quota files of this machine; the path is the column `scenario`.
+        mode: open: recorded times and groups; regroup: recorded times, groups of the file; closed: times shifted by the new waits.
+
+    Returns:
+        One row for each quota file and group, with decisions, throttles and waits (ms) today and under the file.
+
+    Raises:
+        BadInputError, IncompleteError: a quota file or the directory cannot be used.
+    """
+    place = str(source)
+    if is_remote(place):
+        raise BadInputError(f"{place}: a what-if reads paths that the workers see; mount the files, or copy them first")
+    files = [read_quota_file(Path(file)) for file in quotas]
+    done = run_on_spark(spark, JOB, plan_work(Path(place.removeprefix("file://")), files, mode))
+    found = zip(map(str, quotas), outcomes_of(done, len(files)), strict=True)
+    changes = [change for name, outcomes in found for change in changes_of(name, outcomes, mode)]
+    return known_frame(spark, map(astuple, changes), _CHANGES)

@@ -1,0 +1,33 @@
+"""The roll-up that tests of the tables begin with."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.rollup.prices import read_prices
+from pipeline.rollup.settings import RollupSettings
+from pipeline.rollup.tenants import read_tenants
+from tests.pipeline.support.first_hour import PRICES, TENANTS, FirstHour, manifests, two_hours
+
+
+@pytest.fixture(scope="session")
+def rolled_up(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> FirstHour:
+    """The roll-up that several tests begin with."""
+    from pipeline.spark.rollup.rollup import roll_up
+
+    folder = tmp_path_factory.mktemp("first")
+    source = two_hours(folder / "in")
+    late = manifests(source)[1]
+    late.rename(folder / "later.json")
+    (folder / "prices.toml").write_text(PRICES)
+    (folder / "tenants.csv").write_text(TENANTS)
+    tenants, prices = tuple(read_tenants(folder / "tenants.csv")), read_prices(folder / "prices.toml")
+    settings = RollupSettings(str(source), folder / "out", tenants=tenants, prices=prices)
+    return FirstHour(folder, late.relative_to(folder), settings, roll_up(spark, settings))
+
+
+@pytest.fixture
+def first_hour(rolled_up: FirstHour, tmp_path: Path) -> FirstHour:
+    """A copy of the shared roll-up."""
+    return rolled_up.copy(tmp_path)
