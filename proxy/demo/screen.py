@@ -92,6 +92,8 @@ class Screen:
     def proof(self, proof: Proof) -> None:
         """Write the result of the pipeline's validation of the run."""
         self.print_line(f"  {proof.line}  {self._word(is_good=proof.is_good)}")
+        for line in proof.divergences:
+            self.print_line(f"         {line}")
 
     def _word(self, *, is_good: bool) -> str:
         word, colour = ("ok", _GREEN) if is_good else ("FAILED", _RED)

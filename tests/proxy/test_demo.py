@@ -11,6 +11,7 @@ import pytest
 from proxy.demo.clients.cast import ROLES, Role, quota_file, role_named
 from proxy.demo.judgement.judgement import judge, measured
 from proxy.demo.judgement.model import predict
+from proxy.demo.judgement.proof import DIVERGENCES_MAX, Proof, proof_of
 from proxy.demo.judgement.watcher import GroupSeen
 from proxy.demo.pace import BACKLOG_MS, Pace
 from proxy.demo.picture import Panel, draw
@@ -334,3 +335,13 @@ class TestPicture:
         """A run in which nothing passed is drawn without an error."""
         empty = replace(PANEL, bound=None, measured=[0.0] * seconds, predicted=[0.0] * seconds, mean=[(0.0, 0.0)])
         assert parsed(draw([empty], seconds)) is not None
+
+
+def test_divergences_that_the_pipeline_finds_are_shown() -> None:
+    """When validation fails the demo shows the first divergences, so that the run need not be repeated to know them."""
+    text = "files       2\nverdict     3 divergences (SHARED 3); the first of each group:\n"
+    places = [f"  SHARED  proxy-1 run group {number} seq 9: units: expected 1, recorded 2" for number in range(DIVERGENCES_MAX + 1)]
+    proof = proof_of(1, text + "\n".join(places), "")
+    assert proof.line == "metering 3 divergences (SHARED 3); the first of each group:"
+    assert proof.divergences == tuple(places[:DIVERGENCES_MAX])
+    assert proof_of(3, "", "sluice: no manifest\n") == Proof("metering sluice: no manifest", is_good=False)
