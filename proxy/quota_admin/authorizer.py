@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from proxy.quota_admin.requester import Requester
+from proxy.quota_admin.requester import Requester, Right
 from proxy.quota_store.store import Quotas
 from quota.admin.messages import CLIENT_ID, USER, Alteration, EntityKey, entity_key
 from quota.entity import ANONYMOUS
@@ -16,6 +16,7 @@ from quota.entity import ANONYMOUS
 if TYPE_CHECKING:
     from proxy.config.sections.admin import Authority, QuotaAdmin
 
+DENIED: Final = "Cluster authorization failed."
 _UNKNOWN: Final = "__unknown__"
 
 
@@ -69,6 +70,20 @@ class Authorizer:
         return self.may_alter(requester, broker_allows) or (
             self.rules.authority == "list" and _known(requester.principal) in self.rules.describe_principals
         )
+
+    def denial(self, requester: Requester, right: Right) -> str:
+        """Return the text of the answer to a requester without a right: who denies it, to whom, and which setting allows it.
+
+        Where the broker decides it is the broker's own text.
+        """
+        who = requester.principal or "a client without a known user"
+        if requester.way == "http":
+            return f'{who} may only read; a change needs a token with role = "write" ([[admin.tokens]])'
+        if self.rules.authority == "broker":
+            return DENIED
+        if right == "read":
+            return f"Sluice does not let {who} read quotas: name it in quota_admin.describe_principals"
+        return f"Sluice does not let {who} change quotas: name it in quota_admin.principals, or start Sluice with --quota-admin {who}"
 
     def may_describe_own(self, requester: Requester) -> bool:
         """Whether a requester may read the quotas that apply to itself: an authenticated user, when this is configured."""

@@ -32,10 +32,10 @@ from protocol.messages.config_resources import (
 )
 from proxy.base.offload import offload
 from proxy.net.connection import Connection
+from proxy.quota_admin.authorizer import DENIED
 from proxy.quota_admin.broker_authority import BrokerAuthority
 from proxy.quota_admin.quota_resources import alteration_of, configs_of, entity_of, filter_of
-from proxy.quota_admin.requester import Requester
-from proxy.quota_admin.service import DENIED
+from proxy.quota_admin.requester import Requester, Right
 from proxy.session.administered import CORRELATION_ID, Administered, read_body
 from quota.admin.messages import CLUSTER_AUTHORIZATION_FAILED, AdminError, Alteration, Component, Description, Op, Result
 
@@ -60,6 +60,9 @@ class QuotaAdministration(Protocol):
 
     def may_describe(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may read all quotas."""
+
+    def denial(self, requester: Requester, right: Right) -> str:
+        """Return the text of the answer to a requester without a right."""
 
     async def describe_many(
         self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
@@ -136,7 +139,7 @@ class ClientQuotaApi:
         allows = None
         if self._administration.authority == "broker":
             allows = await self._authority.may_describe(connection, request)
-        may = self._administration.may_describe(requester, allows)
+        denial = None if self._administration.may_describe(requester, allows) else self._administration.denial(requester, "read")
         results: dict[int, bytes] = {}
         for place, resource in ours.items():
             try:
@@ -146,7 +149,7 @@ class ClientQuotaApi:
                 if found.entries is None:
                     raise AdminError(found.error_code, found.error_message or DENIED)
             except AdminError as error:
-                results[place] = _refusal(request, error, resource, may=may)
+                results[place] = _refusal(request, error, resource, denial)
             else:
                 results[place] = described_result(request.api, body, resource, configs_of(resource, entity, found.entries.get(entity, {})))
         return results
@@ -155,13 +158,14 @@ class ClientQuotaApi:
         self, connection: Connection, requester: Requester, request: Administered, body: ConfigRequest, ours: dict[int, ConfigResource]
     ) -> dict[int, bytes]:
         may = self._administration.authority == "broker" or self._administration.may_alter(requester)
+        denial = None if may else self._administration.denial(requester, "write")
         results: dict[int, bytes] = {}
         alterations: dict[int, Alteration] = {}
         for place, resource in ours.items():
             try:
                 alterations[place] = alteration_of(resource)
             except AdminError as error:
-                results[place] = _refusal(request, error, resource, may=may)
+                results[place] = _refusal(request, error, resource, denial)
         made = await self._alter(connection, requester, request, list(alterations.values()), validate_only=body.flags[0])
         by_entity = {result.entity: result for result in made}
         for place, alteration in alterations.items():
@@ -170,11 +174,11 @@ class ClientQuotaApi:
         return results
 
 
-def _refusal(request: Administered, error: AdminError, resource: ConfigResource, *, may: bool) -> bytes:
-    """Return an error response; a requester without rights gets only the authorization error."""
-    if may:
+def _refusal(request: Administered, error: AdminError, resource: ConfigResource, denial: str | None) -> bytes:
+    """Return an error response; a requester without rights gets only the authorization error, with the text `denial`."""
+    if denial is None:
         return plain_result(request.api, error.code, error.message, resource)
-    return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, DENIED, resource)
+    return plain_result(request.api, CLUSTER_AUTHORIZATION_FAILED, denial, resource)
 
 
 def requester_of(connection: Connection) -> Requester:

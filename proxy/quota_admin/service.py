@@ -18,7 +18,7 @@ from proxy.quota_admin.authorizer import Authorizer, own_part
 from proxy.quota_admin.limits import too_large
 from proxy.quota_admin.observed import AppliedChange, Observed, Unexpected
 from proxy.quota_admin.profiles import Profile, describe, judge
-from proxy.quota_admin.requester import Requester
+from proxy.quota_admin.requester import Requester, Right
 from proxy.quota_store.store import Decide, Origin, StoreChange, StoreContent, StoreUnavailable, SwitchChange
 from proxy.telemetry import log
 from proxy.telemetry.counters import AdministrationCounts, bump
@@ -46,7 +46,6 @@ OUTSIDE: Final = "outside"
 OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "listener": ""}
 DENIALS_APART_MS: Final = 1_000
 """Minimum interval of audit lines for denials; a line has the number of denials since the last one."""
-DENIED: Final = "Cluster authorization failed."
 DENIED_SELF: Final = "A principal may not change its own quotas, unless it is a super principal."
 DENIED_DEFAULT: Final = "A principal may not change a default quota that applies to it, unless it is a super principal."
 
@@ -117,6 +116,10 @@ class Administration:
         """Whether a requester may read all quotas."""
         return self.authorizer.may_describe(requester, broker_allows)
 
+    def denial(self, requester: Requester, right: Right) -> str:
+        """Return the text of the answer to a requester without a right."""
+        return self.authorizer.denial(requester, right)
+
     def describe(
         self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None
     ) -> Description:
@@ -129,7 +132,7 @@ class Administration:
             broker_allows: the broker's result if it is the authority.
         """
         if not self._may_see(requester, broker_allows):
-            return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+            return self._not_described(requester)
         return self._described(self._store.content.quotas, self._seen_by(requester, broker_allows), components, strict)
 
     async def describe_many(
@@ -137,7 +140,7 @@ class Administration:
     ) -> Description:
         """Do the same as `describe` for a filter that may match many quotas; a large content is searched in a thread."""
         if not self._may_see(requester, broker_allows):
-            return Description(CLUSTER_AUTHORIZATION_FAILED, None, None)
+            return self._not_described(requester)
         quotas, only_of = self._store.content.quotas, self._seen_by(requester, broker_allows)
         return await offload(len(quotas), self._described, quotas, only_of, components, strict)
 
@@ -151,7 +154,8 @@ class Administration:
         if not self.may_alter(requester, broker_allows):
             if alterations:
                 self._deny(requester, "alter")
-            return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, DENIED) for one in alterations]
+            denial = self.denial(requester, "write")
+            return [Result(one.entity, CLUSTER_AUTHORIZATION_FAILED, denial) for one in alterations]
         refused, right = await self._split_by_permission(requester, alterations)
         if not right:
             return refused
@@ -173,7 +177,7 @@ class Administration:
         """
         if not self.may_alter(requester):
             self._deny(requester, "switch")
-            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED)
+            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, self.denial(requester, "write"))
         try:
             read = read_target(target)
             kept = None if mode is None else read_mode(mode).value
@@ -206,6 +210,11 @@ class Administration:
             return True
         self._deny(requester, "describe")
         return False
+
+    def _not_described(self, requester: Requester) -> Description:
+        """Return the answer without rights; a broker says nothing in it."""
+        denial = None if self.authority == "broker" else self.denial(requester, "read")
+        return Description(CLUSTER_AUTHORIZATION_FAILED, denial, None)
 
     def _seen_by(self, requester: Requester, broker_allows: bool | None) -> str | None:
         """Return the principal of a requester that may read only its own quotas; None: it may read all."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from proxy.quota_admin.authorizer import Authorizer
-from proxy.quota_admin.requester import Requester
+from proxy.quota_admin.requester import Requester, Right
 from proxy.quota_admin.service import NOT_CONTROLLER
 from proxy.workers.messaging.link import Link, LinkLost
 from proxy.workers.messaging.messages import AlterQuotas, DescribeQuotas, described_in, results_in
@@ -38,6 +38,10 @@ class RemoteAdministration:
     def may_describe(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may read all quotas."""
         return self.authorizer.may_describe(requester, broker_allows)
+
+    def denial(self, requester: Requester, right: Right) -> str:
+        """Return the text of the answer to a requester without a right."""
+        return self.authorizer.denial(requester, right)
 
     async def describe_many(
         self, requester: Requester, components: Sequence[Component], *, strict: bool, broker_allows: bool | None = None

@@ -129,7 +129,7 @@ async def test_a_token_that_may_only_read_changes_nothing(proxy: ProxyFixture) -
     """`apply` with a read-only token is refused in one line."""
     done = await proxy.run("apply", str(proxy.file), "--yes", by="ro")
     assert (done.exit_code, proxy.kept) == (1, {})
-    assert done.output.endswith(": Cluster authorization failed.\n")
+    assert done.output.endswith(': Token:ro may only read; a change needs a token with role = "write" ([[admin.tokens]])\n')
 
 
 async def test_metering_that_is_not_there_is_said(proxy: ProxyFixture) -> None:

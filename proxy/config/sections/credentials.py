@@ -18,7 +18,6 @@ ClientAuth = Literal["none", "requested", "required"]
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # for TLS 1.2; all of TLS 1.3 are secure
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _SERVER_NAME: Final = "sluice_server_name"
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CredentialsError(ValueError):
@@ -190,19 +189,25 @@ def _read_certificate(path: Path) -> Certificate:
 
 
 def _check_secret(key: str, path: Path) -> None:
-    """Refuse a secret that others than its owner may read."""
+    """Refuse a secret that others than its owner may access. Its group may read it if Sluice is in it, as with secrets of Kubernetes."""
     try:
-        mode = path.stat().st_mode
+        found = path.stat()
     except OSError as error:
         raise CredentialsError(key, f"{path} cannot be read: {error.strerror}", _READABLE) from error
-    if mode & _OTHERS:
-        raise CredentialsError(key, f"{path} is accessible to other users (mode {stat.S_IMODE(mode):04o})", "chmod 600 it")
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & stat.S_IRWXO:
+        raise CredentialsError(key, f"{path} is accessible to all users (mode {mode:04o})", "chmod 600 it")
+    if mode & (stat.S_IWGRP | stat.S_IXGRP):
+        raise CredentialsError(key, f"{path} is writable or executable for its group (mode {mode:04o})", "chmod 600 it")
+    if mode & stat.S_IRGRP and found.st_gid not in {os.getegid(), *os.getgroups()}:
+        problem = f"{path} is readable for group {found.st_gid}, which Sluice is not in (mode {mode:04o})"
+        raise CredentialsError(key, problem, "chmod 600 it, or run Sluice with this group (in Kubernetes: fsGroup)")
     if not os.access(path, os.R_OK):
         raise CredentialsError(key, f"{path} cannot be read: permission denied", _READABLE)
 
 
 def read_secret(key: str, path: Path) -> bytes:
-    """Return the content of a file that only its owner may read, without the line end; `key` is the setting with its name.
+    """Return the content of a file that only Sluice may read, without the line end; `key` is the setting with its name.
 
     Raises:
         CredentialsError: it is missing, unreadable or readable by others.

@@ -11,7 +11,7 @@ from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.limits import ENTRIES_MAX
 from proxy.quota_admin.requester import Requester
-from proxy.quota_admin.service import DENIED, DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
+from proxy.quota_admin.service import DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
 from proxy.quota_store.memory import MemoryStore
 from proxy.quota_store.store import Decide, Origin, StoreContent, StoreUnavailable, T
 from proxy.telemetry.counters import AdministrationCounts
@@ -106,11 +106,14 @@ async def test_what_is_allowed_is_made_and_written_down(proxy: ProxyFixture) -> 
 
 
 async def test_who_may_not_gets_31_before_anything_is_looked_at(proxy: ProxyFixture) -> None:
-    """Without the right each entry gets error 31, valid or not, and nothing changes."""
+    """Without the right each entry gets error 31, valid or not, with a text that names the remedy, and nothing changes."""
     nonsense = [setting(""), Alteration([], []), setting("bob", -1.0), setting("bob", key="x" * 5_000)]
     results = await proxy.administration.alter(ALICE, nonsense, validate_only=False)
-    assert {(result.error_code, result.error_message) for result in results} == {(31, DENIED)}
-    assert proxy.administration.describe(ALICE, [Component("", 9, None)], strict=False) == (31, None, None)
+    remedy = "name it in quota_admin.principals, or start Sluice with --quota-admin User:alice"
+    denial = f"Sluice does not let User:alice change quotas: {remedy}"
+    assert {(result.error_code, result.error_message) for result in results} == {(31, denial)}
+    denial = "Sluice does not let User:alice read quotas: name it in quota_admin.describe_principals"
+    assert proxy.administration.describe(ALICE, [Component("", 9, None)], strict=False) == (31, denial, None)
     assert await proxy.administration.alter(ALICE, [], validate_only=False) == []
     assert proxy.counts.denials == {"kafka": 2}
     assert not proxy.store.content.quotas
@@ -342,7 +345,7 @@ async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
     ]
     reported = [(line["target"], line["old"], line["new"]) for line in await proxy.lines() if line["event"] == "switched"]
     assert reported[-2:] == [("all", "observe", "off"), ("all", "off", None)]
-    with pytest.raises(AdminError, match=DENIED):
+    with pytest.raises(AdminError, match="Sluice does not let User:alice change quotas"):
         await proxy.administration.switch(ALICE, "all", "off")
     with pytest.raises(AdminError, match=DENIED_SELF):
         await proxy.administration.switch(ADMIN, "entity:client-id=x,user=admin", "off")

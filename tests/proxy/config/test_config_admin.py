@@ -126,7 +126,7 @@ def test_tokens_stand_in_files(tmp_path: Path, token: Path) -> None:
     ("admin", "line"),
     [
         ('tokens = [{ name = "ops", file = "none" }]', "admin.tokens[1].file: {folder}/none cannot be read: No such file or directory; name a file that Sluice may read"),
-        ('tokens = [{ name = "ops", file = "loose" }]', "admin.tokens[1].file: {folder}/loose is accessible to other users (mode 0644); chmod 600 it"),
+        ('tokens = [{ name = "ops", file = "loose" }]', "admin.tokens[1].file: {folder}/loose is accessible to all users (mode 0644); chmod 600 it"),
         ('tokens = [{ name = "ops", file = "short" }]', "admin.tokens[1].file: {folder}/short does not contain a token: 16 to 4096 visible characters of ASCII on one line; make one with: openssl rand -hex 32"),
         ('tokens = [{ name = "ops", file = "ops.token" }, { name = "ops", file = "ops.token" }]', 'admin.tokens[2].name: "ops" is the name of admin.tokens[1] too; write another name'),
         ('tokens = [{ name = "ops", file = "ops.token", role = "root" }]', 'admin.tokens[1].role: "root" is not valid; write "read" or "write"'),

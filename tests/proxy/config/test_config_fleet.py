@@ -133,8 +133,8 @@ def test_what_is_wrong_is_named(folder: Path, text: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("secret", "mode", "problem"),
     [
-        (KEY, 0o640, "secret is accessible to other users (mode 0640); chmod 600 it"),
-        (KEY, 0o604, "secret is accessible to other users (mode 0604); chmod 600 it"),
+        (KEY, 0o660, "secret is writable or executable for its group (mode 0660); chmod 600 it"),
+        (KEY, 0o604, "secret is accessible to all users (mode 0604); chmod 600 it"),
         (KEY[1:], 0o600, f"secret contains 31 bytes, fewer than 32; {creation_of('secret')}"),
         (KEY[1:] + b"\r\n", 0o600, f"secret contains 31 bytes, fewer than 32; {creation_of('secret')}"),
         (b"", 0o600, f"secret contains 0 bytes, fewer than 32; {creation_of('secret')}"),
@@ -171,10 +171,10 @@ def test_the_remedy_makes_a_secret(tmp_path: Path) -> None:
 
 def test_everything_that_a_fleet_needs_is_named_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A secret that cannot be used and a Kafka client that is not installed are reported together."""
-    write(folder / "secret", KEY, 0o640)
+    write(folder / "secret", KEY, 0o644)
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     assert complaints(folder, HEAD + FLEET) == [
-        "fleet.secret_file: secret is accessible to other users (mode 0640); chmod 600 it",
+        "fleet.secret_file: secret is accessible to all users (mode 0644); chmod 600 it",
         'fleet: needs aiokafka, which is not installed; run `pip install "kafka-sluice[topic]"`',
     ]
 

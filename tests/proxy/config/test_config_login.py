@@ -105,8 +105,8 @@ def test_what_is_wrong_is_named(folder: Path, credentials: str, line: str) -> No
 @pytest.mark.parametrize(
     ("secret", "mode", "problem"),
     [
-        (CANARY.encode(), 0o640, "password is accessible to other users (mode 0640); chmod 600 it"),
-        (CANARY.encode(), 0o604, "password is accessible to other users (mode 0604); chmod 600 it"),
+        (CANARY.encode(), 0o660, "password is writable or executable for its group (mode 0660); chmod 600 it"),
+        (CANARY.encode(), 0o604, "password is accessible to all users (mode 0604); chmod 600 it"),
         (b"\n", 0o600, "password is empty; write the secret into it"),
         (b"\xff" + CANARY.encode(), 0o600, "password is not UTF-8; save it as UTF-8"),
         (CANARY.encode() + b"\nmore", 0o600, "password contains more than one line; write the secret, and nothing else, into it"),

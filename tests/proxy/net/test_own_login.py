@@ -75,7 +75,7 @@ async def test_a_secret_that_cannot_be_read_is_reported_once(password: Path) -> 
     for now in (0, 1):
         assert not await login.may_ask(broker.connection, now)
     assert (login.state, broker.attempts) == ("unreadable", 0)
-    assert said == [f"password_file: {password} is accessible to other users (mode 0644); chmod 600 it"]
+    assert said == [f"password_file: {password} is accessible to all users (mode 0644); chmod 600 it"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Certificates and keys are read from files and checked."""
 
+import os
 import ssl
 import time
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from proxy.config.sections.credentials import CredentialsError, TlsFiles, client_context, expires_at_s, server_context
+from proxy.config.sections.credentials import CredentialsError, TlsFiles, client_context, expires_at_s, read_secret, server_context
 from proxy.tls.keeper import ContextKeeper
 from tests.support.tls.certificates import Authority
 
@@ -57,7 +58,7 @@ def _missing_key(files: TlsFiles) -> TlsFiles:
 
 def _open_key(files: TlsFiles) -> TlsFiles:
     assert files.key
-    files.key.chmod(0o640)
+    files.key.chmod(0o660)
     return files
 
 
@@ -93,7 +94,7 @@ def _locked_key(files: TlsFiles) -> TlsFiles:
     [
         (_missing, "certificate", "absent.crt cannot be read: No such file"),
         (_missing_key, "key", "absent.key cannot be read: No such file"),
-        (_open_key, "key", "is accessible to other users (mode 0640); chmod 600 it"),
+        (_open_key, "key", "is writable or executable for its group (mode 0660); chmod 600 it"),
         (_no_certificate, "certificate", "contains no PEM certificate"),
         (_no_key, "key", "contains no PEM private key"),
         (_no_authority, "ca", "contains no PEM certificates"),
@@ -147,3 +148,18 @@ def test_new_files_make_a_new_context_and_bad_ones_keep_the_old(authority: Autho
     assert files.certificate
     assert keeper.expires_at_s == expires_at_s(files.certificate)
     assert NOW_S + 2.9 * DAY_S < keeper.expires_at_s < NOW_S + 3.1 * DAY_S
+
+
+def test_a_secret_of_a_group_that_sluice_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A secret that its group may read, as Kubernetes mounts it, is accepted from a process in that group, and from no other."""
+    path = tmp_path / "secret"
+    path.write_bytes(b"geheim\n")
+    path.chmod(0o440)
+    monkeypatch.setattr(os, "getegid", lambda: path.stat().st_gid + 1)
+    monkeypatch.setattr(os, "getgroups", lambda: [path.stat().st_gid])
+    assert read_secret("password_file", path) == b"geheim"
+    monkeypatch.setattr(os, "getgroups", list)
+    with pytest.raises(CredentialsError) as caught:
+        read_secret("password_file", path)
+    assert caught.value.problem == f"{path} is readable for group {path.stat().st_gid}, which Sluice is not in (mode 0440)"
+    assert "fsGroup" in caught.value.remedy

@@ -73,12 +73,14 @@ async def test_api_versions_offer_them() -> None:
 
 
 async def test_no_client_may_change_quotas_by_default() -> None:
-    """Without configured principals, altering and describing quotas get a broker's authorization errors."""
+    """Without configured principals, altering and describing quotas get a broker's authorization errors, which name the remedy."""
     async with ScriptedBroker() as broker, open_gateway(broker) as sluice:
         keeper = Keeper(sluice, Rules())
         client = await sluice.client()
-        assert read_alter_answer(1, await client.ask(alter(1, 1.0))) == [AlterResult(ALICE, 31, "Cluster authorization failed.")]
-        assert read_describe_answer(1, await client.ask(describe(2))) == (31, None, None)
+        [result] = read_alter_answer(1, await client.ask(alter(1, 1.0)))
+        assert (result.error_code, (result.error_message or "").endswith("--quota-admin User:ANONYMOUS")) == (31, True)
+        code, message, entries = read_describe_answer(1, await client.ask(describe(2)))
+        assert (code, (message or "").endswith("quota_admin.describe_principals"), entries) == (31, True, None)
         assert keeper.quotas == {}
         assert sluice.counters.administration.denials == {"kafka": 2}
 
