@@ -150,10 +150,12 @@ class ControlPlaneState:
         return ReadinessCheck("listeners", ok, "bound" if ok else "draining" if self.draining else "not bound")
 
     def _source(self) -> ReadinessCheck:
+        """With quotas that were read once it is no condition: a typo would make all proxies of a cluster not ready at once."""
         status = self.quota_source()
         age_ms = clock.now_ms() - status.last_success_ms
         ok = status.error is None and age_ms <= SOURCE_FRESH_MS
-        return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago")
+        required = self.config.admin.strict_readiness or not status.last_success_s
+        return ReadinessCheck("quota_source", ok, status.error or f"{status.entries} entries, read {age_ms} ms ago", required)
 
 
 def _ip_rate(ips: IpConnections, key: IpKey, rate: ConnectionRate, now_ms: int) -> IpRate:

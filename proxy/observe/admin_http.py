@@ -176,15 +176,17 @@ class AdminHttp:
 
     async def _get_readyz(self, request: web.Request) -> web.Response:
         checks = [*self._control.readiness(), *(await self._source.health_inputs()).checks]
-        ready = all(check.ok for check in checks)
         fleet = self._control.fleet()
         if fleet is not None:
             checks.append(fleet_check(fleet))
+        ready = all(check.ok for check in checks if check.required)
+        state = "not ready" if not ready else "ready" if all(check.ok for check in checks) else "degraded"
         logins = [login._asdict() for login in self._control.logins()]
         if not self._access.is_known(request):  # details contain names: of users in the quota file, of brokers
             checks = [check._replace(detail="") for check in checks]
             logins = [{**login, "detail": ""} for login in logins]
-        return json_page({"ready": ready, "checks": [check._asdict() for check in checks], "logins": logins}, status=200 if ready else 503)
+        page = {"ready": ready, "state": state, "checks": [check._asdict() for check in checks], "logins": logins}
+        return json_page(page, status=200 if ready else 503)
 
     async def _get_quotas(self, request: web.Request) -> web.Response:
         self._access.reader(request, can_be_opened=True)

@@ -106,10 +106,10 @@ def fleet_check(report: FleetReport) -> ReadinessCheck:
     """Return the line of /readyz. It is no condition: a member that is cut off serves its clients, and enforces their quotas."""
     status = report.now()
     if status.is_cut_off:
-        return ReadinessCheck("fleet", False, f"cut off: {': '.join(filter(None, (status.bus, status.problem)))}")
+        return ReadinessCheck("fleet", False, f"cut off: {': '.join(filter(None, (status.bus, status.problem)))}", required=False)
     count = len(heard(status.members))
     lag = "not measured yet" if status.lag_ms is None else f"{status.lag_ms:.0f} ms"
-    return ReadinessCheck("fleet", True, f"{count} {'member' if count == 1 else 'members'}, lag {lag}, {status.bus}")
+    return ReadinessCheck("fleet", True, f"{count} {'member' if count == 1 else 'members'}, lag {lag}, {status.bus}", required=False)
 
 
 def _is_heard(member: MemberStatus) -> bool:

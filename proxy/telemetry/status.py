@@ -42,11 +42,13 @@ class CallbackStatus(NamedTuple):
 
 
 class ReadinessCheck(NamedTuple):
-    """One condition for taking traffic."""
+    """One check of whether the proxy can take traffic."""
 
     name: str
     ok: bool
     detail: str
+    required: bool = True
+    """Whether it is a condition for taking traffic; without it the proxy is only degraded."""
 
 
 class LoginStatus(NamedTuple):

@@ -123,3 +123,5 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """Who sees the names of clients in /metrics: this host and holders of a token, or all who reach the port."""
     ip_series: Annotated[int, msgspec.Meta(ge=0, le=100, description="a whole number from 0 to 100")] = 0
     """Number of addresses with a series of their connection rate."""
+    strict_readiness: bool = False
+    """Whether /readyz fails while the quotas in force cannot be renewed."""

@@ -28,7 +28,7 @@ def process_families(snapshot: Snapshot, lag: LoopLag, version: str, *, with_nam
     )
     yield gauges(
         "kafka_sluice_ready",
-        "1 when this condition for taking traffic holds.",
+        "1 when this check for taking traffic holds.",
         ("check",),
         [((check.name,), int(check.ok)) for check in snapshot.readiness],
     )

@@ -77,13 +77,25 @@ async def test_readyz(client: Client) -> None:
     assert status == 503
     assert json.loads(text) == {
         "ready": False,
+        "state": "not ready",
         "checks": [
-            {"name": "listeners", "ok": True, "detail": "2 bound"},
-            {"name": "upstream", "ok": True, "detail": "answered 12 ms ago"},
-            {"name": "quota_source", "ok": False, "detail": "no success for 61 s"},
+            {"name": "listeners", "ok": True, "detail": "2 bound", "required": True},
+            {"name": "upstream", "ok": True, "detail": "answered 12 ms ago", "required": True},
+            {"name": "quota_source", "ok": False, "detail": "no success for 61 s", "required": True},
         ],
         "logins": [{"name": "upstream.credentials", "state": "missing", "detail": "none", "enables": ["early topology"]}],
     }
+
+
+async def test_a_check_that_is_not_required(client: Client) -> None:
+    """When only checks fail that are not required, /readyz is 200 with the state degraded."""
+    assert (await client.json("/readyz"))["state"] == "ready"
+    client.state.checks.append(ReadinessCheck("quota_source", False, "quotas.toml: line 3", required=False))
+    status, text = await client.get("/readyz")
+    page = json.loads(text)
+    assert (status, page["ready"], page["state"]) == (200, True, "degraded")
+    client.state.checks.append(ReadinessCheck("upstream", False, "no broker has answered yet"))
+    assert (await client.get("/readyz"))[0] == 503
 
 
 async def test_quotas_show_every_group(client: Client) -> None:

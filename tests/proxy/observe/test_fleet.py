@@ -79,7 +79,7 @@ def test_silent_members_are_not_heard() -> None:
 )
 def test_the_check_of_the_fleet(report: FleetReport, ok: bool, detail: str) -> None:
     """The check names members, lag and bus of a member that has joined, and the problem of one that is cut off."""
-    assert fleet_check(report) == ("fleet", ok, detail)
+    assert fleet_check(report) == ("fleet", ok, detail, False)
 
 
 def test_the_page_says_since_when_a_member_is_cut_off() -> None:
@@ -139,10 +139,15 @@ async def test_a_member_that_is_cut_off_stays_ready(tmp_path: Path) -> None:
         port.state.fleet_report = fleet_report(is_cut_off=True, problem="does not exist")
         status, page = await port.ask("/readyz")
         assert (status, page["ready"]) == (200, True)
-        assert page["checks"][-1] == {"name": "fleet", "ok": False, "detail": "cut off: topic:__sluice_fleet: does not exist"}
+        assert page["checks"][-1] == {
+            "name": "fleet",
+            "ok": False,
+            "detail": "cut off: topic:__sluice_fleet: does not exist",
+            "required": False,
+        }
     async with Port(tmp_path, elsewhere=True) as port:
         port.state.fleet_report = fleet_report(is_cut_off=True, problem="does not exist")
-        assert (await port.ask("/readyz"))[1]["checks"][-1] == {"name": "fleet", "ok": False, "detail": ""}
+        assert (await port.ask("/readyz"))[1]["checks"][-1] == {"name": "fleet", "ok": False, "detail": "", "required": False}
 
 
 def test_metrics_of_a_fleet() -> None:

@@ -243,7 +243,10 @@ async def test_ready_while_one_worker_serves(served: tuple[FakeWorkers, list[Fak
         workers.silent = silent
         workers.control.time_ms += HEALTH_SHARED_MS
         found, text = await get("/readyz")
-        assert (found, json.loads(text)["checks"][-1]) == (status, {"name": "workers", "ok": status == 200, "detail": detail})
+        assert (found, json.loads(text)["checks"][-1]) == (
+            status,
+            {"name": "workers", "ok": status == 200, "detail": detail, "required": True},
+        )
 
 
 async def test_errors_of_all_workers_make_the_process_unwell(served: tuple[FakeWorkers, list[FakeState], Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config.load import ConfigSource
+from proxy.config.sections.admin import Admin
 from tests.support.frames.kafka_frames import throttle_ms
 from tests.support.scripted.gateway_fixture import open_gateway
 from tests.support.scripted.scripted_broker import ScriptedBroker
@@ -129,15 +130,22 @@ BROKEN_QUOTAS = [
 
 @pytest.mark.parametrize("text", BROKEN_QUOTAS)
 async def test_g03_a_broken_quota_file(tmp_path: Path, text: str) -> None:
-    """When the quota file is broken or missing, the last valid quotas hold for old and new connections."""
+    """When the quota file is broken or missing, the last valid quotas hold for old and new connections, and readiness only degrades.
+
+    With `admin.strict_readiness` it fails.
+    """
+    strict = text == BROKEN_QUOTAS[0]
+    admin = Admin(strict_readiness=strict)
     quotas = tmp_path / "quotas.toml"
     quotas.write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 1000\n')
-    async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", quotas_file=quotas) as sluice:
+    async with ScriptedBroker() as broker, open_gateway(broker, mode="mute", quotas_file=quotas, admin=admin) as sluice:
         client = await sluice.client()
         assert throttle_ms(await client.ask(produce_of_size(9_004, 1, version=VERSION)), 0, VERSION) == 0
         quotas.write_text(text)
         assert await sluice.app.reload() is False
         assert sluice.counters.config_reloads_rejected == 1
+        source = next(check for check in sluice.app.state.readiness() if check.name == "quota_source")
+        assert (source.ok, source.required) == (False, strict)
         assert throttle_ms(await client.ask(produce_of_size(9_004, 2, version=VERSION)), 0, VERSION) > 5_000
         quotas.unlink()
         await sluice.app.reload()

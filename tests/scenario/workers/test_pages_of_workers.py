@@ -70,7 +70,7 @@ async def test_a_worker_that_stands_still_stops_no_page(tmp_path: Path) -> None:
             page = await page_of(sluice, "/connections")
             assert (len(page["connections"]), len(page["workers_unanswered"])) == (1, 1)
             check = (await page_of(sluice, "/readyz"))["checks"][-1]
-            assert check == {"name": "workers", "ok": True, "detail": "1 of 2 answer"}
+            assert check == {"name": "workers", "ok": True, "detail": "1 of 2 answer", "required": True}
         finally:
             os.kill(stopped, signal.SIGCONT)
         while await metric(sluice, "kafka_sluice_worker_stale"):
