@@ -44,6 +44,7 @@ class CloseReason(StrEnum):
     API_UNKNOWN = "api_unknown"
     API_REFUSED = "api_refused"
     LOGIN_REQUIRED = "login_required"  # another request before a required login, or during one
+    LOGIN_FAILED = "login_failed"  # the broker refused the login; then either side closed
     LOGIN_DEADLINE = "login_deadline"
     MECHANISM_REFUSED = "mechanism_refused"  # a SASL mechanism that is not allowed here, or whose unframed tokens cannot be followed
     PRINCIPAL_UNKNOWN = "principal_unknown"  # and the listener rejects such clients

@@ -48,6 +48,7 @@ from quota.connections.ip_connections import IpKey
 SWEEP_S = 1.0
 LARGE_REQUESTS_MAX = 2  # for requests about quotas: parsing one takes ten times its bytes
 REWRITERS_MAX = 64  # a host has fewer addresses
+_BY_A_PEER = frozenset({CloseReason.CLIENT_CLOSED, CloseReason.CLIENT_RESET, CloseReason.BROKER_CLOSED, CloseReason.BROKER_RESET})
 FLUSH_MS = 2_000  # how long closed connections may take to send their last bytes at shutdown
 
 
@@ -285,8 +286,12 @@ class Gateway:
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""
-        if reason is CloseReason.BROKER_CLOSED or reason is CloseReason.BROKER_RESET:
-            connection.session.login.broker_left()
+        if reason in _BY_A_PEER:
+            login = connection.session.login
+            if reason is CloseReason.BROKER_CLOSED or reason is CloseReason.BROKER_RESET:
+                login.broker_left()
+            if login.refusal is not None:
+                reason, detail = CloseReason.LOGIN_FAILED, login.refusal
         if connection in self.connections:
             del self.connections[connection]
             self.counters.connections_open -= 1

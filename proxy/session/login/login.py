@@ -44,6 +44,7 @@ class Login:
         free_left: number of further messages of this exchange whose time is not charged.
         bare: whether tokens are sent without frames of a request (handshake v0).
         news: whether the broker has answered a message; the connection resets it.
+        refusal: mechanism and claimed user of the login that the broker refused; None: it refused none, or a later one succeeded.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Login:
         "bare",
         "free_left",
         "news",
+        "refusal",
         "required",
         "under_way",
     )
@@ -74,6 +76,7 @@ class Login:
         self._observer: TokenObserver | None = None
         self._who: tuple[str, str | None] | None = None  # mechanism and name of the first success
         self._bare_pending = 0
+        self.refusal: str | None = None
         self.free_left = 0
         self.required = rules.requires_login
         self.awaits = False
@@ -220,12 +223,14 @@ class Login:
 
     def _failed(self) -> None:
         """The broker refused, and closes soon or keeps the session as it was; the principal stays."""
-        self._observer = None
         self.under_way = False
-        self._count("failure")
-        self._report_failed()
+        self._note_failure()
+        self._observer = None
 
-    def _report_failed(self) -> None:
+    def _note_failure(self) -> None:
+        claimed = None if self._observer is None else self._observer.name
+        self.refusal = f"the broker refused {self._label}{f' of user {claimed}' if claimed else ', whose user is not known'}"
+        self._count("failure")
         if self._rules.on_login_failed is not None:
             self._rules.on_login_failed(self._peer)
 
@@ -233,8 +238,7 @@ class Login:
         """The broker closed the connection, which is its only way to refuse unframed tokens."""
         if self.bare and self.under_way and self._who is None:
             self.under_way = self.bare = False
-            self._count("failure")
-            self._report_failed()
+            self._note_failure()
 
     def _end(self, progress: Progress, lifetime_ms: int, sent_ms: int) -> None:
         observer, mechanism, rules = self._observer, self._mechanism, self._rules
@@ -252,7 +256,7 @@ class Login:
         principal = rules.after_login(self._peer, mechanism, name, is_delegation_token=is_token, tls=self._tls)
         if principal is None:
             raise ProtocolError(f"the user that logged in by {self._label} is not known", reason="principal_unknown")
-        self.required = False
+        self.required, self.refusal = False, None
         if is_first:
             self._count("success" if name is not None and not is_token else "unknown")
         self._identified(principal, sent_ms, sent_ms + lifetime_ms if lifetime_ms > 0 else 0)

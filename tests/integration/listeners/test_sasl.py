@@ -144,6 +144,8 @@ def test_wrong_passwords_are_refused_by_the_broker(sluice: Sluice, sasl_kafka: K
         ended = start_producer(tools, sluice.bootstrap, ProducerLoad(topic, 1, 10, config=login)).wait()
         assert "Authentication failed" in ended.out + ended.err
         assert sluice.metric("kafka_sluice_sasl_exchanges_total", mechanism=mechanism, outcome="failure") >= 1
+        failed = [event for event in sluice.events("connection_closed") if event["reason"] == "login_failed"]
+        assert f"the broker refused {mechanism} of user {USERS[mechanism]}" in {event["detail"] for event in failed}
     assert produced_by_user(sluice) == before
 
 

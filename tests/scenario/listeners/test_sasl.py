@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import types
 from collections.abc import Iterable
 
@@ -40,6 +41,14 @@ async def says_no(connection: BrokerConnection, asked: Request) -> None:
     if asked.key == 36:
         await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, error_code=58, message="no"))
         await connection.close()
+    else:
+        await says_yes(connection, asked)
+
+
+async def refuses(connection: BrokerConnection, asked: Request) -> None:
+    """Refuse every login and keep the connection, so that the client closes first."""
+    if asked.key == 36:
+        await connection.send(sasl_frames.authenticate_answer(asked.correlation_id, error_code=58, message="no"))
     else:
         await says_yes(connection, asked)
 
@@ -150,7 +159,39 @@ async def test_e02_a_storm_of_failed_logins() -> None:
         await asyncio.gather(*[tries() for _ in range(100)])
         await until(lambda: not sluice.connections)
         assert sluice.counters.logins == {("PLAIN", "failure"): 1_000}
+        assert sluice.closes == {"login_failed": 1_000}
         assert not sluice.groups()
+
+
+@pytest.mark.parametrize("first", ["client", "broker"])
+async def test_a_refused_login_is_the_reason_of_the_close(caplog: pytest.LogCaptureFixture, first: str) -> None:
+    """Whoever closes after a refused login, the close names the mechanism and the claimed user, and nothing of the password."""
+    caplog.set_level(logging.INFO, logger="sluice")
+    script = refuses if first == "client" else says_no
+    async with ScriptedBroker(script) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        client = await sluice.client()
+        await client.ask(sasl_frames.handshake("PLAIN"))
+        await client.ask(sasl_frames.authenticate(TOKEN))
+        if first == "broker":
+            assert await client.read_to_end() == b""
+        client.close()
+        await sluice.until_closed("login_failed")
+        (fields,) = [record.fields for record in caplog.records if record.message == "connection_closed"]  # type: ignore[attr-defined]
+        assert fields["detail"] == "the broker refused PLAIN of user alice"
+        assert CANARY not in caplog.text
+
+
+async def test_a_login_that_succeeds_after_a_refused_one() -> None:
+    """A connection whose last login succeeded ends for its own reason."""
+    async with ScriptedBroker(refuses) as broker, open_gateway(broker, listeners=declared(), serves=False) as sluice:
+        client = await sluice.client()
+        await client.ask(sasl_frames.handshake("PLAIN"))
+        await client.ask(sasl_frames.authenticate(TOKEN))
+        broker.script = says_yes
+        await client.ask(sasl_frames.handshake("PLAIN"))
+        await client.ask(sasl_frames.authenticate(TOKEN))
+        client.close()
+        await sluice.until_closed("client_closed")
 
 
 LATE_S = 5.0
