@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -18,6 +18,7 @@ from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems, Problem
 from proxy.config.toml_reader import read_toml
+from proxy.quota_store.file.advice import advice_on_quotas
 from proxy.quota_store.file.store import QUOTA_FILE_BYTES_MAX, read_quota_file
 from proxy.telemetry import log
 from sluice_cli.fleet import fleet
@@ -118,13 +119,22 @@ def quotas_command(arguments: tuple[str, ...]) -> None:
 def check_config(file: Path) -> None:
     """Validate a configuration with its quota file and callback, or a quota file, and print all problems."""
     if _is_quota_file(file):
-        count = len(read_quota_file(file).quotas)
+        content = read_quota_file(file)
+        count = len(content.quotas)
         click.echo(f"{file}: valid ({count} {'entity' if count == 1 else 'entities'})")
+        _advise(file, advice_on_quotas(content))
         return
     config = _check(ConfigSource(file))
     click.echo(f"{file}: valid ({len(config.listeners)} {'listener' if len(config.listeners) == 1 else 'listeners'})")
-    for advice in advice_on(config):
-        click.echo(f"{file}: {advice}")
+    _advise(file, advice_on(config))
+    if config.quotas.path is not None:
+        content = read_quota_file(config.quotas.path, any_sign=config.quotas.profile == "zookeeper")
+        _advise(config.quotas.path, advice_on_quotas(content, [listener.name for listener in config.listeners]))
+
+
+def _advise(file: Path, lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(f"{file}: {line}")
 
 
 @cli.command()

@@ -110,6 +110,39 @@ def test_check_config_has_no_advice_for_a_declared_listener(tmp_path: Path, caps
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)"], [])
 
 
+QUOTAS = """
+[[quota]]
+client-id = "default"
+producer_byte_rate = 1000
+[[quota]]
+user = "User:alice"
+client-id = "team-*"
+producer_byte_rate = 1000
+[[quota]]
+user = "<default>"
+producer_byte_rate = 1000
+[[switch]]
+target = "listener:edge"
+mode = "off"
+"""
+
+
+def test_check_config_warns_of_names_that_mean_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`check-config` warns of quotas for a pattern, a principal or "default", and of a switch of a listener that does not exist."""
+    quotas, path = tmp_path / "quotas.toml", tmp_path / "sluice.toml"
+    quotas.write_text(QUOTAS)
+    path.write_text(GOOD + 'protocol = "sasl_plaintext"\n[quotas]\npath = "quotas.toml"\n')
+    names = [
+        'the quota of client-id = "default" is for a client with exactly this name; write "<default>" for clients without a quota of their own',
+        'the quota of client-id = "team-*" is for a client with exactly this name; names are no patterns: declare a group ([[group]]) for several names',
+        'the quota of user = "User:alice" names a principal; a quota names its user: "alice"',
+    ]
+    switch = 'the switch "listener:edge" has no effect: no listener has this name'
+    advice = [f"{quotas}: {line}" for line in (*names, switch)]
+    assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)", *advice], [])
+    assert sluice(capsys, "check-config", str(quotas)) == (0, [f"{quotas}: valid (3 entities)", *advice[:3]], [])
+
+
 def test_check_config_tries_the_principal_builder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`check-config` refuses settings that the principal builder rejects."""
     path = tmp_path / "sluice.toml"
