@@ -129,6 +129,7 @@ class ControlPlane:
             counters.administration,
             now_ms=now_ms,
             profile=config.quotas.profile,
+            listeners=[listener.name for listener in config.listeners],
         )
         self.quotas.listeners.append(self.administration.content_arrived)
         self.authority = BrokerAuthority(counters.administration)

@@ -7,10 +7,11 @@ response.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxy.base.offload import INLINE_ITEMS_MAX, offload
+from proxy.base.units import shown
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
 from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
 from proxy.quota_admin.audit.lines import asked_entries, lines_of
@@ -67,6 +68,7 @@ class Administration:
     Attributes:
         authorizer: decides which principals are allowed.
         altering: the principal whose change is in progress.
+        listeners: names of the listeners that a switch may be set for; None: any.
     """
 
     def __init__(
@@ -78,8 +80,10 @@ class Administration:
         *,
         now_ms: Callable[[], int],
         profile: Profile = "kraft",
+        listeners: Collection[str] | None = None,
     ) -> None:
         self._store = store
+        self.listeners = listeners
         self._audit = audit
         self._profile: Profile = profile
         self.authorizer = authorizer
@@ -183,6 +187,8 @@ class Administration:
             kept = None if mode is None else read_mode(mode).value
         except SwitchError as error:
             raise AdminError(INVALID_REQUEST, str(error)) from None
+        if kept is not None and read.listener is not None and self.listeners is not None and read.listener not in self.listeners:
+            raise AdminError(INVALID_REQUEST, f"no listener is named {shown(read.listener)}; there is {', '.join(self.listeners)}")
         if read.entity is not None and self.authorizer.is_denied_self(requester, read.entity):
             self._deny(requester, "switch")
             raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF)

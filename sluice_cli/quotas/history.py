@@ -61,6 +61,7 @@ def history(connection: ConnectionOptions, audit: Path | None, limit: int, as_js
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rollback(connection: ConnectionOptions, audit: Path | None, seq: int, yes: bool) -> None:
     """Restore quotas and switches to their state after a line of the audit log. The rollback itself is logged as a change."""
+    _check_line(connection, audit, seq)
     quotas, switches = _before_changes(connection, audit, seq)
     with open_access(connection) as access:
         there = access.describe()
@@ -86,6 +87,14 @@ def rollback(connection: ConnectionOptions, audit: Path | None, seq: int, yes: b
         for target, mode in switches.items():
             admin_port(connection).post("/admin/switches", {"target": target, "mode": mode})
     click.echo(f"{counted(changes)} and {_switches(switches)} are as they were after line {seq}")
+
+
+def _check_line(connection: ConnectionOptions, audit: Path | None, seq: int) -> None:
+    """Refuse the number of a line that was not written yet."""
+    lines = admin_port(connection).get("/admin/history", limit=1)["lines"] if audit is None else _lines(connection, audit, 0)
+    newest = next((line["seq"] for line in lines), 0)
+    if seq > newest:
+        refused(f"--to {seq}: the newest line of the history is {newest}; nothing was changed")
 
 
 def _before_changes(

@@ -1,6 +1,7 @@
 """`sluice quotas apply`, `diff`, `history`, `rollback` and `switch` work through an admin port."""
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -168,6 +169,14 @@ async def test_rollback_goes_back_to_how_it_was(proxy: ProxyFixture) -> None:
     assert (await proxy.run("history", "--verify")).exit_code == 0
     again = await proxy.run("rollback", "--to", "0", "--yes")
     assert (again.exit_code, proxy.kept) == (0, {})
+
+
+async def test_a_line_that_was_not_written_yet(proxy: ProxyFixture) -> None:
+    """`rollback` to a number above the newest line of the history is refused, and names that line."""
+    await proxy.run("apply", str(proxy.file), "--yes")
+    newest = json.loads((await proxy.run("history", "--json", "--limit", "1")).output)["seq"]
+    done = await proxy.run("rollback", "--to", "9999", "--yes")
+    assert (done.exit_code, f"--to 9999: the newest line of the history is {newest}; nothing was changed" in done.output) == (1, True)
 
 
 async def test_infinity_survives_history_and_rollback(proxy: ProxyFixture) -> None:

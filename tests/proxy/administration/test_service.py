@@ -353,6 +353,18 @@ async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
         await proxy.administration.switch(WRITER, "all", "loud")
 
 
+async def test_a_switch_of_a_listener_that_does_not_exist(proxy: ProxyFixture) -> None:
+    """A switch can be set for listeners that exist only, and removed for all: a listener may be gone."""
+    await proxy.administration.switch(WRITER, "listener:edge", "off")
+    proxy.administration.listeners = ["default", "inner"]
+    with pytest.raises(AdminError, match='no listener is named "edge"; there is default, inner') as caught:
+        await proxy.administration.switch(WRITER, "listener:edge", "observe")
+    assert caught.value.code == 42
+    await proxy.administration.switch(WRITER, "listener:inner", "observe")
+    await proxy.administration.switch(WRITER, "listener:edge", None)
+    assert dict(proxy.store.content.switches) == {"listener:inner": "observe"}
+
+
 @pytest.mark.parametrize("target", ["", "ALL", "listener:a b", "entity:user=", "entity:ip=10.0.0.1,user=u", "entity:user=%zz"])
 async def test_what_cannot_be_switched(proxy: ProxyFixture, target: str) -> None:
     """A switch of an invalid target gets error 42."""
