@@ -14,7 +14,7 @@ from proxy.base.offload import INLINE_ITEMS_MAX, offload
 from proxy.base.units import shown
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
 from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
-from proxy.quota_admin.audit.lines import asked_entries, lines_of
+from proxy.quota_admin.audit.lines import asked_entries, lines_of, text_of
 from proxy.quota_admin.authorizer import Authorizer, own_part
 from proxy.quota_admin.limits import too_large
 from proxy.quota_admin.observed import AppliedChange, Observed, Unexpected
@@ -47,6 +47,7 @@ OUTSIDE: Final = "outside"
 OF_OTHERS: Final[Event] = {"way": OUTSIDE, "principal": None, "peer": "", "listener": ""}
 DENIALS_APART_MS: Final = 1_000
 """Minimum interval of audit lines for denials; a line has the number of denials since the last one."""
+CHANGES_LOGGED_MAX: Final = 3
 DENIED_SELF: Final = "A principal may not change its own quotas, unless it is a super principal."
 DENIED_DEFAULT: Final = "A principal may not change a default quota that applies to it, unless it is a super principal."
 
@@ -322,7 +323,7 @@ class Administration:
             if not made:
                 return
             self._count(OUTSIDE, len(made))
-            log.info("quotas_changed_outside", changes=len(made))
+            log.info("quotas_changed_outside", changes=len(made), first="; ".join(map(text_of, made[:CHANGES_LOGGED_MAX])))
             await self._append(*await offload(len(made), lines_of, made, OF_OTHERS))
 
     async def _append(self, *events: Event) -> None:

@@ -10,6 +10,7 @@ from proxy.quota_admin.audit.audit import Event, entity_table
 from proxy.quota_admin.observed import AppliedChange
 from proxy.quota_store.store import SwitchChange
 from quota.admin.messages import Alteration
+from quota.entity import DEFAULT
 
 
 def _ops(alteration: Alteration) -> list[dict[str, Any]]:
@@ -28,6 +29,16 @@ def asked_entries(alterations: Sequence[Alteration]) -> list[dict[str, Any]]:
 def lines_of(made: Sequence[AppliedChange], by: Event) -> list[Event]:
     """Return a line for each change, with its author."""
     return [{**_line_of(one), **by} for one in made]
+
+
+def text_of(made: AppliedChange) -> str:
+    """Return a change for people, with the old and the new value."""
+    change, old = made
+    if isinstance(change, SwitchChange):
+        return f"{change.target}: {old or 'no switch'} -> {change.mode or 'no switch'}"
+    before, after = (("none" if value is None else f"{value:.15g}") for value in (old, change.value))
+    entity = ",".join(f"{kind}={DEFAULT if name is None else name}" for kind, name in change.entity)
+    return f"{entity} {change.key}: {before} -> {after}"
 
 
 def _line_of(made: AppliedChange) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The quota administration service."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -219,8 +220,9 @@ async def test_a_store_that_is_gone_is_an_error_to_try_again(proxy: ProxyFixture
     assert (asked["event"], failed["event"], failed["request"], failed["certain"]) == ("asked", "failed", asked["seq"], certain)
 
 
-async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixture) -> None:
-    """Changes by other programs are logged once, without a principal."""
+async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixture, caplog: pytest.LogCaptureFixture) -> None:
+    """Changes by other programs are logged once, without a principal; the log has the first with old and new values."""
+    caplog.set_level(logging.INFO, logger="sluice")
     await proxy.set(ADMIN, "bob", 5.0)
     outside = StoreContent({USER_BOB: {RATE: 7.0}, entity_key([("ip", None)]): {"connection_creation_rate": 3.0}}, {"all": "observe"})
     proxy.store.content = outside
@@ -233,6 +235,9 @@ async def test_what_others_changed_in_the_store_is_written_down(proxy: ProxyFixt
         {"seq": 5, "event": "switched", "target": "all", "old": None, "new": "observe", **nobody},
     ]
     assert proxy.counts.changes == {"kafka": 1, "outside": 3}
+    [fields] = [record.fields for record in caplog.records if record.message == "quotas_changed_outside"]  # type: ignore[attr-defined]
+    first = f"user=bob {RATE}: 5 -> 7; ip=<default> connection_creation_rate: none -> 3; all: no switch -> observe"
+    assert fields == {"changes": 3, "first": first}
     proxy.administration.content_arrived(StoreContent({}, {}), "outside")
     await proxy.administration.close()
     assert [(line["event"], line["new"]) for line in (await proxy.lines())[5:]] == [
