@@ -16,7 +16,7 @@ from proxy.config.paths import administration_beside, resolved, stores_beside
 from proxy.config.problem import COMMAND_LINE, ConfigProblems, Problem
 from proxy.config.sections.login import check_secrets
 from proxy.config.sections.upstreams import upstreams_of
-from proxy.config.toml_reader import CONFIG_BYTES_MAX, Place, parse_toml, read_bounded, read_values
+from proxy.config.toml_reader import CONFIG_BYTES_MAX, Place, keys_of, parse_toml, read_bounded, read_values
 
 
 class ConfigSource:
@@ -45,7 +45,7 @@ class ConfigSource:
         problems: list[Problem] = []
         table: dict[str, Any] = {} if self.path is None else parse_toml(self._read(self.path), str(self.path))
         apply_flags(table, self.flags, problems)
-        place = Place(self.place, "", problems, LATER_KEYS)
+        place = Place(self.place, "", problems, LATER_KEYS, keys_of(Config))
         values = read_values(Config, table, place)
         check_together(values, place)
         if problems:

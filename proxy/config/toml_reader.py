@@ -5,7 +5,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -41,6 +41,8 @@ class Place(NamedTuple):
     problems: list[Problem]
     later: Mapping[str, str]
     """Dotted keys, without list positions, that only another version has, each with a message; a remedy may follow `; `."""
+    top: Collection[str] = ()
+    """Keys of the top level: TOML puts a key that stands below a table into that table."""
 
     def add(self, key: str, message: str, remedy: str = "") -> None:
         self.problems.append(Problem(self.file, self.prefix + key, message, remedy))
@@ -107,6 +109,11 @@ def read_values(cls: type[msgspec.Struct], table: Mapping[str, Any], place: Plac
     return {fields[name].name: _read_value(fields[name].hint, value, name, place) for name, value in table.items() if name in fields}
 
 
+def keys_of(cls: type[msgspec.Struct]) -> Collection[str]:
+    """Return the keys of a table, as a file has them."""
+    return _fields_of(cls).keys()
+
+
 class _Field(NamedTuple):
     name: str
     hint: Any
@@ -131,10 +138,21 @@ def _refuse_unknown(table: Mapping[str, Any], known: Mapping[str, object], place
             message, _, remedy = sentence.partition("; ")
             place.add(key, message, remedy or "leave it out")
             continue
-        import difflib  # imported here, since a valid file needs no suggestion
+        if place.prefix and key in place.top:
+            how = f"write it as [{key}]" if isinstance(table[key], dict) else "write it above the first table"
+            place.add(key, "belongs to the top level of the file", how)
+            continue
+        place.add(key, "is not a setting", _suggestion(key, known))
 
-        near = difflib.get_close_matches(key, known, n=1)
-        place.add(key, "is not a setting", f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}")
+
+def _suggestion(key: str, known: Mapping[str, object]) -> str:
+    import difflib  # imported here, since a valid file needs no suggestion
+
+    if f"{key}_file" in known:
+        variable = f", or a variable of the environment in {key}_env" if f"{key}_env" in known else ""
+        return f"a secret stands in a file of its own: name it in {key}_file{variable}"
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
 
 
 def _read_value(hint: Any, value: object, key: str, place: Place) -> Any:

@@ -110,6 +110,15 @@ def test_check_config_has_no_advice_for_a_declared_listener(tmp_path: Path, caps
     assert sluice(capsys, "check-config", str(path)) == (0, [f"{path}: valid (1 listener)"], [])
 
 
+def test_check_config_warns_of_an_admin_port_among_the_ports_of_brokers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`check-config` names the broker whose port the admin port has; ids of brokers are known only at run time."""
+    path = tmp_path / "sluice.toml"
+    path.write_text(GOOD + 'protocol = "sasl_plaintext"\nfirst_broker_port = 9600\n[admin]\naddress = "127.0.0.1:9644"\n')
+    code, out, _ = sluice(capsys, "check-config", str(path))
+    line = "admin.address 127.0.0.1:9644 is the port of broker 44 of listener default, if there is one; write another port"
+    assert (code, out[1:]) == (0, [f"{path}: {line}"])
+
+
 QUOTAS = """
 [[quota]]
 client-id = "default"

@@ -1,7 +1,7 @@
 """Checks of settings that are valid alone and contradict each other."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from proxy.base.host_port import HostPort, is_wildcard
 from proxy.config.checks.admin import advice_on_administration, advice_on_metrics, check_administration
@@ -82,6 +82,7 @@ def _check_listener_tables(listeners: Sequence[tuple[str, Listener]], values: di
                 break
 
 
+NODE_IDS_LIKELY: Final = 100
 _SASL, _OPEN = ("SASL_SSL", "SASL_PLAINTEXT"), ("SSL", "PLAINTEXT")
 
 
@@ -99,8 +100,20 @@ def advice_on(config: Config) -> list[str]:
         for listener in config.listeners
         if listener.tls is not None and listener.tls.client_auth != "none" and not listener.declares_sasl
     ]
-    advice = advice_on_names(config) + advice_on_clear_text(config) + advice_on_administration(config) + advice_on_metrics(config)
+    ports = [line for listener in config.listeners for line in _advice_on_ports(listener, config)]
+    advice = ports + advice_on_names(config) + advice_on_clear_text(config) + advice_on_administration(config) + advice_on_metrics(config)
     return undeclared + by_certificate + advice
+
+
+def _advice_on_ports(listener: Listener, config: Config) -> Iterator[str]:
+    """Yield advice on a port of brokers, whose ids are known only later, that the admin port has."""
+    admin = config.admin.address
+    if admin is None or config.sidecar or listener.sni is not None or listener.broker_ports is not None:
+        return
+    for node_id in range(NODE_IDS_LIKELY):
+        port = listener.broker_port(node_id)
+        if port is not None and _collide(admin, HostPort(listener.address.host, port)):
+            yield f"admin.address {admin} is the port of broker {node_id} of listener {listener.name}, if there is one; write another port"
 
 
 def _check_sasl(key: str, listener: Listener, place: Place) -> None:

@@ -187,6 +187,16 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         pytest.param(
             "[enforcement]\nmode = 'dely'", 'enforcement.mode: "dely" is not valid; write "delay", "mute" or "observe"', id="unknown-mode"
         ),
+        pytest.param(
+            "[enforcement]\nworkers = 2",
+            "enforcement.workers: belongs to the top level of the file; write it above the first table",
+            id="a-key-of-the-top-level-below-a-table",
+        ),
+        pytest.param(
+            "[enforcement.log]\nlevel = 'info'",
+            "enforcement.log: belongs to the top level of the file; write it as [log]",
+            id="a-table-of-the-top-level-inside-another",
+        ),
         pytest.param("[enforcement]\nmodus = 'delay'", "enforcement.modus: is not a setting; did you mean mode?", id="unknown-key"),
         pytest.param(
             "[enforcement]\ndelay_max_ms = 5001",

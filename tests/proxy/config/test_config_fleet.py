@@ -112,7 +112,7 @@ def test_every_key(folder: Path) -> None:
         (HEAD + FLEET + 'directory = "none"', "fleet.directory: none does not exist; run `mkdir -m 700 none`"),
         (HEAD + FLEET + 'directory = "secret"', "fleet.directory: secret is not a folder; name a folder"),
         (HEAD + FLEET + 'directory = "open"', "fleet.directory: open is accessible to other users (mode 0755); run `chmod 700 open`"),
-        (HEAD + FLEET + "secret = 'x'", "fleet.secret: is not a setting; did you mean secret_file?"),
+        (HEAD + FLEET + "secret = 'x'", "fleet.secret: is not a setting; a secret stands in a file of its own: name it in secret_file"),
         (HEAD + FLEET + '[quotas]\nstore = "topic"\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is quotas.topic too; write another name'),
         (HEAD + FLEET + '[metering]\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is metering.topic too; write another name'),
         (

@@ -68,7 +68,7 @@ def test_secrets_are_read_when_they_are_needed(folder: Path, monkeypatch: pytest
             'upstream.credentials.mechanism: "GSSAPI" is not valid; write "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512" or "OAUTHBEARER"',
         ),
         (SCRAM, "upstream.credentials.password_file: is missing with SCRAM-SHA-512; name the file with the password, or write password_env"),
-        (SCRAM + f'password = "{CANARY}"', "upstream.credentials.password: is not a setting; did you mean password_env?"),
+        (SCRAM + f'password = "{CANARY}"', "upstream.credentials.password: is not a setting; a secret stands in a file of its own: name it in password_file, or a variable of the environment in password_env"),
         (SCRAM + FILE + 'password_env = "X"', "upstream.credentials.password_env: has no effect beside password_file; write one of the two"),
         (SCRAM + FILE + 'token_file = "token"', "upstream.credentials.token_file: has no effect with SCRAM-SHA-512; write password_file"),
         ('mechanism = "SCRAM-SHA-256"\n' + FILE, "upstream.credentials.username: is missing with SCRAM-SHA-256; write the name of the user"),
