@@ -1,0 +1,1 @@
+"""Paced enforcement: the schedule of ADR 12, and its simulation."""

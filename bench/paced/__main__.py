@@ -1,0 +1,76 @@
+"""Paced enforcement on virtual time: flow at the bound, and shares of members (ADR 12).
+
+python -m bench.paced --simulated [--seconds 60] [--no-write]
+
+Each connection has one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.harness.engine import ROOT
+from bench.harness.report import Report, machine_lines
+from bench.paced.loads import BOUND, flow, members
+
+FLOW_GOAL = (0.98, 1.02)
+SHARE_GOAL = 0.05
+"""Largest difference of a member from its part, relative to that part."""
+
+
+def main() -> int:
+    """Run all loads; return 1 when a goal was missed."""
+    options = _options()
+    lines: list[str] = []
+    for line in (*_flow_lines(options.seconds), "", *_member_lines(options.seconds)):
+        lines.append(line)
+        print(line, flush=True)
+    report = Report("paced-simulated")
+    report.add(*machine_lines(), f"- virtual time, {options.seconds} s, bound {BOUND / 1e6:g} MB/s, burst 1 s unless said", "", *lines)
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(line.endswith("miss |") for line in lines))
+
+
+def _flow_lines(seconds: int) -> Iterator[str]:
+    yield (
+        "| connections | request | charged | long run | all, with the burst | seconds at 0.9 to 1.1 | worst second "
+        "| gap p99, max | latency p50, p99 | |"
+    )
+    yield "|--:|--:|---|--:|--:|--:|--:|--:|--:|---|"
+    low, high = FLOW_GOAL
+    for connections, size, name, found in flow(seconds):
+        goal = "" if name != "paced, before it goes" else "ok" if low <= found.long_run <= high else "miss"
+        figures = f"{found.long_run:.3f} | {found.whole_run:.3f} | {found.seconds_even:.0%} | {found.worst_second:.2f}"
+        times = f"{found.gap_p99_ms:,.0f}, {found.gap_max_ms:,.0f} ms | {found.latency_p50_ms:,.0f}, {found.latency_p99_ms:,.0f} ms"
+        yield f"| {connections} | {size // 1_000:,} kB | {name} | {figures} | {times} | {goal} |"
+
+
+def _member_lines(seconds: int) -> Iterator[str]:
+    yield "| members | parts | burst | order | shares | sum | |"
+    yield "|---|---|--:|---|---|--:|---|"
+    for load, burst_ms, name, found in members(seconds):
+        is_even = all(abs(share - part) <= SHARE_GOAL * part for share, part in zip(found, load.parts, strict=True))
+        goal = "" if name != "member schedules" or burst_ms < load.burst_ms_min else "ok" if is_even else "miss"
+        parts = ", ".join(f"{part:.2f}" for part in load.parts)
+        shares = ", ".join(f"{share:.3f}" for share in found)
+        yield f"| {load.name} | {parts} | {burst_ms:,} ms | {name} | {shares} | {sum(found):.3f} | {goal} |"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.paced", description=__doc__)
+    parser.add_argument("--simulated", action="store_true", required=True, help="on virtual time")
+    parser.add_argument("--seconds", type=int, default=60, help="above 10")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")
+    parser.add_argument("--no-write", action="store_true")
+    options = parser.parse_args()
+    if options.seconds <= 10:
+        parser.error("--seconds has to be above 10, since figures begin at second 10")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The schedule of paced enforcement: when the next request of a group may pass.
+
+The schedule is a virtual time, in whole nanoseconds. A request that passes moves it on by its cost, the time that the bound takes for its
+bytes. The next request passes when the schedule is at most the burst ahead of the clock. An idle schedule does not fall behind the clock.
+Source: the Generic Cell Rate Algorithm in its virtual scheduling form (ITU-T I.371), with a burst by time instead of cells.
+
+A fetch reserves the most that it may return, and is corrected when its size is known. What must hold then: the schedule is the one of a
+proxy that knew the size from the start. Taking the difference off the virtual time alone does not give that, since the schedule may have
+been idle in the other history. So the schedule is kept as a sum and a maximum. With C the cost of all requests, and `before` that of the
+requests before request j, the virtual time is
+
+    C + max over all requests j of (time of j - before(j))
+
+and a correction by d changes C, and the `before` of all later requests, by -d. So a maximum is needed for the requests behind each open
+reservation, and none for single requests.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECOND_NS: Final = 1_000_000_000
+
+
+def cost_ns(amount: int, bound: float) -> int:
+    """Return the nanoseconds that `bound` takes for `amount`, rounded up: ceil(amount x 1e9 / bound), exact for every double.
+
+    Args:
+        amount: bytes, or another whole unit; not negative.
+        bound: units per second.
+
+    Raises:
+        ValueError: the bound is not a finite number above zero, and has no schedule.
+    """
+    if not 0.0 < bound < float("inf"):
+        raise ValueError(f"a schedule needs a finite bound above 0, not {bound}")
+    numerator, denominator = bound.as_integer_ratio()
+    return -(-amount * SECOND_NS * denominator // numerator)
+
+
+class Reservation:
+    """A request that has passed and whose size is not known yet.
+
+    Attributes:
+        cost_ns: the cost that it was charged.
+        later_ns: maximum of (time - cost before) of the requests up to the next reservation; None: there is none.
+    """
+
+    __slots__ = ("cost_ns", "later_ns")
+
+    def __init__(self, cost_ns: int) -> None:
+        self.cost_ns = cost_ns
+        self.later_ns: int | None = None
+
+
+class PacedSchedule:
+    """The schedule of one group. Times are monotonic nanoseconds.
+
+    Guaranteed: in any span of L seconds, requests pass that cost at most L plus the burst plus the cost of one of them. Costs are the final
+    ones, if no correction raised one. A correction that raises a cost adds the difference.
+    """
+
+    __slots__ = ("_cost_ns", "_latest_ns", "_open", "burst_ns")
+
+    def __init__(self, burst_ns: int) -> None:
+        self.burst_ns = burst_ns
+        self._cost_ns = 0  # of all requests
+        self._latest_ns: int | None = None  # maximum of (time - cost before) up to the first open reservation
+        self._open: list[Reservation] = []
+
+    def lead_ns(self, now_ns: int) -> int:
+        """Return how far the schedule is ahead of the clock: when the bound has passed everything; 0: it is idle."""
+        latest_ns = self._latest_ns
+        for reservation in self._open:
+            latest_ns = _later(latest_ns, reservation.later_ns)
+        return 0 if latest_ns is None else max(0, self._cost_ns + latest_ns - now_ns)
+
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long the next request has to wait; 0: it may pass now."""
+        return max(0, self.lead_ns(now_ns) - self.burst_ns)
+
+    def charge(self, cost: int, now_ns: int) -> None:
+        """Charge a request that passes now and whose cost is final."""
+        latest_ns = now_ns - self._cost_ns
+        if self._open:
+            last = self._open[-1]
+            last.later_ns = _later(last.later_ns, latest_ns)
+        else:
+            self._latest_ns = _later(self._latest_ns, latest_ns)
+        self._cost_ns += cost
+
+    def reserve(self, cost: int, now_ns: int) -> Reservation:
+        """Charge a request that passes now and that `correct` will give its final cost."""
+        self.charge(cost, now_ns)
+        reservation = Reservation(cost)
+        self._open.append(reservation)
+        return reservation
+
+    def correct(self, reservation: Reservation, cost: int) -> None:
+        """Give a reserved request its final cost, as if it had been charged that from the start; once for each reservation."""
+        returned_ns = reservation.cost_ns - cost
+        place = self._open.index(reservation)
+        for later in self._open[place:]:
+            if later.later_ns is not None:
+                later.later_ns += returned_ns
+        self._cost_ns -= returned_ns
+        del self._open[place]
+        if place:
+            before = self._open[place - 1]
+            before.later_ns = _later(before.later_ns, reservation.later_ns)
+        else:
+            self._latest_ns = _later(self._latest_ns, reservation.later_ns)
+
+
+def _later(one_ns: int | None, other_ns: int | None) -> int | None:
+    if one_ns is None or other_ns is None:
+        return one_ns if other_ns is None else other_ns
+    return max(one_ns, other_ns)
