@@ -1,4 +1,4 @@
-"""Paced enforcement on virtual time: flow at the bound, and shares of members (ADR 12).
+"""Paced enforcement on virtual time: flow at the bound, shares of members, and what a fetch reserves (ADR 12).
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
+from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.loads import BOUND, flow, members
 
 FLOW_GOAL = (0.98, 1.02)
@@ -25,7 +26,7 @@ def main() -> int:
     """Run all loads; return 1 when a goal was missed."""
     options = _options()
     lines: list[str] = []
-    for line in (*_flow_lines(options.seconds), "", *_member_lines(options.seconds)):
+    for line in (*_flow_lines(options.seconds), "", *_member_lines(options.seconds), "", *_fetch_lines(options.seconds)):
         lines.append(line)
         print(line, flush=True)
     report = Report("paced-simulated")
@@ -58,6 +59,15 @@ def _member_lines(seconds: int) -> Iterator[str]:
         parts = ", ".join(f"{part:.2f}" for part in load.parts)
         shares = ", ".join(f"{share:.3f}" for share in found)
         yield f"| {load.name} | {parts} | {burst_ms:,} ms | {name} | {shares} | {sum(found):.3f} | {goal} |"
+
+
+def _fetch_lines(seconds: int) -> Iterator[str]:
+    yield "| consumers | a fetch reserves | long run | beyond bound, burst and one request | |"
+    yield "|---|---|--:|--:|---|"
+    low, high = FLOW_GOAL
+    for load, reserve, found in fetches(seconds):
+        goal = "" if reserve != CHOSEN else "ok" if low <= found.long_run <= high and found.beyond_ms <= 0 else "miss"
+        yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:.0f} ms | {goal} |"
 
 
 def _options() -> argparse.Namespace:
