@@ -25,6 +25,7 @@ from sluice.client_quota_entity import CLIENT_ID as CLIENT_ID
 from sluice.client_quota_entity import IP as IP
 from sluice.client_quota_entity import USER as USER
 from sluice.client_quota_entity import ClientQuotaEntity as ClientQuotaEntity
+from sluice.connect_errors import connect_error
 from sluice.login import Login
 from sluice.quota_targets import QuotaLimit, QuotaTarget
 
@@ -273,7 +274,7 @@ class AsyncQuotaAdmin:
             try:
                 streams = await asyncio.open_connection(host, port, ssl=self._ssl)
             except OSError as error:
-                errors.append(error.strerror or str(error))
+                errors.append(connect_error(error, tls=self._ssl is not None))
                 continue
             client = self._client = BrokerClient(*streams, _CLIENT_NAME)
             ranges = await client.versions()

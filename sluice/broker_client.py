@@ -10,6 +10,7 @@ from protocol.api_keys import ApiKey
 from protocol.errors import BadResponseError
 from protocol.messages import api_versions
 from protocol.sasl.exchange import LoginSteps
+from sluice.connect_errors import other_protocol
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -42,7 +43,7 @@ class BrokerClient:
         length = await self._reader.readexactly(4)
         size = int.from_bytes(length, "big", signed=True)
         if not 4 <= size <= ANSWER_BYTES_MAX:
-            raise BadResponseError(f"a response of {size} bytes")
+            raise BadResponseError(other_protocol(length) or f"a response of {size} bytes")
         answer = length + await self._reader.readexactly(size)
         if answer[4:8] != frame[8:12]:
             raise BadResponseError("a response to another request")

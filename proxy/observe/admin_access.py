@@ -55,7 +55,7 @@ class Access:
         if holder is not None:
             return _requester(request, *holder)
         if self.tokens:
-            raise web.HTTPForbidden(reason="only with a token: Authorization: Bearer TOKEN")
+            raise web.HTTPForbidden(reason=self._no_holder_reason(request))
         if not (can_be_opened and self._open_quotas):
             self._refuse_foreign(request)
         return _requester(request, None, "read")
@@ -83,6 +83,14 @@ class Access:
         if scheme.lower() != "bearer" or not (request.secure or self._is_local(request.remote or "")):
             return None
         return self.tokens.holder(token.strip().encode("utf-8", "surrogateescape"))
+
+    def _no_holder_reason(self, request: web.Request) -> str:
+        """Return why a request has no holder of a token, where one is needed."""
+        if "Authorization" not in request.headers:
+            return "only with a token: Authorization: Bearer TOKEN"
+        if not (request.secure or self._is_local(request.remote or "")):
+            return "a token is accepted inside TLS only, or from this machine"
+        return "the token is unknown here: it is in no file of [[admin.tokens]]"
 
     def _refuse_foreign(self, request: web.Request) -> None:
         reason = self._foreign_reason(request)

@@ -77,6 +77,8 @@ class Authorizer:
         Where the broker decides it is the broker's own text.
         """
         who = requester.principal or "a client without a known user"
+        if requester.way == "http" and requester.principal is None:
+            return 'a change needs a token with role = "write" ([[admin.tokens]]); the request has none that is known here'
         if requester.way == "http":
             return f'{who} may only read; a change needs a token with role = "write" ([[admin.tokens]])'
         if self.rules.authority == "broker":

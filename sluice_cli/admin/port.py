@@ -8,6 +8,8 @@ import ssl
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
+from sluice.connect_errors import connect_error
+
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 TIMEOUT_S: Final = 30.0
 
@@ -65,8 +67,7 @@ class AdminPort:
             response = connection.getresponse()
             text = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise AdminPortError(f"{self._url}: {reason}") from error
+            raise AdminPortError(f"{self._url}: {self._reason_of(error)}") from error
         finally:
             connection.close()
         return self._page(response.status, text)
@@ -75,6 +76,14 @@ class AdminPort:
         if self._context is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=self._context)
+
+    def _reason_of(self, error: Exception) -> str:
+        is_closed = isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine | ConnectionResetError)
+        if is_closed and self._context is None:
+            return "no HTTP response; is this a Kafka port, or does the admin port require https?"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({error.verify_message}); name its certificate authority with --admin-ca"
+        return connect_error(error, tls=self._context is not None)
 
     def _page(self, status: int, text: bytes) -> Any:
         try:

@@ -403,3 +403,18 @@ async def test_no_change_without_right_in_a_thousand_tries(tmp_path: Path) -> No
         assert {status for status, _ in found} <= {400, 403, 415}
         assert port.store.content == ({}, {})
         assert not [line for line in await port.audit.history(limit=10_000) if line["event"] != "denied"]
+
+
+@pytest.mark.parametrize(
+    ("token", "elsewhere", "words"),
+    [
+        (None, False, "only with a token: Authorization: Bearer TOKEN"),
+        (READER + "x", False, "the token is unknown here"),
+        (READER, True, "a token is accepted inside TLS only"),
+    ],
+)
+async def test_no_token_and_a_wrong_one(tmp_path: Path, *, token: str | None, elsewhere: bool, words: str) -> None:
+    """The answer says whether a token is missing, unknown, or not accepted in the clear."""
+    async with Port(tmp_path, elsewhere=elsewhere) as port:
+        status, text = await port.ask("/connections", token=token)
+        assert (status, words in str(text)) == (403, True)
