@@ -11,7 +11,7 @@ from proxy.config.toml_reader import read_bounded
 from proxy.quota_store.file.lock import FileLock, last_commit
 from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.file.quota_text import QuotaText, altered, altered_whole, cut
-from proxy.quota_store.file.write import writable_by_others, write_whole
+from proxy.quota_store.file.write import in_locked_folder, writable_by_others, write_whole
 from proxy.quota_store.store import ContentHolder, Decide, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
 from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
@@ -129,8 +129,8 @@ class FileStore(ContentHolder):
         Raises:
             ConfigProblems: the file is invalid, so there is no content to start with.
         """
-        if self._altering and (loose := writable_by_others(self.path)):
-            raise ConfigProblems([Problem(str(self.path), "", *loose)])
+        if self._altering and (problem := writable_by_others(self.path) or in_locked_folder(self.path)):
+            raise ConfigProblems([Problem(str(self.path), "", *problem)])
         reading = await asyncio.to_thread(self._poll, always=True)
         self._accept(reading, "start")
 

@@ -22,6 +22,17 @@ def writable_by_others(path: Path) -> tuple[str, str] | None:
     return "may be written by its group or by all users, who could set quotas without permission", f"run `chmod go-w {path}`"
 
 
+def in_locked_folder(path: Path) -> tuple[str, str] | None:
+    """Return problem and remedy if the file cannot be replaced, because Sluice may not write to its folder; else None."""
+    folder = path.resolve().parent
+    if os.access(folder, os.W_OK | os.X_OK):
+        return None
+    return (
+        f"cannot be replaced, although quotas may be changed: Sluice may not write to {folder}",
+        'let it write there, or let nobody change quotas (quota_admin.authority = "nobody", no token with role = "write")',
+    )
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Replace the content of the file at `path` with `data`; owner and mode stay. A symlink stays, and its target is replaced.
 

@@ -267,6 +267,14 @@ async def test_a_file_that_others_may_write_is_not_altered(proxy: ProxyFixture, 
     assert path.read_text() == TYPED
     with pytest.raises(ConfigProblems, match="chmod go-w"):
         await ProxyFixture(path, altering=True).store.start()
+
+
+async def test_a_folder_that_cannot_be_written_is_found_at_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where quotas may be changed Sluice does not start with a file that it cannot replace; where nobody may change them, it does."""
+    monkeypatch.setattr(os, "access", lambda _path, _mode: False)
+    with pytest.raises(ConfigProblems, match=f"cannot be replaced, although quotas may be changed: Sluice may not write to {path.parent};"):
+        await ProxyFixture(path, altering=True).store.start()
+    await ProxyFixture(path).store.start()
     await ProxyFixture(path).store.start()
 
 
