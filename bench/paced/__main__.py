@@ -1,8 +1,9 @@
-"""Paced enforcement on virtual time: flow at the bound, shares of members, and what a fetch reserves (ADR 12).
+"""The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what a fetch reserves. And its cost.
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
+python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
-Each connection has one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
+Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
+from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.loads import BOUND, flow, members
 
@@ -25,6 +27,9 @@ SHARE_GOAL = 0.05
 def main() -> int:
     """Run all loads; return 1 when a goal was missed."""
     options = _options()
+    if options.cost:
+        print("\n".join(f"| {name} | {nanoseconds:,.0f} ns |" for name, nanoseconds in costs()))
+        return 0
     lines: list[str] = []
     for line in (*_flow_lines(options.seconds), "", *_member_lines(options.seconds), "", *_fetch_lines(options.seconds)):
         lines.append(line)
@@ -72,7 +77,9 @@ def _fetch_lines(seconds: int) -> Iterator[str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.paced", description=__doc__)
-    parser.add_argument("--simulated", action="store_true", required=True, help="on virtual time")
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--simulated", action="store_true", help="on virtual time")
+    kind.add_argument("--cost", action="store_true", help="processor time")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")
     parser.add_argument("--no-write", action="store_true")

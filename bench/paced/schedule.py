@@ -12,7 +12,7 @@ requests before request j, the virtual time is
     C + max over all requests j of (time of j - before(j))
 
 and a correction by d changes C, and the `before` of all later requests, by -d. So a maximum is needed for the requests behind each open
-reservation, and none for single requests.
+reservation, and none for single requests. The sum begins at the first open reservation; without one the virtual time is enough.
 """
 
 from __future__ import annotations
@@ -54,44 +54,43 @@ class Reservation:
 
 
 class PacedSchedule:
-    """The schedule of one group. Times are monotonic nanoseconds.
+    """The schedule of one group. Times are monotonic nanoseconds, not negative.
 
     Guaranteed: in any span of L seconds, requests pass that cost at most L plus the burst plus the cost of one of them. Costs are the final
     ones, if no correction raised one. A correction that raises a cost adds the difference.
     """
 
-    __slots__ = ("_cost_ns", "_latest_ns", "_open", "burst_ns")
+    __slots__ = ("_cost_ns", "_first_ns", "_open", "_virtual_ns", "burst_ns")
 
     def __init__(self, burst_ns: int) -> None:
         self.burst_ns = burst_ns
-        self._cost_ns = 0  # of all requests
-        self._latest_ns: int | None = None  # maximum of (time - cost before) up to the first open reservation
+        self._virtual_ns = 0  # when the bound has passed everything; in the past: the schedule is idle
         self._open: list[Reservation] = []
+        self._cost_ns = 0  # of the first open reservation and all requests behind it
+        self._first_ns = 0  # virtual time before the first open reservation
 
     def lead_ns(self, now_ns: int) -> int:
-        """Return how far the schedule is ahead of the clock: when the bound has passed everything; 0: it is idle."""
-        latest_ns = self._latest_ns
-        for reservation in self._open:
-            latest_ns = _later(latest_ns, reservation.later_ns)
-        return 0 if latest_ns is None else max(0, self._cost_ns + latest_ns - now_ns)
+        """Return how far the schedule is ahead of the clock; 0: it is idle."""
+        return max(0, self._virtual_ns - now_ns)
 
     def wait_ns(self, now_ns: int) -> int:
         """Return how long the next request has to wait; 0: it may pass now."""
-        return max(0, self.lead_ns(now_ns) - self.burst_ns)
+        return max(0, self._virtual_ns - self.burst_ns - now_ns)
 
     def charge(self, cost: int, now_ns: int) -> None:
         """Charge a request that passes now and whose cost is final."""
-        latest_ns = now_ns - self._cost_ns
         if self._open:
             last = self._open[-1]
-            last.later_ns = _later(last.later_ns, latest_ns)
-        else:
-            self._latest_ns = _later(self._latest_ns, latest_ns)
-        self._cost_ns += cost
+            last.later_ns = _later(last.later_ns, now_ns - self._cost_ns)
+            self._cost_ns += cost
+        self._virtual_ns = max(self._virtual_ns, now_ns) + cost
 
     def reserve(self, cost: int, now_ns: int) -> Reservation:
         """Charge a request that passes now and that `correct` will give its final cost."""
+        is_first = not self._open
         self.charge(cost, now_ns)
+        if is_first:
+            self._cost_ns, self._first_ns = cost, self._virtual_ns - cost
         reservation = Reservation(cost)
         self._open.append(reservation)
         return reservation
@@ -108,8 +107,13 @@ class PacedSchedule:
         if place:
             before = self._open[place - 1]
             before.later_ns = _later(before.later_ns, reservation.later_ns)
-        else:
-            self._latest_ns = _later(self._latest_ns, reservation.later_ns)
+        elif reservation.later_ns is not None:
+            self._first_ns = max(self._first_ns, reservation.later_ns)
+        latest_ns = self._first_ns
+        for later in self._open:
+            if later.later_ns is not None and later.later_ns > latest_ns:
+                latest_ns = later.later_ns
+        self._virtual_ns = self._cost_ns + latest_ns
 
 
 def _later(one_ns: int | None, other_ns: int | None) -> int | None:
