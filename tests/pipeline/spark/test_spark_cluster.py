@@ -32,7 +32,7 @@ def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "run", batches(file_sets=2), sensors(), mutate=missed)
     with spark_cluster(tmp_path) as master:
         done = subprocess.run(
-            _submit(master, tmp_path, directory),
+            _submit(master, tmp_path, directory, more=FOR_SMALL_JOBS),
             env=environment() | {"PYSPARK_PYTHON": sys.executable},
             cwd=tmp_path,
             capture_output=True,
