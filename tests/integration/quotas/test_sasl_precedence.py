@@ -80,6 +80,19 @@ class Broker:
         self._bounds = bounds
         self._changes = 0
 
+    def start_sentinel(self, bootstrap: str, topic: str) -> None:
+        """Give the sentinel a quota and send as it until the broker has its group.
+
+        The answer of the controller precedes the change on the broker, and a record sent in between belongs to no group.
+        """
+        self.alter({(SENTINEL, None): 50_000.0})
+
+        def has_group() -> bool:
+            sends(bootstrap, topic, SENTINEL, "any")
+            return (SENTINEL, "") in self.groups()
+
+        until_true(has_group, "the sentinel's group")
+
     def put_in_force(self, changes: Mapping[Entity, float | None]) -> None:
         """Alter quotas and wait until they hold: the broker applies changes in order, and the sentinel's is the last."""
         self._changes += 1
@@ -135,8 +148,7 @@ def test_the_levels_of_precedence(sasl_kafka: KafkaCluster, broker_bounds: Broke
     arguments = {"quotas": quotas, "enforcement": "observe", "name": "sluice-precedence"}
     with QuotaAdmin(sasl_kafka.bootstrap) as admin, SluiceProcess(sasl_kafka.sasl_bootstrap, **arguments) as sluice:
         broker = Broker(admin, broker_bounds)
-        broker.alter({(SENTINEL, None): 50_000.0})
-        sends(sasl_kafka.sasl_bootstrap, topic, SENTINEL, "any")
+        broker.start_sentinel(sasl_kafka.sasl_bootstrap, topic)
         try:
             for operation, group in itertools.groupby(PRECEDENCE, lambda event: event["op"]):
                 events = list(group)
