@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from pipeline.quotas.file import BYTE_RATES, CONNECTION_RATE, NUMBERS, QuotaFile
 from pipeline.text import human_ms
 from pipeline.whatif.comparison import Change, changes_of
 from pipeline.whatif.groups import REGROUP
-from pipeline.whatif.work import outcomes_of, plan_work, run_all
+from pipeline.whatif.work import Work, outcomes_of, plan_work, run_all
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, ClientQuotaEntity, ClientQuotaType
 
@@ -41,8 +41,20 @@ class GroupForecast(NamedTuple):
         return f"throttled {self.throttled_today:,} -> {self.throttled:,} times, {waits}"
 
 
-def forecast_groups(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since_s: float) -> list[GroupForecast]:
-    """Return each group with decisions since `since_s`.
+class Forecast(NamedTuple):
+    """The effect of new quotas.
+
+    Attributes:
+        groups: each group with decisions.
+        load_ms: length of the recorded load in ms: the time from the first to the last decision of each file set, overlaps counted once.
+    """
+
+    groups: list[GroupForecast]
+    load_ms: int
+
+
+def forecast_groups(directory: Path, quotas: Mapping[Entity, Mapping[str, float]], since_s: float) -> Forecast:
+    """Return the effect on each group with decisions since `since_s`.
 
     Args:
         directory: the metering directory.
@@ -59,7 +71,18 @@ def forecast_groups(directory: Path, quotas: Mapping[Entity, Mapping[str, float]
     if not work:
         raise NoForecastError(f"{directory}: nothing was metered on the last day")
     (outcomes,) = outcomes_of(run_all(work), 1)
-    return [_forecast_of(change) for change in changes_of("then", outcomes, REGROUP)]
+    groups = [_forecast_of(change) for change in changes_of("then", outcomes, REGROUP)]
+    return Forecast(groups, _covered_ms(work, int(since_s * 1_000)))
+
+
+def _covered_ms(work: Sequence[Work], since_ms: int) -> int:
+    """Return the length of the union of the file sets' times, in ms."""
+    spans = sorted({(max(item.first_ts_ms, since_ms), item.last_ts_ms) for task in work for item in task.manifests})
+    covered_ms, until_ms = 0, since_ms
+    for begin_ms, end_ms in spans:
+        covered_ms += max(end_ms - max(begin_ms, until_ms), 0)
+        until_ms = max(until_ms, end_ms)
+    return covered_ms
 
 
 def _forecast_of(change: Change) -> GroupForecast:

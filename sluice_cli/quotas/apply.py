@@ -14,7 +14,7 @@ from sluice_cli.admin.options import FILE
 from sluice_cli.quotas.access import QuotaAccess, open_access
 from sluice_cli.quotas.bulk import Difference, Quotas, alterations, batches, counted, differences, lines_of, result_of
 from sluice_cli.quotas.connection import ConnectionOptions, with_cluster
-from sluice_cli.quotas.impact import impact_lines
+from sluice_cli.quotas.impact import UnknownEffectError, impact_lines
 from sluice_cli.quotas.printing import refused, shown
 
 ERRORS_SHOWN: Final = 20
@@ -42,7 +42,7 @@ def diff(connection: ConnectionOptions, file: Path) -> None:
 @with_cluster
 @click.argument("file", type=FILE, metavar="quotas.toml")
 @click.option("--prune", is_flag=True, help="Delete quotas that are not in the file. By default no quota is deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation. With --metering: ask only if the effect is unknown.")
 @click.option(
     "--metering",
     type=click.Path(path_type=Path),
@@ -65,11 +65,24 @@ def apply(connection: ConnectionOptions, file: Path, prune: bool, yes: bool, met
             return
         validate(access, changes)
         if metering is not None:
-            for line in impact_lines(metering, result_of(there, changes)):
-                click.echo(line)
+            yes = _show_effect(metering, result_of(there, changes)) and yes
         ask(f"Change {counted(changes)}?", yes=yes)
         change(access, changes)
     click.echo(f"{counted(changes)} changed")
+
+
+def _show_effect(metering: Path, after: Quotas) -> bool:
+    """Print the effect on the last day; False: it is unknown, so `--yes` of a script that relies on it does not confirm the change."""
+    try:
+        lines = impact_lines(metering, after)
+    except UnknownEffectError as error:
+        click.echo(f"the effect on the last day is unknown: {error}")
+        if not is_terminal():
+            raise click.UsageError("--yes does not confirm a change with an unknown effect; omit --metering to make it") from error
+        return False
+    for line in lines:
+        click.echo(line)
+    return True
 
 
 def validate(access: QuotaAccess, changes: list[Difference]) -> None:
@@ -82,11 +95,16 @@ def change(access: QuotaAccess, changes: list[Difference]) -> None:
     _send(access, changes, validate_only=False)
 
 
+def is_terminal() -> bool:
+    """Whether a user can be asked."""
+    return sys.stdin.isatty()
+
+
 def ask(question: str, *, yes: bool) -> None:
     """Continue if the user confirms, or gave `--yes`."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not is_terminal():
         raise click.UsageError("confirmation needs a terminal; write --yes")
     if not click.confirm(question):
         refused("nothing was changed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,27 +10,36 @@ from sluice_cli.quotas.bulk import Quotas
 
 LAST_DAY_S: Final = 24 * 3_600
 GROUPS_SHOWN: Final = 10
-UNKNOWN_EFFECT: Final = "the effect on the last day is unknown"
 
 
-def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
-    """Yield how many groups would have been throttled; one line with the reason where that is unknown."""
+class UnknownEffectError(Exception):
+    """The effect cannot be computed. The message is one line with the reason."""
+
+
+def impact_lines(metering: Path, after: Quotas) -> list[str]:
+    """Return how many groups would have been throttled, then the groups whose waits change most.
+
+    Raises:
+        UnknownEffectError: nothing was metered, the files cannot be read, or the pipeline is not installed.
+    """
     try:
-        from pipeline.whatif import forecast  # imported here, since the pipeline is an extra
+        from pipeline.text import human_ms  # both imported here, since the pipeline is an extra
+        from pipeline.whatif import forecast
     except ModuleNotFoundError as error:
-        yield f'{UNKNOWN_EFFECT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
-        return
+        raise UnknownEffectError(f'{error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`') from error
     since_s = wall_time_s() - LAST_DAY_S
     try:
         found = forecast.forecast_groups(metering, {entity.parts: values for entity, values in after.items()}, since_s)
     except forecast.NoForecastError as error:
-        yield f"{UNKNOWN_EFFECT}: {error}"
-        return
-    throttled = [group for group in found if group.throttled]
+        raise UnknownEffectError(str(error)) from error
+    throttled = [group for group in found.groups if group.throttled]
     newly = sum(not group.throttled_today for group in throttled)
-    yield (
-        f"on the last day of metering {len(throttled):,} of {len(found):,} groups would be throttled, {newly:,} of them newly; "
-        f"{sum(1 for group in found if group.throttled_today):,} were (requests as recorded: an upper bound)"
-    )
-    for group in sorted(throttled, key=lambda group: group.wait_ms_today - group.wait_ms)[:GROUPS_SHOWN]:
-        yield f"  {group.group} ({group.quota_type}, {group.node or '-'}): {group.text}"
+    return [
+        f"on the last day of metering ({human_ms(found.load_ms)} of recorded load) {len(throttled):,} of {len(found.groups):,} groups "
+        f"would be throttled, {newly:,} of them newly; {sum(1 for group in found.groups if group.throttled_today):,} were "
+        "(requests as recorded: an upper bound)",
+        *(
+            f"  {group.group} ({group.quota_type}, {group.node or '-'}): {group.text}"
+            for group in sorted(throttled, key=lambda group: group.wait_ms_today - group.wait_ms)[:GROUPS_SHOWN]
+        ),
+    ]

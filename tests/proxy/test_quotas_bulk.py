@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from quota.admin.messages import Alteration, Op, entity_key
 from sluice.admin import ClientQuotaEntity
 from sluice_cli.quotas.bulk import BATCH_ENTRIES, Difference, alterations, batches, differences, lines_of, result_of
 from sluice_cli.quotas.command import quotas
+from tests.support.metering.metering_scene import START_MS, Client, write_scene
 from tests.support.processes.changing_port import ChangingPort
 
 RATE = "producer_byte_rate"
@@ -43,10 +45,10 @@ class ProxyFixture:
         self.file = folder / "quotas.toml"
         self.file.write_text(FILE)
 
-    async def run(self, *arguments: str, by: str = "ops") -> Result:
+    async def run(self, *arguments: str, by: str = "ops", answer: str | None = None) -> Result:
         """Run one command in a thread, while the event loop serves the port."""
         where = ("--admin", f"http://{self.port.address}", "--admin-token", str(self.folder / f"{by}.token"))
-        return await asyncio.to_thread(CliRunner().invoke, quotas, [*arguments, *where])
+        return await asyncio.to_thread(CliRunner().invoke, quotas, [*arguments, *where], input=answer)
 
     @property
     def kept(self) -> dict[str, dict[str, float]]:
@@ -133,12 +135,38 @@ async def test_a_token_that_may_only_read_changes_nothing(proxy: ProxyFixture) -
     assert done.output.endswith(': Token:ro may only read; a change needs a token with role = "write" ([[admin.tokens]])\n')
 
 
-async def test_metering_that_is_not_there_is_said(proxy: ProxyFixture) -> None:
-    """`apply` with a missing metering directory says so and applies the file."""
+async def test_an_unknown_effect_is_not_confirmed_by_yes(proxy: ProxyFixture) -> None:
+    """`apply --yes` with a metering directory that tells nothing changes nothing, says why, and names the remedy."""
     done = await proxy.run("apply", str(proxy.file), "--yes", "--metering", str(proxy.folder / "none"))
-    assert done.exit_code == 0
+    assert (done.exit_code, proxy.kept) == (2, {})
     assert "the effect on the last day is unknown: " in done.output
     assert "none: no such directory" in done.output
+    assert "--yes does not confirm a change with an unknown effect; omit --metering to make it" in done.output
+
+
+@pytest.mark.parametrize(("answer", "kept", "exit_code"), [("y", ALL, 0), ("n", {}, 1)])
+async def test_an_unknown_effect_is_asked_about(
+    proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch, answer: str, kept: dict[str, dict[str, float]], exit_code: int
+) -> None:
+    """`apply --yes` asks at a terminal when the effect is unknown, and the answer decides."""
+    monkeypatch.setattr("sluice_cli.quotas.apply.is_terminal", lambda: True)
+    done = await proxy.run("apply", str(proxy.file), "--yes", "--metering", str(proxy.folder / "none"), answer=answer)
+    assert "Change 4 values of 3 entities? [y/N]" in done.output
+    assert (done.exit_code, proxy.kept) == (exit_code, kept)
+
+
+async def test_the_effect_says_how_long_the_load_was(proxy: ProxyFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`apply --metering` prints the length of the recorded load, and `--yes` confirms the change."""
+    clients = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45)]
+    scene = write_scene(proxy.folder / "metering", 60, clients=clients, file_set_s=20)
+    monkeypatch.setattr("sluice_cli.quotas.impact.wall_time_s", lambda: START_MS / 1_000 + 3_600)
+    done = await proxy.run("apply", str(proxy.file), "--yes", "--metering", str(scene))
+    [line] = [line for line in done.output.splitlines() if line.startswith("on the last day")]
+    assert re.match(
+        r"on the last day of metering \((5\d(\.\d)?|60) s of recorded load\) 0 of 1 groups would be throttled, 0 of them newly; 1 were ",
+        line,
+    )
+    assert (done.exit_code, proxy.kept) == (0, ALL)
 
 
 async def test_history_tells_who_did_what(proxy: ProxyFixture) -> None:

@@ -311,15 +311,17 @@ def test_who_asks_before_setting_quotas_gets_the_same_answer(scene: Path) -> Non
         (("client-id", None),): {"consumer_byte_rate": 90_000.0},
         (("ip", "10.0.0.1"),): {"connection_creation_rate": 5.0},
     }
-    found = {group.group: group for group in forecast.forecast_groups(scene, entities, since_s)}
+    found = {group.group: group for group in forecast.forecast_groups(scene, entities, since_s).groups}
     expected = outcomes(scene, BY_USER, "regroup")
     assert found["user orders"].throttled > 0, "a quota for a client that had none"
     assert sum(group.throttled for group in found.values()) == sum(outcome.waits.number for outcome in expected.values()) > 0
     assert sum(group.throttled_today for group in found.values()) == sum(outcome.recorded.number for outcome in expected.values()) > 0
     decisions = [
-        sum(group.throttled_today for group in forecast.forecast_groups(scene, entities, since_s + later)) for later in (0, 25, 45)
+        sum(group.throttled_today for group in forecast.forecast_groups(scene, entities, since_s + later).groups) for later in (0, 25, 45)
     ]
     assert decisions[0] > decisions[1] > decisions[2] > 0
+    loads_s = [forecast.forecast_groups(scene, entities, since_s + later).load_ms / 1_000 for later in (0, 25, 45)]
+    assert loads_s == pytest.approx([60, 35, 15], abs=2), "the recorded load is a minute long, less what is left out"
     with pytest.raises(forecast.NoForecastError, match="nothing was metered on the last day"):
         forecast.forecast_groups(scene, entities, since_s + 1_000)
     with pytest.raises(forecast.NoForecastError, match="no such directory"):

@@ -163,7 +163,7 @@ def test_clients_ask_again_for_what_is_refused(served: Path) -> None:
 def test_who_asks_before_setting_quotas_gets_the_same_answer(served: Path) -> None:
     """Quotas given as entities and values have the same result as a quota file."""
     entities: dict[forecast.Entity, dict[str, float]] = {(("client-id", f"c{ref}"),): {"controller_mutation_rate": 2.0} for ref in (0, 1)}
-    reported = forecast.forecast_groups(served, entities, (START_MS - 1) / 1_000 - 2e9)
+    reported = forecast.forecast_groups(served, entities, (START_MS - 1) / 1_000 - 2e9).groups
     text = AS_IT_WAS.replace("5.0", "2.0").replace("0.7", "2.0")
     expected = outcomes(served, text, "open")
     assert sum(one.throttled for one in reported) == sum(outcome.waits.number for outcome in expected.values()) > 0
