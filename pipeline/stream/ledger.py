@@ -1,7 +1,7 @@
 """Markers of a stream, one per batch, written after the batch's rows. Rows of a batch without a marker do not count."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from pipeline.validation.divergence import Divergence
 
 BATCHES: Final = "_batches"
 STREAM: Final = "_stream.json"
+REPORTED: Final = "_reported.json"
 VERDICTS: Final = "verdicts"
 
 
@@ -27,6 +28,11 @@ class _Found(msgspec.Struct):
 def batch_name(batch_id: int) -> str:
     """Return the name of a batch's directory in each table."""
     return f"batch={batch_id:012d}"
+
+
+def batch_ids(out: Path) -> list[int]:
+    """Return the numbers of the complete batches, in order."""
+    return sorted(int(path.stem) for path in (out / BATCHES).glob("*.json"))
 
 
 def file_sets_before(out: Path, batch_id: int) -> set[str]:
@@ -45,19 +51,20 @@ def put_marker(out: Path, batch_id: int, file_sets: Mapping[str, str], written: 
     _put(out / BATCHES / f"{batch_id:012d}.json", content)
 
 
-def divergences_so_far(out: Path) -> tuple[int, list[Divergence]]:
-    """Return the number of divergences of all batches, and the first of each group and file set, up to the number that is kept.
+def divergences_of(out: Path, batches: Iterable[int]) -> tuple[int, list[Divergence]]:
+    """Return the number of divergences of some batches, and the first of each group and file set, up to the number that is kept.
 
     Raises:
         BadInputError: a marker is invalid.
     """
     number, findings = 0, list[Divergence]()
-    for path in sorted((out / BATCHES).glob("*.json")):
+    for batch_id in batches:
+        path = out / BATCHES / f"{batch_id:012d}.json"
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_Found)
         except msgspec.MsgspecError as error:
             raise BadInputError(f"{path}: not a marker of `sluice meter stream` ({error}); name an empty --out and --checkpoint") from error
-        number += _in_table(out, int(path.stem)) if found.divergences is None else found.divergences
+        number += _in_table(out, batch_id) if found.divergences is None else found.divergences
         findings += found.findings[: FINDINGS_MAX - len(findings)]
     return number, findings
 
@@ -66,6 +73,21 @@ def _in_table(out: Path, batch_id: int) -> int:
     """Return the number of divergences in a batch's rows, since markers of earlier versions do not have it."""
     files = (out / VERDICTS / batch_name(batch_id)).glob("*.parquet")
     return sum(sum(pq.read_table(file, columns=["divergences"], partitioning=None).column(0).to_pylist()) for file in files)
+
+
+def divergences_before(out: Path) -> int:
+    """Return the number of divergences that the last call reported; without one, that of the batches.
+
+    Raises:
+        BadInputError: a marker is invalid.
+    """
+    path = out / REPORTED
+    return json.loads(path.read_bytes())["divergences"] if path.is_file() else divergences_of(out, batch_ids(out))[0]
+
+
+def put_reported(out: Path, divergences: int) -> None:
+    """Record the number of divergences that a call reports."""
+    _put(out / REPORTED, {"divergences": divergences})
 
 
 def check_checkpoint(out: Path, checkpoint: Path) -> None:

@@ -33,8 +33,9 @@ class StreamResult:
 
     Attributes:
         divergences: number over all file sets in the output, including earlier calls.
-        new_divergences: number in this call.
-        findings: the first divergence of each group and file set, up to the number that is kept.
+        new_divergences: how many more they are than in the call before.
+        unjudged: number of decisions that cannot be judged: with `once` of all file sets in the output, otherwise of this call.
+        findings: the first divergence of each group (in a stream without `once` of each group and file set), up to the number that is kept.
         whole: number of file sets that existed when the last batch began, all of them in the output; None when the stream was stopped.
         lost: losses among all file sets in the output, including earlier calls.
     """
@@ -53,7 +54,6 @@ class StreamResult:
         """Add the rows of a batch."""
         self.batches += 1
         self.file_sets += written.file_sets
-        self.new_divergences += written.divergences
         self.unjudged += written.unjudged
         for table, number in written.rows.items():
             self.rows[table] = self.rows.get(table, 0) + number

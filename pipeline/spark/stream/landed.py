@@ -15,6 +15,7 @@ from pipeline.spark.raw import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
 from pipeline.spark.validation.validate import judge_file_sets, works_of
 from pipeline.spark.written import url_of, write_rows
+from pipeline.stream.judged import Judged, put_judged
 from pipeline.stream.ledger import batch_name
 from pipeline.stream.result import Written
 from pipeline.validation.divergence import Divergence
@@ -37,6 +38,7 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     """
     written = Written(len(manifests))
     if not manifests:
+        put_judged(out, batch_id, [])
         return written
     problems = [problem for manifest in manifests for problem in problems_of(directory, manifest)]
     if problems:
@@ -46,6 +48,7 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
     written.divergences = sum(verdict.findings.total for _, verdict in verdicts)
     written.unjudged = sum(verdict.unjudged for _, verdict in verdicts)
     written.findings = [found for pair in verdicts for found in _divergences(*pair)]
+    put_judged(out, batch_id, [Judged(*pair) for pair in verdicts])
     tables = {
         "verdicts": spark.createDataFrame([_verdict_row(*pair) for pair in verdicts], VERDICTS),
         "decisions_second": _decisions(spark, directory, manifests),

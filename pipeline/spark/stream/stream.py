@@ -18,11 +18,13 @@ from pipeline.manifest import file_sha256, read_manifest
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.stream.landed import write_batch
 from pipeline.spark.stream.topic_source import NAME, TopicSource
+from pipeline.spark.stream.whole_runs import judge_whole_runs
 from pipeline.spark.written import url_of
 from pipeline.stream.chunks import assemble, checked_place, put_part
-from pipeline.stream.ledger import claim, divergences_so_far, file_sets_before, put_marker
+from pipeline.stream.judged import judged_so_far
+from pipeline.stream.ledger import batch_ids, claim, divergences_before, divergences_of, file_sets_before, put_marker, put_reported
 from pipeline.stream.left_out import check_none_left_out, landed_so_far
-from pipeline.stream.result import StreamResult
+from pipeline.stream.result import FINDINGS_MAX, StreamResult
 from pipeline.stream.settings import StreamSettings, check_settings, topic_of
 from pipeline.text import counted
 
@@ -60,13 +62,31 @@ class Stream:
         writer = rows.writeStream.foreachBatch(self._batch).option("checkpointLocation", url_of(settings.checkpoint.resolve()))
         trigger = {"availableNow": True} if settings.once else {"processingTime": INTERVAL}
         query = writer.trigger(**trigger).start()
+        before = divergences_before(settings.out)
         claim(settings.out, query.id)
         self._wait(query)
         if settings.once:
             self.result.whole = check_none_left_out(self._directory, settings)
         self.result.lost = landed_so_far(self._directory, settings.out)
-        self.result.divergences, self.result.findings = divergences_so_far(settings.out)
+        if settings.once:
+            self._judge_whole_runs()
+        else:
+            self.result.divergences, self.result.findings = divergences_of(settings.out, batch_ids(settings.out))
+        self.result.new_divergences = max(self.result.divergences - before, 0)
+        put_reported(settings.out, self.result.divergences)
         return self.result
+
+    def _judge_whole_runs(self) -> None:
+        """Put the verdict of `validate` over everything that has landed into the result."""
+        out, result = self._settings.out, self.result
+        judged, without = judged_so_far(out)
+        with reported_in_one_line():
+            verdict = judge_whole_runs(self._spark, self._directory, judged)
+        result.divergences, result.findings = divergences_of(out, without)
+        result.divergences += verdict.violations
+        result.findings += verdict.divergences(FINDINGS_MAX - len(result.findings))
+        result.unjudged = verdict.unjudged
+        result.lost.incomplete += [line for line in verdict.incomplete if line not in result.lost.incomplete]
 
     def _wait(self, query: Any) -> None:
         from pyspark.errors import PySparkException
