@@ -15,6 +15,7 @@ from proxy.base.clock import now_ms, wall_time_s
 from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
 from proxy.config.checks.admin import advice_on_administration, can_change
+from proxy.config.checks.groups import advice_on_groups
 from proxy.config.model import Config
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import QuotaTable
@@ -176,6 +177,7 @@ class ControlPlane:
         """
         await self.use_store(self.config)
         _warn_of_administration(self.config)
+        _warn_of_groups(self.config)
         await self.connection_limits.settled()
 
     def accept(self) -> None:
@@ -202,6 +204,7 @@ class ControlPlane:
         if (config.quota_admin.authority, config.canary) != (self.config.quota_admin.authority, self.config.canary):
             self._watch_canary(config)
         self.config = config
+        _warn_of_groups(config)
 
     def reload_rejected(self, lines: Sequence[str]) -> bool:
         """Count and log a rejected reload, with a line for each problem; return False."""
@@ -350,6 +353,11 @@ def admission_of(config: Config, counters: Counters, policy: Policy) -> Admissio
     names = (listener.name for listener in config.listeners)
     quotas = ConnectionQuotas(names, num_samples=windows.num_samples, window_ms=windows.window_ms)
     return Admission(quotas, counters, policy, per_cluster=config.enforcement.scope == "cluster")
+
+
+def _warn_of_groups(config: Config) -> None:
+    for line in advice_on_groups(config.groups):
+        log.warning("group_without_members", problem=line)
 
 
 def _warn_of_administration(config: Config) -> None:

@@ -55,6 +55,18 @@ class Pattern:
                 return False
         return bool(places & self._accepts)
 
+    def covers(self, other: Pattern) -> bool:
+        """Whether this pattern matches every name that `other` matches, as far as one pass over `other` can tell; False is not a proof."""
+        tokens, loops = _read(other.text)
+        places = 1
+        for at, token in enumerate([*tokens, None]):
+            if loops >> at & 1:
+                places &= self._loops  # a place without a loop is left after some number of characters
+            if token is not None:
+                passes = self._any_one if token == _ANY_ONE else self._of.get(token, 0) | self._any_one
+                places = (places & passes) << 1 | places & self._loops
+        return bool(places & self._accepts)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pattern) and self.text == other.text
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from proxy.base.host_port import HostPort, is_wildcard
 from proxy.config.checks.admin import advice_on_administration, advice_on_metrics, check_administration
 from proxy.config.checks.fleet import check_fleet
+from proxy.config.checks.groups import advice_on_groups
 from proxy.config.checks.stores import check_stores
 from proxy.config.checks.tls import advice_on_names, check_tls
 from proxy.config.checks.upstream import advice_on_clear_text, check_upstreams
@@ -102,7 +103,7 @@ def advice_on(config: Config) -> list[str]:
     ]
     ports = [line for listener in config.listeners for line in _advice_on_ports(listener, config)]
     advice = ports + advice_on_names(config) + advice_on_clear_text(config) + advice_on_administration(config) + advice_on_metrics(config)
-    return undeclared + by_certificate + advice
+    return undeclared + by_certificate + advice + list(advice_on_groups(config.groups))
 
 
 def _advice_on_ports(listener: Listener, config: Config) -> Iterator[str]:

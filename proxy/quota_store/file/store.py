@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from proxy.config.problem import ConfigProblems, Problem
 from proxy.config.toml_reader import read_bounded
+from proxy.quota_store.file.advice import advice_on_quotas
 from proxy.quota_store.file.lock import FileLock, last_commit
 from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.file.quota_text import QuotaText, altered, altered_whole, cut
@@ -232,6 +233,8 @@ class FileStore(ContentHolder):
         if content is not None:
             self._text = None
             self.hold(content, origin)
+            for line in advice_on_quotas(content)[:PROBLEMS_LOGGED_MAX]:
+                log.warning("quotas_doubtful", source=str(self.path), problem=line)
         if content is not None or self._lines:
             log.info("quotas_loaded", source=str(self.path), entries=len(self.content.quotas))
         self._lines = ()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.config.checks.all import advice_on
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
@@ -168,3 +169,28 @@ def test_any_values_are_groups_or_problems(groups: list[dict[str, object]]) -> N
     check_together(values, place)
     if not place.problems:
         declared_groups(values.get("groups", ())).explain("edge", "10.0.0.1", "a", "b")
+
+
+def _group(name: str, match: str) -> str:
+    return f'[[group]]\nname = "{name}"\nmatch = {{ {match} }}\n{BUDGET}\n'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "has_members"),
+    [
+        ('client_id = "*"', 'user = "acme"', False),
+        ('user = "acme"', 'client_id = "*"', True),
+        ('user = "acme*"', 'user = ["acme-a", "acme-b-*"], client_id = "x"', False),
+        ('user = "acme*"', 'user = ["acme-a", "other"]', True),
+        ('network = "10.0.0.0/8"', 'network = ["10.1.0.0/16", "10.2.3.4"]', False),
+        ('network = "10.1.0.0/16"', 'network = "10.0.0.0/8"', True),
+        ('network = "10.0.0.0/8"', 'network = "fd00::/8"', True),
+        ('listener = "edge"', 'listener = "edge", user = "acme"', False),
+        ('listener = "edge", user = "acme"', 'listener = "edge"', True),
+    ],
+)
+def test_a_group_behind_one_that_takes_all_its_clients(tmp_path: Path, first: str, second: str, has_members: bool) -> None:
+    """A group whose clients are all in an earlier group is warned of, with both names."""
+    lines = [line for line in advice_on(load(tmp_path, _group("one", first) + _group("two", second))) if "no members" in line]
+    expected = 'group "two" has no members: each client that it matches is in group "one" before it; write it above "one"'
+    assert lines == ([] if has_members else [expected])

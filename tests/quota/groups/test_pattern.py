@@ -74,3 +74,42 @@ def test_what_is_no_pattern(text: str, problem: str) -> None:
     """An invalid pattern is refused with the reason."""
     with pytest.raises(ValueError, match=problem):
         Pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "covers"),
+    [
+        ("*", "etl-*", True),
+        ("etl-*", "*", False),
+        ("etl-*", "etl-orders-*", True),
+        ("etl-*", "etl-", True),
+        ("etl-?", "etl-*", False),
+        ("etl-?", "etl-?", True),
+        ("etl-?", "etl-a", True),
+        ("etl-a", "etl-?", False),
+        ("*-prod", "eu-*-prod", True),
+        ("*-prod", "eu-*", False),
+        ("a*c", "a?b*c", True),
+        ("**", "a*", True),
+        (r"a\*", "a*", False),
+        ("a*", r"a\*", True),
+    ],
+)
+def test_a_pattern_covers_another(one: str, other: str, covers: bool) -> None:
+    """A pattern covers another one when it matches each name that the other one matches."""
+    assert Pattern(one).covers(Pattern(other)) is covers
+
+
+@given(st.text("ab*?", min_size=1, max_size=6), st.text("ab*?", min_size=1, max_size=6), st.lists(st.text("abc", max_size=6), max_size=30))
+def test_what_is_covered_is_matched(one: str, other: str, names: list[str]) -> None:
+    """A pattern that covers another one matches each name that the other one matches."""
+    wide, narrow = Pattern(one), Pattern(other)
+    if wide.covers(narrow):
+        assert not [name for name in names if narrow.matches(name) and not wide.matches(name)]
+
+
+@given(st.text("ab*?", min_size=1, max_size=8))
+def test_a_pattern_covers_itself(text: str) -> None:
+    """Every pattern covers itself, and `*` covers every pattern."""
+    assert Pattern(text).covers(Pattern(text))
+    assert Pattern("*").covers(Pattern(text))
