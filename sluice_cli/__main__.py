@@ -183,7 +183,7 @@ def _check(source: ConfigSource) -> Config:
     if config is not None:
         problems += _problems_beyond(config, source)
     if config is None or problems:
-        raise ConfigProblems(problems)
+        raise source.located(problems)
     return config
 
 

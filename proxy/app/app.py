@@ -88,7 +88,7 @@ class App:
             if self.control.needs_other_store(config):
                 await self.control.use_store(config)
         except ConfigProblems as problems:
-            return self.control.reload_rejected(problems.lines())
+            return self.control.reload_rejected(self._source.located(problems.problems).lines())
         await self.tls.refresh()
         quotas_are_right = await self.quotas.reload()
         for key in needs_restart(self.config, config):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proxy.config.model import Listener
-from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.problem import CONFIGURATION, ConfigProblems, Problem
 from proxy.session.login.identity import IdentityRules, Peer
 from proxy.telemetry import log
 from proxy.telemetry.counters import Counters
@@ -29,7 +29,7 @@ def identities_of(
 def _rules_of(listener: Listener, watch: _Watch) -> IdentityRules:
     builder = None
     if listener.principal_builder is not None:
-        builder = make_builder(listener.principal_builder, listener.principal_builder_settings, "sluice.toml")
+        builder = make_builder(listener.principal_builder, listener.principal_builder_settings, CONFIGURATION)
     return IdentityRules(
         listener.name,
         requires_login=listener.requires_login,

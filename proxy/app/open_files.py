@@ -6,18 +6,18 @@ from typing import Final
 import msgspec
 
 from proxy.config.model import Config, Connections
-from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.problem import CONFIGURATION, ConfigProblems, Problem
 
 SPARE_FILES: Final = 1_024
 """Files beside connections: listeners, logs, libraries, the admin port."""
 FILES_PER_CONNECTION: Final = 2
 
 
-def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
+def fit_open_files(config: Config) -> Config:
     """Raise this process's limit to what `max_connections` needs; where that is impossible, lower the default to what fits.
 
     Raises:
-        ConfigProblems: the configured number of connections exceeds the system's limit; `file` is the configuration file.
+        ConfigProblems: the configured number of connections exceeds the system's limit.
     """
     wanted = config.connections.max_connections
     needed = wanted * FILES_PER_CONNECTION + SPARE_FILES
@@ -28,7 +28,7 @@ def fit_open_files(config: Config, file: str = "sluice.toml") -> Config:
     if wanted != Connections().max_connections or fitting < 1:
         message = f"{wanted} needs {needed} open files, the system allows {reachable}"
         remedy = f"write {max(fitting, 1)} or less, or raise the limit (ulimit -n)"
-        raise ConfigProblems([Problem(file, "connections.max_connections", message, remedy)])
+        raise ConfigProblems([Problem(CONFIGURATION, "connections.max_connections", message, remedy)])
     return msgspec.structs.replace(config, connections=msgspec.structs.replace(config.connections, max_connections=fitting))
 
 

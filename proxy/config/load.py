@@ -1,5 +1,6 @@
 """Reads a configuration from its file and the flags of the command line, and reports all problems."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from proxy.config.checks.tls import check_files
 from proxy.config.flags import Flags, apply_flags, name_flags
 from proxy.config.model import LATER_KEYS, Config
 from proxy.config.paths import administration_beside, resolved, stores_beside
-from proxy.config.problem import COMMAND_LINE, ConfigProblems, Problem
+from proxy.config.problem import COMMAND_LINE, CONFIGURATION, ConfigProblems, Problem, with_lines
 from proxy.config.sections.login import check_secrets
 from proxy.config.sections.upstreams import upstreams_of
 from proxy.config.toml_reader import CONFIG_BYTES_MAX, Place, keys_of, parse_toml, read_bounded, read_values
@@ -49,7 +50,7 @@ class ConfigSource:
         values = read_values(Config, table, place)
         check_together(values, place)
         if problems:
-            raise ConfigProblems(problems if self.path else name_flags(problems))
+            raise self.located(problems)
         config = self._resolved(Config(**values))
         upstreams = upstreams_of(config)
         check_files(config, [*upstreams, ("quotas", config.quotas)], place)
@@ -59,8 +60,15 @@ class ConfigSource:
         check_fleet_needs(config, place)
         check_admin_files(config, place, self.path)
         if problems:
-            raise ConfigProblems(problems)
+            raise self.located(problems)
         return config
+
+    def located(self, problems: Sequence[Problem]) -> ConfigProblems:
+        """Return problems of this configuration with the name of the file and lines; without a file, with flags in place of keys."""
+        named = [problem._replace(file=self.place) if problem.file == CONFIGURATION else problem for problem in problems]
+        if self.path is None:
+            return ConfigProblems(name_flags(named))
+        return ConfigProblems(with_lines(named, self.text or b"", self.place))
 
     def _read(self, path: Path) -> bytes:
         self.text = read_bounded(path, CONFIG_BYTES_MAX)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
-from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.problem import CONFIGURATION, ConfigProblems, Problem
 from proxy.config.sections.credentials import CredentialsError
 from proxy.config.sections.fleet import Fleet, read_fleet_key
 
@@ -50,4 +50,4 @@ def keys_of(fleet: Fleet) -> FleetKeys:
     try:
         return fleet_keys(fleet.name, read_fleet_key(fleet.secret_file))
     except CredentialsError as error:
-        raise ConfigProblems([Problem("sluice.toml", f"fleet.{error.key}", error.problem, error.remedy)]) from None
+        raise ConfigProblems([Problem(CONFIGURATION, f"fleet.{error.key}", error.problem, error.remedy)]) from None

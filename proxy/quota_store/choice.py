@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from proxy.base.clock import now_ms, wall_time_s
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.model import Config, Quotas
-from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.problem import CONFIGURATION, ConfigProblems, Problem
 from proxy.config.sections.credentials import CredentialsError
 from proxy.config.sections.stores import read_zookeeper_auth
 from proxy.quota_store.file.store import FileStore
@@ -50,7 +50,7 @@ def _zookeeper(quotas: Quotas, on_content: OnContent) -> QuotaStore:
     try:
         access = _access(quotas)
     except CredentialsError as error:
-        raise ConfigProblems([Problem("sluice.toml", f"quotas.{error.key}", error.problem, error.remedy)]) from None
+        raise ConfigProblems([Problem(CONFIGURATION, f"quotas.{error.key}", error.problem, error.remedy)]) from None
     return ZookeeperStore(
         quotas.connect,
         on_content,
@@ -86,7 +86,7 @@ def _topic(config: Config, on_content: OnContent) -> QuotaStore:
         from proxy.quota_store.topic.store import TopicStore  # imported here: without a topic its client is not needed
     except ModuleNotFoundError as error:
         remedy = 'run `pip install "kafka-sluice[topic]"`'
-        raise ConfigProblems([Problem("sluice.toml", "quotas.topic", "needs aiokafka, which is not installed", remedy)]) from error
+        raise ConfigProblems([Problem(CONFIGURATION, "quotas.topic", "needs aiokafka, which is not installed", remedy)]) from error
 
     quotas = config.quotas
     assert quotas.topic is not None

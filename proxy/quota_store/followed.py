@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.problem import CONFIGURATION, ConfigProblems, Problem
 from proxy.quota_store.in_force import NOTHING, InForce, QuotaTable, in_force
 from proxy.quota_store.store import Decide, OnContent, Origin, QuotaStore, StoreContent, StoreUnavailable
 from proxy.telemetry import log
@@ -85,7 +85,7 @@ class FollowedQuotas:
         except TimeoutError:
             await store.close()
             raise ConfigProblems(
-                [Problem("sluice.toml", "quotas.store", store.status.error or "does not answer", "reload again")]
+                [Problem(CONFIGURATION, "quotas.store", store.status.error or "does not answer", "reload again")]
             ) from None
         except BaseException:
             await store.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from proxy.config.problem import ConfigProblems, Problem
+from proxy.config.problem import CONFIGURATION, ConfigProblems, Problem
 from proxy.quota_store.store import EMPTY, ContentHolder, Decide, OnContent, StoreUnavailable, SwitchChange
 from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
@@ -73,7 +73,7 @@ class ForwardStore(ContentHolder):
         await self.reload()
         if self._limit is not None:
             remedy = "remove it, or give Sluice's address a quota that is high enough for all clients"
-            raise ConfigProblems([Problem("sluice.toml", "quotas.store", self._limit, remedy)])
+            raise ConfigProblems([Problem(CONFIGURATION, "quotas.store", self._limit, remedy)])
         self._on_content(self.content, "start")
 
     async def reload(self) -> bool:

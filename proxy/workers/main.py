@@ -102,7 +102,7 @@ async def _serve(
         if lost.is_set():  # while this process started
             worker.supervisor_lost()
     except (ConfigProblems, StartError) as error:
-        link.send(Failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)]))
+        link.send(Failed(source.located(error.problems).lines() if isinstance(error, ConfigProblems) else [str(error)]))
         link.close()
         await lost.wait()
         return 2

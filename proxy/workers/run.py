@@ -12,6 +12,7 @@ from proxy.app.run import MakeProxy, RunningProxy, run
 from proxy.base.errors import StartError
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
+from proxy.config.problem import ConfigProblems
 from proxy.workers.count import usable_cores
 from proxy.workers.handover.predecessor import TAKEOVER_PID_VARIABLE
 from proxy.workers.processes.fork_server import Spawn, execute, start_fork_server
@@ -40,7 +41,11 @@ def run_sluice(source: ConfigSource, spawn: Spawn) -> int:
         ConfigProblems: the configuration or the quotas are invalid.
         StartError: an address cannot be bound, or another supervisor runs.
     """
-    config = fit_open_files(source.load())
+    config = source.load()
+    try:
+        config = fit_open_files(config)
+    except ConfigProblems as problems:
+        raise source.located(problems.problems) from problems
     workers = usable_cores() if config.workers == "auto" else config.workers
     predecessor_pid = os.environ.pop(TAKEOVER_PID_VARIABLE, None)
     if is_supervised(config):

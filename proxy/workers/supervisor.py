@@ -255,7 +255,7 @@ class Supervisor:
             if self.control.needs_other_store(config):
                 await self.control.use_store(config)
         except ConfigProblems as problems:
-            return self.control.reload_rejected(problems.lines())
+            return self.control.reload_rejected(self._source.located(problems.problems).lines())
         lines = await self.pool.reload(lambda: self._apply_config(config))
         if lines:
             return self.control.reload_rejected(lines)

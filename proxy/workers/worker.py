@@ -334,7 +334,7 @@ class Worker:
             config = config_of_worker(source.load(), self._usage.worker, len(self._usage.numbers))
             choice = callback_choice(config, source.place)
         except ConfigProblems as problems:
-            lines = problems.lines()
+            lines = source.located(problems.problems).lines()
         else:
             self._prepared = (message.number, config, choice)
         self._send(messages.Prepared(message.number, lines))

@@ -189,9 +189,9 @@ def test_check_config_judges_the_quota_file_and_the_callback_too(tmp_path: Path,
     code, out, err = sluice(capsys, "check-config", str(path))
     assert (code, out) == (2, [])
     assert err == [
-        f"sluice: {quotas}: quota[1].producer_byte_rate: 0 is not above 0; "
+        f"sluice: {quotas}:3: quota[1].producer_byte_rate: 0 is not above 0; "
         'write bytes per second: a whole number of bytes, such as 1048576, "1MiB" or "10MB"',
-        f'sluice: {path}: callback.class: "no_such_module_here:Class" cannot be imported: '
+        f'sluice: {path}:8: callback.class: "no_such_module_here:Class" cannot be imported: '
         f"ModuleNotFoundError: No module named 'no_such_module_here'; name a class whose module is in {tmp_path} or on PYTHONPATH",
     ]
 
@@ -212,7 +212,7 @@ def test_a_callback_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[s
     """`check-config` refuses a name that is not a callback class."""
     path = tmp_path / "sluice.toml"
     path.write_text(f'{GOOD}[callback]\nclass = "{class_name}"\n')
-    assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}: callback.class: {line.format(folder=tmp_path)}"])
+    assert sluice(capsys, "check-config", str(path)) == (2, [], [f"sluice: {path}:6: callback.class: {line.format(folder=tmp_path)}"])
 
 
 def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_a_callback_that_refuses_its_settings(tmp_path: Path, capsys: pytest.Cap
         2,
         [],
         [
-            f'sluice: {path}: callback.settings: "examples.callbacks.tenants:TenantQuotas" rejects its settings: '
+            f'sluice: {path}:5: callback.settings: "examples.callbacks.tenants:TenantQuotas" rejects its settings: '
             "KeyError: 'shared'; write the settings that the class expects"
         ],
     )

@@ -7,6 +7,7 @@ import pytest
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
+from tests.support.problem_lines import without_place
 
 
 def load(folder: Path, text: str) -> Config:
@@ -20,4 +21,4 @@ def complaints(folder: Path, text: str) -> list[str]:
     """Return the messages about it, without the paths of the file and its folder."""
     with pytest.raises(ConfigProblems) as caught:
         load(folder, text)
-    return [line.replace(f"{folder / 'sluice.toml'}: ", "").replace(f"{folder}/", "") for line in caught.value.lines()]
+    return [line.replace(f"{folder}/", "") for line in without_place(caught.value.lines(), folder / "sluice.toml")]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from proxy.base.units import SIZE_REMEDY, shown
-from proxy.config.problem import ConfigProblems
+from proxy.config.problem import ConfigProblems, with_lines
 from proxy.config.toml_reader import Place, Reader, parse_toml, read_struct
 from proxy.config.values import read_client_host, read_rate
 from proxy.enforcement.switches import SwitchError, read_target
@@ -117,7 +117,7 @@ def read_quota_text(data: bytes, file: str, *, any_sign: bool = False) -> StoreC
     quotas = _read_quotas(_rows(tables, "quota", place), place, any_sign=any_sign)
     switches = _read_switches(_rows(tables, "switch", place), place)
     if place.problems:
-        raise ConfigProblems(place.problems)
+        raise ConfigProblems(with_lines(place.problems, data, file))
     return StoreContent(MappingProxyType(quotas), MappingProxyType(switches))
 
 

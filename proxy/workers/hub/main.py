@@ -77,7 +77,7 @@ async def _serve(start: Start, link_socket: socket.socket, segment: Segment) -> 
         with profiled("hub", lambda: 0, wanted=config.profile):
             await process.run(config, link)
     except ConfigProblems as problems:
-        link.send(Failed(problems.lines()))
+        link.send(Failed(source.located(problems.problems).lines()))
         return 2
     finally:
         link.close()

@@ -43,9 +43,9 @@ def test_more_than_the_system_allows_is_refused(monkeypatch: pytest.MonkeyPatch)
     """A configured number of connections above the hard limit is refused with one line."""
     System(monkeypatch, 1_024, 4_096)
     with pytest.raises(ConfigProblems) as caught:
-        fit_open_files(config_with(5_000), "s.toml")
+        fit_open_files(config_with(5_000))
     assert caught.value.lines() == [
-        "s.toml: connections.max_connections: 5000 needs 11024 open files, the system allows 4096; "
+        "the configuration: connections.max_connections: 5000 needs 11024 open files, the system allows 4096; "
         "write 1536 or less, or raise the limit (ulimit -n)"
     ]
 

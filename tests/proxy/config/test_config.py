@@ -16,6 +16,7 @@ from proxy.config.load import ConfigSource
 from proxy.config.model import LATER_KEYS, Config, Limits, Listener
 from proxy.config.problem import ConfigProblems, Problem
 from proxy.config.toml_reader import Place, read_values
+from tests.support.problem_lines import without_place
 
 SMALLEST = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
 
@@ -30,7 +31,7 @@ def complaints(tmp_path: Path, text: str, flags: Flags | None = None) -> list[st
     """Return the problems without the path of the file."""
     with pytest.raises(ConfigProblems) as caught:
         load(tmp_path, text, flags)
-    return [line.replace(f"{tmp_path / 'sluice.toml'}: ", "") for line in caught.value.lines()]
+    return without_place(caught.value.lines(), tmp_path / "sluice.toml")
 
 
 def test_smallest_configuration_has_the_documented_defaults(tmp_path: Path) -> None:

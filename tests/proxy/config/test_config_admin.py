@@ -11,6 +11,7 @@ from proxy.config.flags import Flags
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.problem import ConfigProblems
+from tests.support.problem_lines import without_place
 from tests.support.tls.certificates import Authority
 
 TOKEN = "0123456789abcdef"  # noqa: S105
@@ -28,7 +29,7 @@ def load(folder: Path, text: str, flags: Flags | None = None) -> Config:
 def problems(folder: Path, text: str, flags: Flags | None = None) -> list[str]:
     with pytest.raises(ConfigProblems) as caught:
         load(folder, text, flags)
-    return [line.removeprefix(f"{folder}/sluice.toml: ") for line in caught.value.lines()]
+    return without_place(caught.value.lines(), folder / "sluice.toml")
 
 
 def anonymous(listener: str) -> str:

@@ -15,6 +15,7 @@ from proxy.config.problem import ConfigProblems
 from proxy.config.sections.groups import GROUPS_MAX, declared_groups
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import Link
+from tests.support.problem_lines import without_place
 
 BASE = """
 [upstream]
@@ -36,7 +37,7 @@ def complaints(tmp_path: Path, text: str) -> list[str]:
     """Return the problems without the path of the file."""
     with pytest.raises(ConfigProblems) as caught:
         load(tmp_path, text)
-    return [line.replace(f"{tmp_path / 'sluice.toml'}: ", "") for line in caught.value.lines()]
+    return without_place(caught.value.lines(), tmp_path / "sluice.toml")
 
 
 def test_a_group_with_all_its_keys(tmp_path: Path) -> None:

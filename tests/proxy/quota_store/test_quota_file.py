@@ -12,6 +12,7 @@ from proxy.config.problem import ConfigProblems
 from proxy.quota_store.file.quota_file import read_quota_text
 from proxy.quota_store.in_force import InForce, empty_table, in_force
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
+from tests.support.problem_lines import without_place
 
 PRODUCE, FETCH = ClientQuotaType.PRODUCE, ClientQuotaType.FETCH
 REQUEST, MUTATION = ClientQuotaType.REQUEST, ClientQuotaType.CONTROLLER_MUTATION
@@ -30,7 +31,7 @@ def complaints(text: str) -> list[str]:
     """Return the problems without the name of the file."""
     with pytest.raises(ConfigProblems) as caught:
         read_quotas(text.encode("utf-8", "surrogatepass"), "q")
-    return [line.removeprefix("q: ") for line in caught.value.lines()]
+    return without_place(caught.value.lines(), "q")
 
 
 def test_every_kind_of_entity() -> None:
