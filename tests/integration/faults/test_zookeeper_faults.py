@@ -140,6 +140,9 @@ async def until(good: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+FREEZES_MAX = 10
+
+
 async def test_b2_a_silent_zookeeper_delays_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """While ZooKeeper does not answer, a change ends with an unknown result and the event loop is not blocked."""
     monkeypatch.setattr("proxy.quota_store.zookeeper.client.CALL_S", 0.5)
@@ -148,12 +151,15 @@ async def test_b2_a_silent_zookeeper_delays_no_client(monkeypatch: pytest.Monkey
             opened = await place.open()
             await opened.alter(Change(ALICE, PRODUCE, 1.0))
             assert await opened.store.reload()
-            server.freeze()
-            with pytest.raises(
-                StoreUnavailable, match="no answer in 0 s; whether the change was made is known when it responds again"
-            ) as caught:
-                await opened.alter(Change(ALICE, PRODUCE, 2.0))
-            assert not caught.value.is_certain
+            for _ in range(FREEZES_MAX):
+                server.freeze()
+                with pytest.raises(StoreUnavailable) as caught:
+                    await opened.alter(Change(ALICE, PRODUCE, 2.0))
+                if not caught.value.is_certain:
+                    break
+                server.thaw()  # on a busy machine the session may be lost before, and then the change is refused for certain
+                await until(lambda: opened.store.status.error is None)
+            assert "no answer in 0 s; whether the change was made is known when it responds again" in str(caught.value)
             assert opened.content.quotas == {ALICE: {PRODUCE: 1.0}}
             await until(lambda: opened.store.status.error is not None)
             server.thaw()
