@@ -4,7 +4,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,50 @@ from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
 from tests.pipeline.validation.test_validation import batches, missed, sensors
 from tests.support.metering.metering_directory import write_directory
 from tests.support.processes.namespaces import NoNamespacesError, check_own_mounts
-from tests.support.tools import in_ci, missing_to_run
+from tests.support.tools import in_ci
 
 SUBMIT_S = 150
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster.
+
+    Attributes:
+        out: a folder of this machine that is private to each worker and empty there; None: this machine has no mount namespaces.
+    """
+
+    master: str
+    out: Path | None
+
+
+@pytest.fixture(scope="module")
+def cluster(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Start one cluster for all tests, which run in the process of the shared session: a cluster takes longer to start than they do."""
+    folder = tmp_path_factory.mktemp("cluster")
+    out: Path | None = folder / "out"
+    (folder / "out").mkdir()
+    try:
+        check_own_mounts(folder / "out")
+    except NoNamespacesError:
+        if in_ci():
+            raise
+        out = None
+    with spark_cluster(folder, apart=out) as master:
+        yield Cluster(master, out)
+
+
 @pytest.mark.timeout(300)
-def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
+def test_a_cluster_says_what_the_local_engine_says(cluster: Cluster, tmp_path: Path) -> None:
     """On a cluster, with --py-files and files on viewfs:, verdict and exit code equal those of the local engine."""
-    missing = missing_to_run()
-    if missing and not in_ci():
-        pytest.skip(f"Spark cannot run here: missing {', '.join(missing)}")
     directory = write_directory(tmp_path / "run", batches(file_sets=2), sensors(), mutate=missed)
-    with spark_cluster(tmp_path) as master:
-        done = subprocess.run(
-            _submit(master, tmp_path, directory, more=FOR_SMALL_JOBS),
-            env=environment() | {"PYSPARK_PYTHON": sys.executable},
-            cwd=tmp_path,
-            capture_output=True,
-            timeout=SUBMIT_S,
-        )
+    done = subprocess.run(
+        _submit(cluster.master, tmp_path, directory, more=FOR_SMALL_JOBS),
+        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=SUBMIT_S,
+    )
     assert done.returncode == 1, done.stderr.decode()[-2000:]
     reported = json.loads((tmp_path / "verdict" / "verdict.json").read_text())
     assert reported == json.loads(json.dumps(validate(directory).as_dict(50)))
@@ -46,32 +71,27 @@ def test_a_cluster_says_what_the_local_engine_says(tmp_path: Path) -> None:
 
 @pytest.mark.namespace
 @pytest.mark.timeout(600)
-def test_workers_without_a_shared_disk_publish_nothing(spark: Any, tmp_path: Path) -> None:
+def test_workers_without_a_shared_disk_publish_nothing(spark: Any, cluster: Cluster, tmp_path: Path) -> None:
     """A roll-up whose workers write to their own disks ends with exit code 2 and one line, and leaves tables and ledger unchanged."""
-    source, out = two_hours(tmp_path / "in"), tmp_path / "out"
+    if cluster.out is None:
+        pytest.skip("this machine has no mount namespaces")
+    source, out = two_hours(tmp_path / "in"), cluster.out
     last, kept = max((source / "manifests").rglob("*.json")), tmp_path / "later.json"
     last.rename(kept)
-    try:
-        check_own_mounts(tmp_path / "in")
-    except NoNamespacesError as problem:
-        if in_ci():
-            raise
-        pytest.skip(str(problem))
     from pipeline.spark.rollup.rollup import roll_up
 
     roll_up(spark, RollupSettings(str(source), out))
     kept.rename(last)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with spark_cluster(tmp_path, apart=out) as master:
-        meter = ["rollup", "--in", str(source), "--out", str(out)]
-        done = subprocess.run(
-            _submit(master, tmp_path, source, meter, FOR_SMALL_JOBS),
-            env=environment() | {"PYSPARK_PYTHON": sys.executable},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=4 * SUBMIT_S,
-        )
+    meter = ["rollup", "--in", str(source), "--out", str(out)]
+    done = subprocess.run(
+        _submit(cluster.master, tmp_path, source, meter, FOR_SMALL_JOBS),
+        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=4 * SUBMIT_S,
+    )
     lines = (done.stdout + done.stderr).splitlines()  # `spark-submit` writes both outputs of the program that it starts to stdout
     said = [line for line in lines if line.startswith("sluice: ") and not line.endswith(" ...")]
     assert (done.returncode, len(said)) == (2, 1), done.stderr[-2000:]
