@@ -151,6 +151,7 @@ class Counters:
         "gc_ns",
         "internal_errors",
         "latencies",
+        "live_page_bytes",
         "logins",
         "memory_pauses",
         "memory_pressure",
@@ -184,6 +185,8 @@ class Counters:
         self.buffered_bytes = 0
         """Bytes held by all connections at the last check; once a second."""
         self.buffer_bytes_max = 0
+        self.live_page_bytes = 0
+        """Bytes that the live page keeps for its history and its viewers."""
         self.memory_pauses = 0
         self.memory_pressure = 0
         """0: none, 1: the sides with the largest backlogs are paused, 2: no new connection is accepted either."""

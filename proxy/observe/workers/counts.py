@@ -38,6 +38,7 @@ MERGE_MODES: Final[dict[str, MergeMode]] = {
     "gc_ns": "sum",
     "internal_errors": "sum",
     "latencies": "own",
+    "live_page_bytes": "sum_now",
     "logins": "sum",
     "memory_pauses": "sum",
     "memory_pressure": "max_now",

@@ -72,6 +72,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
         incarnation: differs for each process.
         usages: chunks of `UsageRow`; the last row is that of all clients that are not counted separately.
         groups: chunks of `GroupRow`, without parents and verdicts.
+        is_brief: whether managers, clients and groups were left out.
     """
 
     incarnation: int
@@ -82,16 +83,22 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     usages: list[bytes]
     groups: list[bytes]
     process: WorkerProcess
+    is_brief: bool = False
 
 
 class ReportParts:
-    """The parts of a report, copied at once on the event loop's thread; another thread makes the report."""
+    """The parts of a report, copied at once on the event loop's thread; another thread makes the report.
 
-    def __init__(self, state: DataState, lag: LoopLag, incarnation: int) -> None:
+    Args:
+        is_brief: leave managers, clients and groups out.
+    """
+
+    def __init__(self, state: DataState, lag: LoopLag, incarnation: int, *, is_brief: bool = False) -> None:
         self._incarnation = incarnation
+        self._is_brief = is_brief
         self._now_ms = state.now_ms()
-        self._managers = take_managers(state)
-        self._usages = state.usages.snapshot()
+        self._managers = [] if is_brief else take_managers(state)
+        self._usages = [] if is_brief else state.usages.snapshot()
         self._traffic = state.traffic()
         self._callback = state.callback()
         self._counters: Counters = state.counters
@@ -109,9 +116,10 @@ class ReportParts:
             self._traffic,
             self._callback,
             [_manager_row(view, by_manager.get(id(view.manager), set()), self._now_ms) for view in self._managers],
-            _chunks(map(_usage_row, self._usages)),
-            _chunks(_bare_row(view, self._now_ms) for view in reported),
-            _process(self._lag),
+            chunks(map(_usage_row, self._usages)),
+            chunks(_bare_row(view, self._now_ms) for view in reported),
+            process_figures(self._lag),
+            self._is_brief,
         )
 
 
@@ -150,7 +158,8 @@ def _usage_row(usage: Usage) -> UsageRow:
     )
 
 
-def _chunks(rows: Iterable[T]) -> list[bytes]:
+def chunks(rows: Iterable[T]) -> list[bytes]:
+    """Return rows in packed lists of a few each, so that the event loop's thread can run between two of them."""
     return list(map(pack, _batches(iter(rows))))
 
 
@@ -159,6 +168,7 @@ def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
         yield batch
 
 
-def _process(lag: LoopLag) -> WorkerProcess:
+def process_figures(lag: LoopLag) -> WorkerProcess:
+    """Return CPU, memory and lag of this process."""
     resident_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     return WorkerProcess(time.process_time(), resident_bytes, lag.last_ms, lag.max_ms(), lag.stalls)
