@@ -62,7 +62,7 @@ export function groupChart(page) {
         s("line", { class: "grid", x1: left, x2: width - right, y1: y((share * most) / 1.1), y2: y((share * most) / 1.1) }),
         s("text", { x: left - 8, y: y((share * most) / 1.1) + 4, "text-anchor": "end" }, rate((share * most) / 1.1, page.quota_type)),
       ]),
-      minutes.map((minute) => s("text", { x: x(minute * 60000), y: height - 12, "text-anchor": minute === 0 ? "end" : "middle" }, minute === 0 ? "now" : `−${minute} min`)),
+      minutes.map((minute) => s("text", { x: x(minute * 60000), y: height - 12, "text-anchor": minute === 0 ? "end" : "middle" }, minute === 0 ? "now" : `-${minute} min`)),
       s("rect", { class: "window", x: window_x, width: Math.max(2, width - right - window_x), y: top, height: height - top - bottom }),
       s("text", { class: "window-name", x: window_x - 5, y: top + 12, "text-anchor": "end" }, `window of ${duration(page.window_ms)}`),
       points.map(([, , waited], index) =>

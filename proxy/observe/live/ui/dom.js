@@ -8,7 +8,7 @@ function fill(element, attributes, children) {
     if (name === "on") for (const [event, call] of Object.entries(value)) element.addEventListener(event, call);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
@@ -34,7 +34,7 @@ export function table(caption, columns, rows, { rowClass = () => null, tableClas
     "table",
     { "aria-label": caption, class: tableClass },
     h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: column.startsWith("#") ? "right" : null }, column.replace(/^#/, ""))))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: rowClass(row) }, row.map(cell)))),
+    h("tbody", {}, rows.map((row) => h("tr", { class: rowClass(row) }, row.map((content) => cell(content))))),
   );
 }
 

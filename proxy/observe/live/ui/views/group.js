@@ -20,10 +20,10 @@ function numberOf(argument) {
 /** Returns the arithmetic of a verdict with its numbers. */
 export function arithmetic(verdict, quotaType) {
   const { observed: o, bound: t, window_ms: w, throttle_ms: wait } = verdict;
-  if (quotaType === "ControllerMutation") return `−O / T = ${number(-o)} / ${number(t)} per s = ${number(wait)} ms`;
+  if (quotaType === "ControllerMutation") return `-O / T = ${number(-o)} / ${number(t)} per s = ${number(wait)} ms`;
   const exact = typeof o === "number" && typeof t === "number" ? ((o - t) / t) * w : null;
   const capped = exact !== null && Math.abs(exact - wait) > 1 ? ` = ${number(Math.round(exact))} ms, limited to ${number(wait)} ms` : ` = ${number(wait)} ms`;
-  return `(O − T) / T × W = (${number(o)} − ${number(t)}) / ${number(t)} × ${number(w)} ms${capped}`;
+  return `(O - T) / T x W = (${number(o)} - ${number(t)}) / ${number(t)} x ${number(w)} ms${capped}`;
 }
 
 const since = (page, timeMs) => (timeMs > page.now_ms ? "now" : `${duration(page.now_ms - timeMs)} ago`);

@@ -111,8 +111,8 @@ export function waitingView(main) {
   let order = [];
   let asked = 0;
   let timer = null;
-  const space = h("div", { class: "list-space", role: "rowgroup" });
-  const body = h("div", { class: "list-body", tabindex: 0, role: "presentation" }, space);
+  const space = h("div", { class: "list-space", role: "presentation" });
+  const body = h("div", { class: "list-body", tabindex: 0, role: "rowgroup" }, space);
   const columns = ["Group", "Quota", "Rate of quota", "Last 5 min", "Time left", "Waits/min", "Members"];
   const listed = h(
     "div",

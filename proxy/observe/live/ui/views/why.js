@@ -36,10 +36,12 @@ export function sentence(page, asked) {
   const [quota, group] = found;
   const type = TYPES[quota.key];
   const use = `its group ${tagsName(group.tags)} at broker ${group.broker} uses ${rate(group.observed, type)} of ${group.bound === null ? "no quota" : rate(group.bound, type)}`;
+  const verdict = group.last_verdict;
+  const then = verdict ? `its group ${tagsName(group.tags)} at broker ${group.broker} had used ${rate(verdict.observed, type)} of ${rate(verdict.bound, type)} with its last request` : use;
   const shared = `shared by ${group.shared_by.connections} connections of ${group.shared_by.clients} clients`;
   const observes = page.mode === "observe" || page.switch === "observe";
-  if (group.throttled_for_ms > 0 && observes) return `Sluice only observes: ${who(asked)} would wait ${duration(group.throttled_for_ms)} more, since ${use} (${quota.key}), ${shared}.`;
-  if (group.throttled_for_ms > 0) return `${who(asked)} waits ${duration(group.throttled_for_ms)} more, since ${use} (${quota.key}), ${shared}.`;
+  if (group.throttled_for_ms > 0 && observes) return `Sluice only observes: ${who(asked)} would wait ${duration(group.throttled_for_ms)} more, since ${type === "ControllerMutation" ? use : then} (${quota.key}), ${shared}.`;
+  if (group.throttled_for_ms > 0) return `${who(asked)} waits ${duration(group.throttled_for_ms)} more, since ${type === "ControllerMutation" ? use : then} (${quota.key}), ${shared}.`;
   const before = group.throttle_count ? `it was throttled ${number(group.throttle_count)} times before` : "it was never throttled";
   return `No quota delays ${who(asked)} now: ${use}, and ${before}. If it is slow, look at the latencies of brokers in “Connections”.`;
 }
