@@ -12,7 +12,7 @@ from proxy.observe.live.limits import HISTORY_BYTES_MAX, VIEWER_BYTES_MAX, VIEWE
 from proxy.observe.live.table import LiveTable
 from proxy.observe.page_source import PageSource
 from proxy.observe.rows.live_rows import LiveQuery
-from proxy.observe.workers.report import process_figures
+from proxy.observe.snapshot import process_figures
 from proxy.telemetry import log
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import IpRate

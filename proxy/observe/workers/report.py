@@ -6,17 +6,14 @@ Its size is limited: 10,000 clients with their counters, the 2,000 most urgent g
 from __future__ import annotations
 
 import heapq
-import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from proxy.observe.rows.group_rows import GroupRow, row_of
-from proxy.observe.snapshot import GROUPS_MAX, GroupView, ManagerView, WorkerProcess, take_managers
+from proxy.observe.snapshot import GROUPS_MAX, GroupView, ManagerView, WorkerProcess, process_figures, take_managers
 from proxy.observe.state import DataState
 from proxy.observe.workers.counts import Counts, counts_of
 from proxy.observe.workers.packing import pack
@@ -30,7 +27,6 @@ CHUNK: Final = 200
 """Number of clients or groups that are encoded in one call, in which no other thread runs."""
 
 T = TypeVar("T")
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
@@ -166,9 +162,3 @@ def chunks(rows: Iterable[T]) -> list[bytes]:
 def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
     while batch := list(islice(rows, CHUNK)):
         yield batch
-
-
-def process_figures(lag: LoopLag) -> WorkerProcess:
-    """Return CPU, memory and lag of this process."""
-    resident_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-    return WorkerProcess(time.process_time(), resident_bytes, lag.last_ms, lag.max_ms(), lag.stalls)

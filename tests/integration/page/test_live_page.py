@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from proxy.demo.mock_cluster import MockCluster
 from proxy.observe.live.files import POLICY
-from tests.support.browser import LIMIT_MS, WatchedPage, chromium
+from tests.support.page.browser import LIMIT_MS, WatchedPage, chromium
 from tests.support.patience import until_true
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 

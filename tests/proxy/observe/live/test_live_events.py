@@ -14,9 +14,9 @@ from proxy.observe.page_source import OneProcess
 from proxy.observe.rows.live_rows import LiveGroups, LiveQuery, LiveRow
 from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ClientQuotaEntity, KafkaPrincipal
-from tests.support.live_events import Follower, event_of
 from tests.support.memory.proxy_state import FakeState, busy_state
 from tests.support.memory.worker_states import FakeWorkers
+from tests.support.page.live_events import Follower, event_of
 
 ROWS = st.builds(
     LiveRow,

@@ -17,8 +17,8 @@ from proxy.observe.live.what_if import NoWhatIfError, WhatIf
 from proxy.telemetry.loop_lag import LoopLag
 from quota.admin.messages import CLIENT_ID
 from quota.entity import ClientQuotaEntity
-from tests.support.live_events import read_event
 from tests.support.memory.proxy_state import busy_state
+from tests.support.page.live_events import read_event
 from tests.support.patience import until_true
 from tests.support.processes.changing_port import READER, WRITER, ChangingPort
 
