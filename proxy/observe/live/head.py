@@ -9,7 +9,7 @@ from proxy.observe.fleet import fleet_check, fleet_page
 from proxy.observe.live.table import rounded
 from proxy.observe.metrics.api_names import API_NAMES
 from proxy.observe.rows.group_rows import TYPES
-from proxy.observe.rows.live_rows import LiveRow
+from proxy.observe.rows.live_rows import LiveRow, give_way
 from proxy.observe.snapshot import Snapshot, WorkerProcess
 from proxy.observe.state import ControlState
 from proxy.telemetry.latency import SHIFT
@@ -86,7 +86,8 @@ def head_of(control: ControlState, figures: Snapshot, process: WorkerProcess, ra
 def brokers_of(rows: Iterable[LiveRow], now_ms: int) -> list[dict[str, Any]]:
     """Return each broker with the bytes per second that its groups measure, and how many of them wait."""
     found: dict[str, dict[str, Any]] = {}
-    for row in rows:
+    for at, row in enumerate(rows):
+        give_way(at)
         broker = found.setdefault(row.broker, {"broker": row.broker, "produce": 0.0, "fetch": 0.0, "groups": 0, "waiting": 0})
         kind = TYPES[row.type_at].lower()
         if kind in ("produce", "fetch"):

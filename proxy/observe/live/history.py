@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from proxy.observe.rows.group_rows import Cursor
-from proxy.observe.rows.live_rows import LiveRow
+from proxy.observe.rows.live_rows import LiveRow, give_way
 
 POINT_MS: Final = 5_000
 """Time between two points."""
@@ -53,6 +53,7 @@ class History:
 
     def __init__(self) -> None:
         self._kept: dict[Cursor, _Kept] = {}
+        self._looked_at: set[Cursor] = set()
         self._at = -1
         self.last_ms: int | None = None
 
@@ -66,7 +67,10 @@ class History:
     def record(self, rows: Iterable[LiveRow], now_ms: int) -> None:
         """Add a point for the kept groups, and for those that waited; groups that waited before all others make room."""
         self._advance(now_ms)
-        for row in rows:
+        for at, row in enumerate(rows):
+            give_way(at)
+            if not row.throttled_until_ms and not self._looked_at:
+                continue
             place = row.place
             kept = self._kept.get(place)
             if kept is None:
@@ -77,9 +81,11 @@ class History:
             self._add(kept, row)
         for place in heapq.nsmallest(len(self._kept) - GROUPS_MAX, self._kept, key=lambda one: self._kept[one].used_ms):
             del self._kept[place]
+            self._looked_at.discard(place)
 
     def look_at(self, place: Cursor, now_ms: int) -> None:
         """Keep points of a group from now on, also when it never waited."""
+        self._looked_at.add(place)
         kept = self._kept.setdefault(place, _Kept())
         kept.used_ms = max(kept.used_ms, now_ms)
 
@@ -95,8 +101,14 @@ class History:
     def waited_ms_a_minute(self) -> Mapping[Cursor, float]:
         """Return the throttle time of the last minute of every group that has one."""
         numbers = [number % POINTS for number in range(max(0, self._at - POINTS_A_MINUTE + 1), self._at + 1)]
-        sums = {place: sum(_number(kept.waits[at]) for at in numbers) for place, kept in self._kept.items()}
-        return {place: waited_ms for place, waited_ms in sums.items() if waited_ms}
+        sums: dict[Cursor, float] = {}
+        for at, (place, kept) in enumerate(self._kept.items()):
+            give_way(at)
+            waits = [kept.waits[number] for number in numbers]
+            waited_ms = sum(0.0 if math.isnan(wait) else wait for wait in waits)
+            if waited_ms:
+                sums[place] = waited_ms
+        return sums
 
     def _advance(self, now_ms: int) -> None:
         """Begin the next point; points that were missed have no values."""
@@ -118,7 +130,3 @@ class History:
 
     def _point(self, kept: _Kept, at: int) -> Point:
         return Point(kept.rates[at], kept.bounds[at], kept.waits[at])
-
-
-def _number(value: float) -> float:
-    return 0.0 if math.isnan(value) else value

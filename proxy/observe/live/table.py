@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from proxy.observe.live.history import POINT_MS
 from proxy.observe.rows.group_rows import TYPES, Cursor
-from proxy.observe.rows.live_rows import ROWS_AT_ONCE, LiveGroups, LiveRow
+from proxy.observe.rows.live_rows import LiveGroups, LiveRow, give_way
 
 TEXTS: Final = ("broker", "quota_type", "name", "tags", "rule")
 NUMBERS: Final = ("bound", "observed", "throttled_until_ms", "throttle_count", "waited_ms_a_minute", "connections")
@@ -26,14 +25,24 @@ Numbers = tuple[float | None, ...]
 class _Entry:
     """A group as the viewers know it."""
 
-    __slots__ = ("number", "numbers", "place", "row_texts", "texts")
+    __slots__ = ("number", "numbers", "place", "row", "seq", "texts", "waited_ms")
 
-    def __init__(self, number: int, place: Cursor, row: LiveRow) -> None:
+    def __init__(self, number: int, place: Cursor, row: LiveRow, waited_ms: float) -> None:
         self.number = number
         self.place = place
-        self.row_texts = (row.name, row.rule)
+        self.seq = 0
+        self.row = row
+        self.waited_ms = waited_ms
         self.texts = json.dumps([row.broker, TYPES[row.type_at], row.name, row.tags, row.rule])[1:-1]
-        self.numbers: Numbers = ()
+        self.numbers = _numbers_of(row, waited_ms)
+
+    def takes(self, row: LiveRow, waited_ms: float) -> bool:
+        """Replace the numbers; return whether a viewer sees a change."""
+        if row is self.row and waited_ms == self.waited_ms:
+            return False
+        before, self.row, self.waited_ms = self.numbers, row, waited_ms
+        self.numbers = _numbers_of(row, waited_ms)
+        return self.numbers != before
 
 
 class LiveTable:
@@ -45,6 +54,7 @@ class LiveTable:
 
     def __init__(self) -> None:
         self._entries: dict[Cursor, _Entry] = {}
+        self._by_row: dict[int, _Entry] = {}  # by the identity of the row, which most groups keep; a place takes longer to compare
         self._places: dict[int, Cursor] = {}
         self._next_number = 1
         self._head: dict[str, Any] = {}
@@ -53,7 +63,7 @@ class LiveTable:
 
     def clear(self) -> None:
         """Forget all groups and values; numbers go on."""
-        self._entries, self._places, self._head = {}, {}, {}
+        self._entries, self._by_row, self._places, self._head = {}, {}, {}, {}
 
     def place_of(self, number: int) -> Cursor | None:
         """Return the place of a group by its number; None: the table has no such group."""
@@ -70,25 +80,19 @@ class LiveTable:
         self.seq += 1
         added: list[str] = []
         changed: list[str] = []
-        entries: dict[Cursor, _Entry] = {}
         for at, row in enumerate(groups.rows):
-            place = row.place
-            entry = self._entries.get(place)
-            numbers = _numbers_of(row, waited_ms.get(place, 0.0))
-            if entry is None or entry.row_texts != (row.name, row.rule):
-                entry = self._new_entry(place, row, entry)
-                entry.numbers = numbers
+            give_way(at)
+            entry = self._by_row.get(id(row)) or self._entries.get(row.place)
+            waited = waited_ms.get(row.place if entry is None else entry.place, 0.0)
+            if entry is None or (entry.row.name, entry.row.rule) != (row.name, row.rule):
+                entry = self._new_entry(row, waited, entry)
                 added.append(_whole(entry))
-            elif entry.numbers != numbers:
-                entry.numbers = numbers
-                changed.append(_encoded([entry.number, *numbers]))
-            entries[place] = entry
-            if at % ROWS_AT_ONCE == 0:
-                time.sleep(0)  # lets the event loop's thread run
-        removed = [entry.number for place, entry in self._entries.items() if place not in entries]
-        for number in removed:
-            del self._places[number]
-        self._entries, self._left_out = entries, groups.left_out
+            elif entry.takes(row, waited):
+                changed.append(_encoded([entry.number, *entry.numbers]))
+            entry.seq = self.seq
+        removed = self._remove_others(len(groups.rows))
+        self._by_row = {id(entry.row): entry for entry in self._entries.values()}
+        self._left_out = groups.left_out
         new_head = {key: value for key, value in head.items() if self._head.get(key) != value}
         self._head = dict(head)
         parts = {"added": f"[{','.join(added)}]", "changed": f"[{','.join(changed)}]", "removed": _encoded(removed)}
@@ -99,18 +103,25 @@ class LiveTable:
         rows: list[str] = []
         for at, entry in enumerate(self._entries.values()):
             rows.append(_whole(entry))
-            if at % ROWS_AT_ONCE == 0:
-                time.sleep(0)
+            give_way(at)
         parts = {"fields": _encoded([*TEXTS, *NUMBERS]), "point_ms": str(POINT_MS), "groups": f"[{','.join(rows)}]"}
         return _event("everything", self.seq, self._head, self._left_out, parts)
 
-    def _new_entry(self, place: Cursor, row: LiveRow, before: _Entry | None) -> _Entry:
-        if before is not None:
-            return _Entry(before.number, place, row)
-        number = self._next_number
-        self._next_number += 1
+    def _new_entry(self, row: LiveRow, waited_ms: float, before: _Entry | None) -> _Entry:
+        number, place = (self._next_number, row.place) if before is None else (before.number, before.place)
+        self._next_number += before is None
         self._places[number] = place
-        return _Entry(number, place, row)
+        entry = self._entries[place] = _Entry(number, place, row, waited_ms)
+        return entry
+
+    def _remove_others(self, count: int) -> list[int]:
+        """Forget the groups that the last event does not have; return their numbers. `count`: number of groups that it has."""
+        if len(self._entries) == count:
+            return []
+        gone = [entry for entry in self._entries.values() if entry.seq != self.seq]
+        for entry in gone:
+            del self._places[entry.number], self._entries[entry.place]
+        return [entry.number for entry in gone]
 
 
 def _numbers_of(row: LiveRow, waited_ms: float) -> Numbers:

@@ -20,6 +20,7 @@ from proxy.observe.rows.client_groups import CONNECTIONS_EXAMINED_MAX, SLICE
 from proxy.observe.rows.group_rows import TYPES, Cursor, Number, order_of, shown_tags
 from proxy.observe.snapshot import GroupView, ManagerView, take_managers
 from proxy.observe.state import DataState
+from proxy.shared_usage.shared_groups import Shared
 from quota.entity import UNLIMITED, ClientQuotaType, KafkaPrincipal
 from quota.groups.group import GroupKey, group_key
 from quota.names import KeptName, kept_name
@@ -27,14 +28,11 @@ from quota.names import KeptName, kept_name
 if TYPE_CHECKING:
     from proxy.observe.state import QuotaManager
 
-ROWS_AT_ONCE: Final = 50
+ROWS_AT_ONCE: Final = 25
 """Rows that are made before the thread gives way."""
 COUNTED_MS: Final = 5_000
 """Age at which the connections of groups are counted again."""
 _TYPE_AT: Final = {quota_type: at for at, quota_type in enumerate(TYPES)}
-
-Texts = tuple[object, Mapping[Any, Any], bool, GroupKey, dict[str, str], str, str]
-"""Of a row: the group, the rules and whether it was limited when they were made, then order, tags, name and rule."""
 
 
 class LiveQuery(msgspec.Struct, frozen=True, tag=True):
@@ -49,7 +47,7 @@ class LiveQuery(msgspec.Struct, frozen=True, tag=True):
     waited_only: bool
 
 
-class LiveRow(msgspec.Struct, frozen=True, array_like=True):
+class LiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A group at one time.
 
     Attributes:
@@ -87,6 +85,22 @@ class LiveRow(msgspec.Struct, frozen=True, array_like=True):
         return self.bound < UNLIMITED
 
 
+class _Made:
+    """A row with what it was made from; while that does not change, only its numbers are made again.
+
+    It is changed instead of replaced: ten thousand new objects a second would start long runs of the garbage collector.
+    """
+
+    __slots__ = ("group", "last_record_ms", "row", "rules", "turn")
+
+    def __init__(self, group: object, rules: Mapping[Any, Any], row: LiveRow) -> None:
+        self.group = group
+        self.rules = rules
+        self.row = row
+        self.last_record_ms = 0
+        self.turn = 0
+
+
 class LiveGroups(NamedTuple):
     """The groups that waited last, and the number of those that are left out."""
 
@@ -94,12 +108,19 @@ class LiveGroups(NamedTuple):
     left_out: int
 
 
+def give_way(at: int) -> None:
+    """Let the event loop's thread run, after every few of the rows that a thread works on."""
+    if at % ROWS_AT_ONCE == 0:
+        time.sleep(0)
+
+
 class LiveRows:
     """Makes the rows of one process."""
 
     def __init__(self, state: DataState) -> None:
         self._state = state
-        self._texts: dict[int, Texts] = {}
+        self._made: dict[int, _Made] = {}
+        self._turn = 0
         self._connections: Mapping[tuple[str, GroupKey], int] = {}
         self._counted_ms = -COUNTED_MS
 
@@ -110,34 +131,57 @@ class LiveRows:
             self._counted_ms = now_ms
             self._connections = await _connections_by_group(self._state)
         managers = take_managers(self._state)
-        return await asyncio.to_thread(self._made, managers, query, now_ms)
+        return await asyncio.to_thread(self._rows, managers, query, now_ms)
 
-    def _made(self, managers: Sequence[ManagerView], query: LiveQuery, now_ms: int) -> LiveGroups:
+    def _rows(self, managers: Sequence[ManagerView], query: LiveQuery, now_ms: int) -> LiveGroups:
         views = list(_wanted(managers, waited_only=query.waited_only))
         chosen = views if len(views) <= query.groups_max else heapq.nlargest(query.groups_max, views, key=_last_waited)
-        texts: dict[int, Texts] = {}
         rows: list[LiveRow] = []
+        self._turn += 1
         for view in chosen:
-            rows.append(self._row(view, texts, now_ms))
-            if len(rows) % ROWS_AT_ONCE == 0:
-                time.sleep(0)  # lets the event loop's thread run
-        self._texts = texts
+            rows.append(self._row(view, now_ms))
+            give_way(len(rows))
+        if len(self._made) > len(rows):
+            self._made = {key: made for key, made in self._made.items() if made.turn == self._turn}
         return LiveGroups(rows, len(views) - len(chosen))
 
-    def _row(self, view: GroupView, texts: dict[int, Texts], now_ms: int) -> LiveRow:
-        group, rules = view.group, view.manager.rules
-        known = self._texts.get(id(group))
-        if known is None or known[0] is not group or known[1] is not rules or known[2] != view.is_limited:
-            known = (group, rules, view.is_limited, order_of(group), shown_tags(group.tags), view.name, kept_name(view.rule))
-        texts[id(group)] = known
-        _, _, _, order, tags, name, rule = known
+    def _row(self, view: GroupView, now_ms: int) -> LiveRow:
+        """Return the row of a group; the row of before where nothing was recorded since its rate was 0."""
+        group, rules, bound = view.group, view.manager.rules, view.group.bound
+        connections = self._connections.get((view.quota_type, group.key), 0)
+        made = self._made.get(id(group))
+        if made is None or made.group is not group or made.rules is not rules or made.row.is_limited != view.is_limited:
+            made = self._made[id(group)] = _Made(group, rules, self._new_row(view, connections, now_ms))
+        elif (
+            made.row.observed != 0.0
+            or made.last_record_ms != group.last_record_ms
+            or made.row.bound != bound
+            or made.row.connections != connections
+            or isinstance(group, Shared)
+        ):
+            made.row = msgspec.structs.replace(
+                made.row,
+                bound=bound,
+                observed=group.rate(now_ms),
+                recorded_total=view.own_total,
+                throttled_until_ms=group.throttled_until_ms,
+                throttle_count=group.throttle_count,
+                throttle_ms_total=group.throttle_ms_total,
+                connections=connections,
+            )
+        made.last_record_ms, made.turn = group.last_record_ms, self._turn
+        return made.row
+
+    @staticmethod
+    def _new_row(view: GroupView, connections: int, now_ms: int) -> LiveRow:
+        group = view.group
         return LiveRow(
             view.broker,
             _TYPE_AT[view.quota_type],
-            order,
-            tags,
-            name,
-            rule,
+            order_of(group),
+            shown_tags(group.tags),
+            view.name,
+            kept_name(view.rule),
             group.bound,
             group.rate(now_ms),
             view.measures_all,
@@ -145,7 +189,7 @@ class LiveRows:
             group.throttled_until_ms,
             group.throttle_count,
             group.throttle_ms_total,
-            self._connections.get((view.quota_type, group.key), 0),
+            connections,
         )
 
 
