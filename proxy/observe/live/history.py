@@ -19,6 +19,8 @@ POINT_MS: Final = 5_000
 """Time between two points."""
 POINTS: Final = 180
 GROUPS_MAX: Final = 1_000
+LOOKED_AT_MAX: Final = 400
+"""Groups that are kept because somebody looked at them, so that a viewer cannot displace all groups that wait."""
 POINTS_A_MINUTE: Final = 60_000 // POINT_MS
 _NOTHING: Final = array("f", [math.nan]) * POINTS
 
@@ -39,21 +41,22 @@ class Point(NamedTuple):
 class _Kept:
     """The rings of one group; the place of a point is its number modulo their length."""
 
-    __slots__ = ("bounds", "last_at", "rates", "throttle_ms_total", "used_ms", "waits")
+    __slots__ = ("bounds", "has_waited", "rates", "throttle_ms_total", "used_ms", "waits")
 
     def __init__(self) -> None:
         self.rates, self.bounds, self.waits = _NOTHING[:], _NOTHING[:], _NOTHING[:]
         self.throttle_ms_total: float | None = None
         self.used_ms = 0  # when the group waited last, or was looked at last
-        self.last_at = -1
+        self.has_waited = False
 
 
 class History:
-    """Keeps points. `record` adds one for every group that it is given."""
+    """Keeps points. `record` adds one for every group that it is given; it runs in a thread, and one at a time."""
 
     def __init__(self) -> None:
         self._kept: dict[Cursor, _Kept] = {}
-        self._looked_at: set[Cursor] = set()
+        self._looked_at: dict[Cursor, None] = {}  # the one looked at last is the last
+        self._asked: dict[Cursor, int] = {}
         self._at = -1
         self.last_ms: int | None = None
 
@@ -67,6 +70,7 @@ class History:
     def record(self, rows: Iterable[LiveRow], now_ms: int) -> None:
         """Add a point for the kept groups, and for those that waited; groups that waited before all others make room."""
         self._advance(now_ms)
+        self._add_asked()
         for at, row in enumerate(rows):
             give_way(at)
             if not row.throttled_until_ms and not self._looked_at:
@@ -78,16 +82,18 @@ class History:
                     continue
                 kept = self._kept[place] = _Kept()
             kept.used_ms = max(kept.used_ms, row.throttled_until_ms)
+            kept.has_waited |= row.throttled_until_ms > 0
             self._add(kept, row)
         for place in heapq.nsmallest(len(self._kept) - GROUPS_MAX, self._kept, key=lambda one: self._kept[one].used_ms):
             del self._kept[place]
-            self._looked_at.discard(place)
+            self._looked_at.pop(place, None)
 
     def look_at(self, place: Cursor, now_ms: int) -> None:
-        """Keep points of a group from now on, also when it never waited."""
-        self._looked_at.add(place)
-        kept = self._kept.setdefault(place, _Kept())
-        kept.used_ms = max(kept.used_ms, now_ms)
+        """Keep points of a group from the next one on, also when it never waited.
+
+        It may be called while a thread records: the next record adds the group.
+        """
+        self._asked[place] = now_ms
 
     def points(self, place: Cursor, count: int) -> list[Point]:
         """Return the newest points of a group, the oldest first; without those before its first one."""
@@ -109,6 +115,19 @@ class History:
             if waited_ms:
                 sums[place] = waited_ms
         return sums
+
+    def _add_asked(self) -> None:
+        """Keep the groups that somebody looked at; of those that never waited the ones looked at last."""
+        asked, self._asked = self._asked, {}
+        for place, now_ms in asked.items():
+            kept = self._kept.setdefault(place, _Kept())
+            kept.used_ms = max(kept.used_ms, now_ms)
+            self._looked_at.pop(place, None)
+            self._looked_at[place] = None
+        for place in list(self._looked_at)[: max(0, len(self._looked_at) - LOOKED_AT_MAX)]:
+            del self._looked_at[place]
+            if not self._kept[place].has_waited:
+                del self._kept[place]
 
     def _advance(self, now_ms: int) -> None:
         """Begin the next point; points that were missed have no values."""

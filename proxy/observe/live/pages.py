@@ -156,11 +156,14 @@ class LivePages:
         return json_page({**page, "levels": levels, "set_by": set_by})
 
     async def _points(self, request: web.Request) -> web.Response:
-        """Return the history of some groups, for the small charts of a list."""
+        """Return the history of some groups, for the small charts of a list, and keep one from now on."""
         self._access.reader(request, can_be_opened=True)
         numbers = request.query.get("ids", "").split(",")[:GROUPS_ASKED_MAX]
         places = {number: self.feed.table.place_of(int(number)) for number in numbers if number.isascii() and number.isdecimal()}
         history, now_ms = self.feed.history, self._source.control.now_ms()
+        for place in places.values():
+            if place is not None:
+                history.look_at(place, now_ms)
         points: Mapping[str, Any] = {
             number: shown_points(history.points(place, POINTS_OF_LIST)) for number, place in places.items() if place is not None
         }

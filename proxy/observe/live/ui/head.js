@@ -48,7 +48,8 @@ function drawFigures(head) {
   figure("Ready checks", failed.length ? `${head.state.name}: ${failed.map(([name, , detail]) => `${name} ${detail}`).join("; ")}` : `${head.state.name} (${head.state.checks.length} hold)`, style);
   const { source } = head;
   const age = source.age_ms === null ? "never read" : `read ${duration(source.age_ms)} ago`;
-  figure("Quotas", source.error ? `${source.source}: ${source.error}; ${age}` : `${source.entries} from ${source.source}, ${age}`, source.error ? "bad" : "");
+  const place = source.source.split("/").at(-1);
+  figure("Quotas", source.error ? `${place}: ${source.error}; ${age}` : `${source.entries} from ${place}, ${age}`, source.error ? "bad" : "");
   const switches = Object.entries(head.switches);
   if (switches.length) figure("Switches", switches.map(([target, at]) => `${target}: ${at}`).join(", "), "wait");
   else hide("Switches");

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.observe.live.history import GROUPS_MAX, POINT_MS, POINTS, History
+from proxy.observe.live.history import GROUPS_MAX, LOOKED_AT_MAX, POINT_MS, POINTS, History
 from proxy.observe.live.limits import HISTORY_BYTES_MAX
 from proxy.observe.rows.live_rows import LiveRow
 
@@ -54,6 +54,19 @@ def test_a_group_that_never_waited_begins_when_it_is_looked_at() -> None:
     history.look_at(quiet.place, START_MS + POINT_MS)
     recorded(history, [quiet], 1)
     assert [point.rate for point in history.points(quiet.place, POINTS)] == [50.0]
+
+
+def test_looking_displaces_no_group_that_waits() -> None:
+    """However many groups somebody looks at, those that waited keep their history; of the others the ones looked at last have one."""
+    history, waited = History(), [row(f"w{number}") for number in range(GROUPS_MAX - LOOKED_AT_MAX)]
+    recorded(history, waited, 0)
+    quiet = [row(f"q{number}", throttled_until_ms=0) for number in range(3 * LOOKED_AT_MAX)]
+    for at, one in enumerate([*quiet, *waited[:3]]):
+        history.look_at(one.place, START_MS + at)
+    recorded(history, [*waited, *quiet], 1)
+    assert len(history) == GROUPS_MAX - 3
+    assert all(history.points(one.place, 1) for one in waited)
+    assert [bool(history.points(one.place, 1)) for one in quiet[-LOOKED_AT_MAX + 2 : -LOOKED_AT_MAX + 4]] == [False, True]
 
 
 def test_the_throttle_time_of_a_minute() -> None:
