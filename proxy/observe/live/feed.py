@@ -81,11 +81,15 @@ class LiveFeed:
                 log.error("live_page_failed", limit_key="live_page", problem=f"{type(error).__name__}: {error}")
 
     async def work(self) -> None:
-        """Make an event if there are viewers, else a point of the history if one is due."""
+        """Make an event if there are viewers; else forget what only viewers need, and make a point of the history if one is due."""
         async with self._one_at_a_time:
             if self._viewers:
                 await self._publish()
-            elif self.history.is_due(self._source.control.now_ms()):
+                self._count_bytes()
+                return
+            self.table.clear()
+            self._made_ms, self._changes, self._everything = None, b"", None
+            if self.history.is_due(self._source.control.now_ms()):
                 groups = await self._source.live_groups(_WAITED)
                 await asyncio.to_thread(self.history.record, groups.rows, self._source.control.now_ms())
         self._count_bytes()
@@ -104,11 +108,8 @@ class LiveFeed:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Forget a viewer; after the last one, what only viewers need."""
+        """Forget a viewer."""
         self._viewers.discard(viewer)
-        if not self._viewers:
-            self.table.clear()
-            self._made_ms, self._changes, self._everything = None, b"", None
         self._count_bytes()
 
     async def event_after(self, seen: int | None) -> tuple[int, bytes]:
