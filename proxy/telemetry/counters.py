@@ -135,6 +135,7 @@ class Counters:
         "accepts_exhausted",
         "accepts_waited",
         "administration",
+        "brokers_reached",
         "buffer_bytes_max",
         "buffered_bytes",
         "bytes_from_brokers",
@@ -182,6 +183,8 @@ class Counters:
         """Wall-clock time at which each certificate in use expires, by its place."""
         self.certificates_rejected = 0
         """Changed certificate files that could not be loaded."""
+        self.brokers_reached: dict[str, int] = {}
+        """1: the last attempt to connect to this broker succeeded, 0: it failed; by node id, or by address while that is unknown."""
         self.buffered_bytes = 0
         """Bytes held by all connections at the last check; once a second."""
         self.buffer_bytes_max = 0

@@ -134,7 +134,7 @@ class LiveFeed:
         head = head_of(source.control, figures, process_figures(self._lag), self._rates, self._busiest_ips(now_ms))
 
         def made() -> bytes:
-            head["brokers"] = brokers_of(groups.rows, now_ms)
+            head["brokers"] = brokers_of(groups.rows, figures.counters.brokers_reached, now_ms)
             if self.history.is_due(now_ms):
                 self.history.record(groups.rows, now_ms)
             return self.table.update(groups, head, self.history.waited_ms_a_minute())

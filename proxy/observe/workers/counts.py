@@ -22,6 +22,7 @@ MERGE_MODES: Final[dict[str, MergeMode]] = {
     "administration.authority_is_trusted": "min_now",
     "administration.changes": "sum",
     "administration.denials": "sum",
+    "brokers_reached": "min_now",
     "buffer_bytes_max": "sum_now",
     "buffered_bytes": "sum_now",
     "bytes_from_brokers": "sum",

@@ -152,3 +152,30 @@ async def test_only_groups_that_waited_last_where_there_are_more() -> None:
     groups = await source.live_groups(LiveQuery(2, waited_only=False))
     assert ([row.tags["client-id"] for row in groups.rows], groups.left_out) == (["c4", "c3"], 3)
     assert len((await source.live_groups(LiveQuery(9, waited_only=True))).rows) == 4
+
+
+async def test_brokers_have_their_throughput_and_whether_they_are_reached() -> None:
+    """A broker has the rates of its groups and the outcome of the last attempt to connect, also without groups."""
+    state, follower = busy_state(), Follower()
+    state.counters.brokers_reached = {"1": 1, "2": 0}
+    viewer = LiveFeed(OneProcess(state), LoopLag()).join()
+    follower.apply(event_of(await viewer.next_event()))
+    assert follower.head["brokers"] == [
+        {"broker": "1", "produce": 5_000.0, "fetch": 0.0, "groups": 2, "waiting": 1, "is_reached": True},
+        {"broker": "2", "produce": 0.0, "fetch": 0.0, "groups": 0, "waiting": 0, "is_reached": False},
+    ]
+
+
+async def test_a_verdict_is_in_the_next_event() -> None:
+    """A client that is throttled is waiting in the first event that is made after its verdict."""
+    state, follower = busy_state(), Follower()
+    group = state.produce.add(client_id="late", bound=100.0)
+    feed = LiveFeed(OneProcess(state), LoopLag())
+    viewer = feed.join()
+    follower.apply(event_of(await viewer.next_event()))
+    assert follower.named("client-id=late")["throttled_until_ms"] == 0
+    state.time_ms += 1_000
+    throttle_ms = group.record(50_000, state.time_ms)
+    await feed.work()
+    follower.apply(event_of(await viewer.next_event()))
+    assert follower.named("client-id=late")["throttled_until_ms"] == state.time_ms + throttle_ms

@@ -29,14 +29,14 @@ function addresses({ ips, held }) {
 
 function brokers(head) {
   const upstream = Object.fromEntries(head.state.checks.filter(([name]) => !["listeners", "quota_source", "workers", "fleet"].includes(name)).map(([name, ok, detail]) => [name, [ok, detail]]));
-  const rows = head.brokers.map((one) => [one.broker, reached(one), right(`${bytes(one.produce)}/s`), right(`${bytes(one.fetch)}/s`), right(duration(one.p50_ms)), right(duration(one.p99_ms)), right(number(one.groups)), one.waiting ? [number(one.waiting), "right wait"] : right("0")]);
+  const rows = head.brokers.map((one) => [one.broker, reached(one), right(`${bytes(one.produce)}/s`), right(`${bytes(one.fetch)}/s`), right(number(one.groups)), one.waiting ? [number(one.waiting), "right wait"] : right("0")]);
   const lines = Object.entries(upstream).map(([name, [ok, detail]]) => h("p", { class: ok ? "good" : "bad" }, `${name}: ${ok ? "reachable" : "not reachable"}, ${detail}`));
-  return [lines, table("Brokers", ["Broker", "Reachable", "#Produced", "#Fetched", "#Latency p50", "#p99", "#Groups", "#Waiting"], rows)];
+  return [lines, table("Brokers", ["Broker", "Reachable", "#Produced", "#Fetched", "#Groups", "#Waiting"], rows)];
 }
 
 function reached(one) {
-  if (one.is_reachable === null || one.is_reachable === undefined) return "–";
-  return one.is_reachable ? ["yes", "good"] : ["no", "bad"];
+  if (one.is_reached === null) return "–";
+  return one.is_reached ? ["yes", "good"] : ["no", "bad"];
 }
 
 function latencies(head) {
