@@ -72,6 +72,11 @@ class SampleRing:
         self._recorded_before: float = 0.0
 
     @property
+    def span_ms(self) -> int:
+        """Length of all windows together."""
+        return self._span_ms
+
+    @property
     def recorded_total(self) -> float:
         """Everything recorded since the start, un-records subtracted; never expires."""
         return self._recorded_before + self._value

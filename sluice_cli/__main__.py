@@ -114,6 +114,15 @@ def quotas_command(arguments: tuple[str, ...]) -> None:
     group.main(args=list(arguments), prog_name="sluice quotas", standalone_mode=False)
 
 
+@cli.command("top", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def top_command(arguments: tuple[str, ...]) -> None:
+    """Show who waits now, and why: the live page in a terminal."""
+    from sluice_cli.top.command import top  # imported here, since the proxy does not need it
+
+    top.main(args=list(arguments), prog_name="sluice top", standalone_mode=False)
+
+
 @cli.command("check-config")
 @click.argument("file", type=click.Path(path_type=Path), metavar="sluice.toml")
 def check_config(file: Path) -> None:

@@ -284,6 +284,8 @@ class ControlPlane:
     def _admin_http(self, address: HostPort, shown: ProxyState | ManyWorkers, lag: LoopLag) -> AdminHttp:
         from proxy.observe.admin_changes import ChangesPages  # imported here: without an admin port no HTTP server is loaded
         from proxy.observe.admin_http import AdminHttp
+        from proxy.observe.live.pages import StoredQuotas
+        from proxy.observe.live.what_if import WhatIf
 
         return AdminHttp(
             shown,
@@ -293,6 +295,7 @@ class ControlPlane:
             open_names=self.config.admin.metrics_names == "all",
             tokens=self.tokens,
             changes=lambda access: ChangesPages(shown, self.administration, self.audit, access),
+            stored=StoredQuotas(lambda: self.administration.quotas, self.audit, WhatIf(lambda: self.config.metering)),
             tls=self.tls.admin,
         )
 

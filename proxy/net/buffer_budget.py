@@ -61,7 +61,7 @@ class BufferBudget:
             if not (_is_empty(connection.client) and _is_empty(connection.broker)):
                 unsent_bytes += _measure(connection, backlog)
         self._account.unsent_bytes = unsent_bytes
-        held_bytes = unsent_bytes + self._account.reserved_bytes
+        held_bytes = unsent_bytes + self._account.reserved_bytes + self._counters.live_page_bytes
         self._counters.buffered_bytes = held_bytes
         self._keep_paused(backlog, held_bytes)
         excess_bytes = held_bytes - RESUME_SHARE * self.bytes_max

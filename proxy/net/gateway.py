@@ -208,6 +208,7 @@ class Gateway:
             transport = await route.connector.connect(lambda: connection.broker, address, timeout_ms, self._arrivals[sock])
         except UpstreamUnreachableError as error:
             self.counters.upstream_connect_failures += 1
+            self.counters.brokers_reached[str(address) if node_id is None else str(node_id)] = 0
             route.bootstrap.failed(address)
             connection.close(CloseReason.UPSTREAM_UNREACHABLE, str(error))
             return
@@ -219,10 +220,13 @@ class Gateway:
         if node_id is not None:
             self._events.on_node_met(node_id, broker_peer, route.number)
         connection.broker_peer = broker_peer
+        scope = self._events.scope_of(broker_peer)
+        self.counters.brokers_reached.pop(str(address), None)  # its node id is known by now
+        self.counters.brokers_reached[scope.label if node_id is None else str(node_id)] = 1
         session.set_broker_times(self.handler_times.of(broker_peer))
         if self._session_settings.meter is not None:
             session.set_usage_place(Place(broker_peer, connection.listener_name))
-        session.count_in(self._events.scope_of(broker_peer))
+        session.count_in(scope)
         self.connections[connection] = None
         self.counters.connections_open += 1
         if connection.client_tls is not None:

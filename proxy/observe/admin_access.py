@@ -69,13 +69,21 @@ class Access:
         """
         if request.content_type != _JSON:
             raise web.HTTPUnsupportedMediaType(reason=f"send JSON, with Content-Type: {_JSON}")
-        if request.headers.get("Sec-Fetch-Site", "none") not in _SAME_SITE or not _is_own_origin(request):
-            raise web.HTTPForbidden(reason="changes from web pages of another origin are refused")
+        self.refuse_other_site(request)
         holder = self._holder(request)
         if holder is not None:
             return _requester(request, *holder)
         self._refuse_foreign(request)
         return _requester(request, None, None)
+
+    def refuse_other_site(self, request: web.Request) -> None:
+        """Refuse a request that a web page of another origin sends.
+
+        Raises:
+            web.HTTPForbidden: it is one.
+        """
+        if request.headers.get("Sec-Fetch-Site", "none") not in _SAME_SITE or not _is_own_origin(request):
+            raise web.HTTPForbidden(reason="changes from web pages of another origin are refused")
 
     def _holder(self, request: web.Request) -> tuple[str, Right] | None:
         """Return the holder of a valid token. A token is invalid where it could be read in transit."""

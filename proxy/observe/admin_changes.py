@@ -15,6 +15,7 @@ from proxy.observe.admin_access import Access
 from proxy.observe.explain import NoWorkerError, explain
 from proxy.observe.page_source import PageSource, source_of
 from proxy.observe.pages import json_page, number_in
+from proxy.observe.quota_changes import Change, Entry, body_of
 from proxy.observe.state import ProxyState
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.service import NOT_CONTROLLER, Administration
@@ -37,16 +38,6 @@ from quota.entity import DEFAULT
 HISTORY_LINES_MAX: Final = 10_000
 HISTORY_LINES: Final = 100
 _STATUS: Final = {CLUSTER_AUTHORIZATION_FAILED: 403, INVALID_REQUEST: 400, NOT_CONTROLLER: 503}
-
-
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entity: dict[str, str | None]
-    ops: dict[str, float | None]
-
-
-class _Alter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entries: list[_Entry]
-    validate_only: bool = False
 
 
 class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +74,7 @@ class ChangesPages:
 
     async def _alter(self, request: web.Request) -> web.Response:
         requester = self._access.writer(request)
-        asked = await _body(request, _Alter)
+        asked = await body_of(request, Change)
         alterations = [_alteration(entry) for entry in asked.entries]
         results = await self._administration.alter(requester, alterations, validate_only=asked.validate_only)
         is_denied = bool(alterations) and not self._administration.may_alter(requester)
@@ -95,7 +86,7 @@ class ChangesPages:
 
     async def _switch(self, request: web.Request) -> web.Response:
         requester = self._access.writer(request)
-        asked = await _body(request, _Switch)
+        asked = await body_of(request, _Switch)
         try:
             await self._administration.switch(requester, asked.target, asked.mode)
         except AdminError as error:
@@ -127,13 +118,6 @@ class ChangesPages:
         return json_page(page)
 
 
-async def _body(request: web.Request, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(await request.read(), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise web.HTTPBadRequest(reason=f"invalid request: {' '.join(str(error).split())[:200]}") from None
-
-
 def _quotas_page(entries: Mapping[EntityKey, Mapping[str, float]]) -> bytes:
     """Return the page, encoded entity by entity: encoding thousands in one call would block the event loop's thread."""
     parts = [json.dumps({"entity": dict(entity), "values": _values(values)}) for entity, values in entries.items()]
@@ -150,7 +134,7 @@ def _component(kind: str, name: str) -> Component:
     return Component(kind, MatchType.EXACT, name)
 
 
-def _alteration(entry: _Entry) -> Alteration:
+def _alteration(entry: Entry) -> Alteration:
     ops = [Op(key, 0.0 if value is None else value, value is None) for key, value in entry.ops.items()]
     return Alteration(tuple(entry.entity.items()), ops)
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the admin port: metrics, health, live quotas and connections, and changes of stored quotas.
+"""The HTTP server of the admin port: the live page, metrics, health, live quotas and connections, and changes of stored quotas.
 
 `admin_access` has the access rules.
 """
@@ -19,9 +19,10 @@ from proxy.observe.admin_access import Access, is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.fleet import NO_FLEET, fleet_check, fleet_page
 from proxy.observe.health import Health
+from proxy.observe.live.pages import LivePages, StoredQuotas
 from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
 from proxy.observe.page_source import PageSource, source_of
-from proxy.observe.pages import json_page, limit_in, number_in
+from proxy.observe.pages import SAFE_HEADERS, json_page, limit_in, number_in
 from proxy.observe.rows.group_rows import Cursor, CursorError
 from proxy.observe.state import ProxyState
 from proxy.observe.tokens import Tokens
@@ -34,13 +35,8 @@ GROUPS_SHOWN_MAX: Final = 1_000
 CONNECTIONS_SHOWN_MAX: Final = 1_000
 """Maximum on a page of /connections."""
 IPS_SHOWN_MAX: Final = 100
-PAGES: Final = "/metrics /healthz /readyz /quotas /connections /fleet"
+PAGES: Final = "/ /metrics /healthz /readyz /quotas /connections /fleet"
 ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/history /admin/history/verify"
-SAFE_HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _BODY_BYTES_MAX: Final = 1024 * 1024
 _BACKLOG: Final = 32
@@ -56,6 +52,7 @@ class AdminHttp:
         open_names: whether /metrics always names clients, not only for this host and holders of a token.
         tokens: tokens that allow reading more, and changing quotas.
         changes: makes the pages about stored quotas; None: there are none.
+        stored: stored quotas for the live page; None: it shows none.
         tls: the certificate; None: plain HTTP.
         is_local: whether an address belongs to this host.
     """
@@ -70,6 +67,7 @@ class AdminHttp:
         open_names: bool = False,
         tokens: Tokens | None = None,
         changes: Callable[[Access], ChangesPages] | None = None,
+        stored: StoredQuotas | None = None,
         tls: ContextKeeper | None = None,
         is_local: Callable[[str], bool] = is_loopback,
     ) -> None:
@@ -78,6 +76,7 @@ class AdminHttp:
         self._address = address
         self._access = Access(tokens or Tokens(), open_quotas=open_quotas, open_names=open_names, is_local=is_local)
         self._changes = None if changes is None else changes(self._access)
+        self._live = LivePages(self._source, self._access, lag, stored)
         self._tls = tls
         self._metrics = SharedMetrics(self._source, lag)
         self._health = Health()
@@ -109,6 +108,7 @@ class AdminHttp:
         except OSError as error:
             await self.stop()
             raise StartError(f"admin.address: {self._address} cannot be bound: {_reason(error)}; choose another port") from None
+        self._live.start()
         return HostPort(self._address.host, self._listening[0].sockets[0].getsockname()[1])
 
     def duplicates(self) -> list[socket.socket]:
@@ -119,6 +119,7 @@ class AdminHttp:
         """Stop listening; requests under way get a second."""
         while self._listening:
             self._listening.pop().close()
+        await self._live.stop()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -133,6 +134,7 @@ class AdminHttp:
         application.router.add_get("/fleet", self._get_fleet)
         if self._changes is not None:
             self._changes.add_to(application.router)
+        self._live.add_to(application.router)
         return application
 
     def _context(self) -> ssl.SSLContext | None:
@@ -155,7 +157,8 @@ class AdminHttp:
             response = self._not_found(request)
         except web.HTTPException as error:
             response = web.Response(status=error.status, text=f"{error.reason}\n", headers=_allowed(error))
-        response.headers.update(SAFE_HEADERS)
+        for name, value in SAFE_HEADERS.items():
+            response.headers.setdefault(name, value)  # the live page has a policy of its own
         return response
 
     def _not_found(self, request: web.Request) -> web.Response:

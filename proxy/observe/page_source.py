@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion, client_answer
+from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion, SharedGroup, client_answer, group_answer
 from proxy.observe.rows.connections_json import connections_json, shown_connection
 from proxy.observe.rows.group_rows import Cursor, rows_page
+from proxy.observe.rows.live_rows import LiveGroups, LiveQuery, LiveRows
 from proxy.observe.rows.quotas_json import quotas_head, quotas_json
-from proxy.observe.snapshot import Snapshot, take_managers, take_snapshot
+from proxy.observe.snapshot import Snapshot, control_snapshot, take_managers, take_snapshot
 from proxy.observe.state import ControlState, ProxyState
 from proxy.telemetry.status import ReadinessCheck
 
@@ -33,6 +34,15 @@ class PageSource(Protocol):
     async def snapshot(self) -> Snapshot:
         """Return the data of /metrics."""
 
+    async def figures(self) -> Snapshot:
+        """Return the same without groups and clients."""
+
+    async def live_groups(self, query: LiveQuery) -> LiveGroups:
+        """Return groups for the live page."""
+
+    async def group_answers(self, place: Cursor) -> list[SharedGroup]:
+        """Return one group as each process has it; [] when none has it."""
+
     async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
         """Return a page of /quotas: at most `limit` groups after `after`."""
 
@@ -52,10 +62,24 @@ class OneProcess:
     def __init__(self, state: ProxyState) -> None:
         self.control: ControlState = state
         self._state = state
+        self._live_rows = LiveRows(state)
 
     async def snapshot(self) -> Snapshot:
         """Return the current state."""
         return take_snapshot(self._state)
+
+    async def figures(self) -> Snapshot:
+        """Return the current state without groups and clients."""
+        return control_snapshot(self._state)._replace(traffic=self._state.traffic(), callback=self._state.callback())
+
+    async def live_groups(self, query: LiveQuery) -> LiveGroups:
+        """Return the groups of this process."""
+        return await self._live_rows.groups(query)
+
+    async def group_answers(self, place: Cursor) -> list[SharedGroup]:
+        """Return the group, if there is one."""
+        found = await group_answer(self._state, place)
+        return [] if found is None else [found]
 
     async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
         """Return a page; groups are measured in a thread."""

@@ -6,6 +6,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+SAFE_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every response, where it has no value of its own."""
 _DIGITS_MAX: Final = 15
 
 

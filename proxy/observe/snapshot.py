@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from proxy.enforcement.rule import group_name, rule_of
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
     from proxy.observe.fleet import FleetReport
     from proxy.observe.shown import ShownGroup, ShownManager, ShownUsage, Urgency
     from proxy.observe.state import QuotaManager
+    from proxy.telemetry.loop_lag import LoopLag
     from quota.groups.group import QuotaGroup
 
 GROUPS_MAX: Final = 50_000
 """More groups are counted, without series."""
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class GroupView(NamedTuple):
@@ -221,3 +226,9 @@ def take_managers(state: DataState) -> list[ManagerView]:
         for broker in state.brokers()
         for quota_type, manager in broker.managers.items()
     ]
+
+
+def process_figures(lag: LoopLag) -> WorkerProcess:
+    """Return CPU, memory and lag of this process."""
+    resident_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    return WorkerProcess(time.process_time(), resident_bytes, lag.last_ms, lag.max_ms(), lag.stalls)

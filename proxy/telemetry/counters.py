@@ -135,6 +135,7 @@ class Counters:
         "accepts_exhausted",
         "accepts_waited",
         "administration",
+        "brokers_reached",
         "buffer_bytes_max",
         "buffered_bytes",
         "bytes_from_brokers",
@@ -151,6 +152,7 @@ class Counters:
         "gc_ns",
         "internal_errors",
         "latencies",
+        "live_page_bytes",
         "logins",
         "memory_pauses",
         "memory_pressure",
@@ -181,9 +183,13 @@ class Counters:
         """Wall-clock time at which each certificate in use expires, by its place."""
         self.certificates_rejected = 0
         """Changed certificate files that could not be loaded."""
+        self.brokers_reached: dict[str, int] = {}
+        """1: the last attempt to connect to this broker succeeded, 0: it failed; by node id, or by address while that is unknown."""
         self.buffered_bytes = 0
         """Bytes held by all connections at the last check; once a second."""
         self.buffer_bytes_max = 0
+        self.live_page_bytes = 0
+        """Bytes that the live page keeps for its history and its viewers."""
         self.memory_pauses = 0
         self.memory_pressure = 0
         """0: none, 1: the sides with the largest backlogs are paused, 2: no new connection is accepted either."""

@@ -31,6 +31,7 @@ from proxy.net.accept.client_listeners import AdmittedConnection, Port
 from proxy.net.accept.first_bytes import Arrival
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.upstream.routes import Route, Routes
+from proxy.observe.live.limits import LIVE_PAGE_BYTES_MAX
 from proxy.observe.workers.answers import WorkerAnswers
 from proxy.quota_admin.authorizer import Authorizer, Rules
 from proxy.quota_admin.broker_authority import BrokerAuthority
@@ -389,7 +390,12 @@ class Worker:
 
 
 def config_of_worker(config: Config, number: int, workers: int) -> Config:
-    """Return the configuration of one worker: its metering run has its own name, and its byte budget is an equal share of the whole."""
+    """Return the configuration of one worker: its metering run has its own name, and its byte budget is an equal share of the whole.
+
+    The supervisor keeps a part of the whole for the live page.
+    """
     name = f"{config.metering.proxy_id or socket.gethostname()}-{number}"
-    limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=config.limits.process_buffer_bytes_max // workers)
+    whole = config.limits.process_buffer_bytes_max
+    shared = whole if config.admin.address is None else max(whole // 2, whole - LIVE_PAGE_BYTES_MAX)
+    limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=shared // workers)
     return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name), limits=limits)

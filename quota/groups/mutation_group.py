@@ -68,6 +68,11 @@ class MutationGroup:
         """Tokens per second."""
         return self._bucket.bound
 
+    @property
+    def span_ms(self) -> int:
+        """The time that fills the bucket."""
+        return self._burst_ms
+
     def update_bound(self, bound: float) -> None:
         """Refill at `bound` from the next record on; the balance stays."""
         self._bucket.bound = bound

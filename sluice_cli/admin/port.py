@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -49,6 +50,30 @@ class AdminPort:
         asked = urlencode({name.replace("_", "-"): value for name, value in query.items() if value is not None}, quote_via=quote)
         return self._ask("GET", f"{path}?{asked}" if asked else path, None)
 
+    def events(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Yield name and content of each server-sent event, until the port ends the stream.
+
+        Raises:
+            AdminPortError: the stream does not exist, is not allowed, or broke.
+        """
+        connection = self._connection()
+        try:
+            connection.request("GET", path, headers=self._authorization())
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                self._page(response.status, response.read(ANSWER_BYTES_MAX))
+            name = ""
+            while line := response.readline(ANSWER_BYTES_MAX):
+                field, _, text = line.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = text
+                elif field == "data":
+                    yield name, json.loads(text)
+        except (OSError, http.client.HTTPException) as error:
+            raise AdminPortError(f"{self._url}: {self._reason_of(error)}") from error
+        finally:
+            connection.close()
+
     def post(self, path: str, body: object) -> Any:
         """Send a change, and return the response.
 
@@ -59,8 +84,7 @@ class AdminPort:
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         headers = {"Content-Type": "application/json"} if body is not None else {}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
+        headers |= self._authorization()
         connection = self._connection()
         try:
             connection.request(method, path, body, headers)
@@ -71,6 +95,9 @@ class AdminPort:
         finally:
             connection.close()
         return self._page(response.status, text)
+
+    def _authorization(self) -> dict[str, str]:
+        return {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._context is None:

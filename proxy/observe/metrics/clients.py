@@ -10,7 +10,8 @@ from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
-from proxy.observe.metrics.families import API_NAMES, counter, counters, gauge, gauges
+from proxy.observe.metrics.api_names import API_NAMES
+from proxy.observe.metrics.families import counter, counters, gauge, gauges
 from proxy.observe.metrics.series import Fold, Labels, label
 from proxy.observe.shown import ShownGroup, ShownUsage
 from proxy.observe.snapshot import Snapshot

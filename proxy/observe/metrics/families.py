@@ -1,16 +1,13 @@
 """Builds metric families with all their samples for prometheus-client."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from protocol.api_keys import TABLE
-from proxy.telemetry.counters import THROTTLE_BUCKETS_MS, UNKNOWN_KEY, ThrottleHistogram
+from proxy.telemetry.counters import THROTTLE_BUCKETS_MS, ThrottleHistogram
 from proxy.telemetry.latency import cumulated
 
-API_NAMES: Final[dict[int, str]] = {**{api["key"]: api["name"] for api in TABLE["apis"]}, UNKNOWN_KEY: "unknown"}
 Series = Iterable[tuple[tuple[str, ...], float]]
 
 

@@ -6,7 +6,8 @@ from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import CollectorRegistry
 
-from proxy.observe.metrics.families import API_NAMES, counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
+from proxy.observe.metrics.api_names import API_NAMES
+from proxy.observe.metrics.families import counter, counters, counts, gauge, gauges, latency_histogram, throttle_histogram
 from proxy.observe.snapshot import Snapshot, WorkerFigures
 from proxy.telemetry.counters import OTHER, AdministrationCounts, Counters, MeteringCounts, ShadowCounts
 from proxy.telemetry.loop_lag import LoopLag
@@ -137,6 +138,7 @@ def _login_families(counted: Counters) -> Iterator[Metric]:
 def _memory_families(counted: Counters) -> Iterator[Metric]:
     yield gauge("kafka_sluice_buffered_bytes", "Bytes in the buffers of all connections, measured once a second.", counted.buffered_bytes)
     yield gauge("kafka_sluice_buffer_limit_bytes", "The limit of these buffers.", counted.buffer_bytes_max)
+    yield gauge("kafka_sluice_live_page_bytes", "Bytes of the live page: its history and its viewers.", counted.live_page_bytes)
     yield gauge(
         "kafka_sluice_memory_pressure",
         "1: the largest backlogs are not read; 2: no connection is accepted either.",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from proxy.observe.rows.group_rows import GroupRow, merged_row, row_of
+from proxy.observe.rows.group_rows import Cursor, GroupRow, merged_row, order_of, row_of
 from proxy.observe.snapshot import GroupView
 from proxy.observe.state import DataState
 from quota.entity import ANONYMOUS, ClientQuotaType, KafkaPrincipal
@@ -22,6 +22,8 @@ from quota.names import KeptName, kept_name
 
 if TYPE_CHECKING:
     from proxy.observe.state import QuotaManager
+    from quota.groups.group import QuotaGroup
+    from quota.groups.mutation_group import MutationGroup
 
 CLIENTS_NAMED_MAX: Final = 1_000
 """Sharers of a group that one process names to another; the others are counted."""
@@ -56,12 +58,14 @@ class SharedGroup(msgspec.Struct, frozen=True, array_like=True):
         connections: number of connections that count for it.
         clients: number of different clients of these connections.
         named: the first of them, at most 1,000: principal, client-id and connections.
+        window_ms: the time that the rate is measured over; of a token bucket the time that fills it.
     """
 
     row: GroupRow
     connections: int
     clients: int
     named: list[tuple[str, str, int]]
+    window_ms: int
 
 
 class ClientAnswer(msgspec.Struct, frozen=True, array_like=True):
@@ -99,16 +103,40 @@ async def client_answer(state: DataState, question: ClientQuestion) -> ClientAns
     )
 
 
+async def group_answer(state: DataState, place: Cursor) -> SharedGroup | None:
+    """Return the group at a place, with the clients that share it; None: this process has none."""
+    managers = (broker.managers for broker in state.brokers() if broker.label == place.broker)
+    found = [(kind, manager) for of_broker in managers for kind, manager in of_broker.items() if kind.value == place.quota_type]
+    for quota_type, manager in found:
+        group = manager.find(place.group) or await _with_digest(list(manager.groups()), place.group)
+        if group is not None:
+            live = _Live(GroupView(place.broker, place.quota_type, manager, group), quota_type)
+            await _find_sharers(state, [live])
+            return live.shared_group(state.now_ms())
+    return None
+
+
+async def _with_digest(groups: list[QuotaGroup | MutationGroup], order: GroupKey) -> QuotaGroup | MutationGroup | None:
+    """Return the group with a digest instead of its tags; searched in slices."""
+    for at, group in enumerate(groups if order[:1] and order[0][1:] == ("",) else ()):
+        if order_of(group) == order:
+            return group
+        if at % SLICE == 0:
+            await asyncio.sleep(0)
+    return None
+
+
 def merged_groups(answers: Iterable[ClientAnswer]) -> list[SharedGroup]:
     """Return the groups of all processes, equal ones as one with the sharers of all."""
     parts: dict[object, list[SharedGroup]] = {}
     for answer in answers:
         for group in answer.groups:
             parts.setdefault(group.row.place, []).append(group)
-    return [_merged(groups) for groups in parts.values()]
+    return [merged_group(groups) for groups in parts.values()]
 
 
-def _merged(groups: list[SharedGroup]) -> SharedGroup:
+def merged_group(groups: list[SharedGroup]) -> SharedGroup:
+    """Return the same group of several processes as one, with the sharers of all."""
     named: dict[tuple[str, str], int] = {}
     for group in groups:
         for who, client_id, count in group.named:
@@ -119,6 +147,7 @@ def _merged(groups: list[SharedGroup]) -> SharedGroup:
         sum(group.connections for group in groups),
         len(named) + unnamed,
         [(who, client_id, count) for (who, client_id), count in named.items()],
+        groups[0].window_ms,
     )
 
 
@@ -144,7 +173,7 @@ class _Live:
     def shared_group(self, now_ms: int) -> SharedGroup:
         """Return it as a row."""
         named = [(kept_name(who), client_id, count) for (who, client_id), count in islice(self._clients.items(), CLIENTS_NAMED_MAX)]
-        return SharedGroup(row_of(self.view, now_ms), self._connections, len(self._clients), named)
+        return SharedGroup(row_of(self.view, now_ms), self._connections, len(self._clients), named, self.view.group.span_ms)
 
 
 def _live(state: DataState, quota_type: ClientQuotaType, principal: KafkaPrincipal, client_id: str) -> Iterator[_Live]:

@@ -56,6 +56,11 @@ class Cursor(NamedTuple):
         except (ValueError, RecursionError):
             raise CursorError from None
 
+    @property
+    def quota_type(self) -> str:
+        """Kafka's name of the quota type."""
+        return TYPES[self.type_at]
+
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
 
@@ -147,8 +152,8 @@ def rows_page(managers: Iterable[ManagerView], after: Cursor | None, groups_max:
         rest = manager.groups
         if after is not None and place == after[:2]:
             begin = after.group
-            rest = [group for group in rest if _order_of(group) > begin]
-        chosen = heapq.nsmallest(groups_max - len(views), rest, key=_order_of)
+            rest = [group for group in rest if order_of(group) > begin]
+        chosen = heapq.nsmallest(groups_max - len(views), rest, key=order_of)
         left_out += len(rest) - len(chosen)
         views += map(manager.view, chosen)
     return RowsPage([row_of(view, now_ms) for view in views], left_out)
@@ -160,7 +165,7 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
     return GroupRow(
         view.broker,
         _PLACES[view.quota_type],
-        _order_of(group),
+        order_of(group),
         shown_tags(group.tags),
         view.name,
         kept_name(view.rule),
@@ -212,7 +217,7 @@ def _place_of(manager: ManagerView) -> tuple[str, int]:
     return manager.broker, _PLACES[manager.quota_type]
 
 
-def _order_of(group: QuotaGroup | MutationGroup) -> GroupKey:
+def order_of(group: QuotaGroup | MutationGroup) -> GroupKey:
     """Return the sort key of a group: its tags, which are limited in length, or a digest of more than a few."""
     key = group.key
     return key if len(key) <= TAGS_SORTED_BY_MAX else ((hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).hexdigest(), ""),)

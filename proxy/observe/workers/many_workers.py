@@ -9,9 +9,10 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from proxy.observe.page_source import HealthInputs
-from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion
+from proxy.observe.rows.client_groups import ClientAnswer, ClientQuestion, SharedGroup
 from proxy.observe.rows.connections_json import connections_json
 from proxy.observe.rows.group_rows import Cursor, GroupRow, RowsPage, merged_row
+from proxy.observe.rows.live_rows import LiveGroups, LiveQuery, LiveRow, merged_groups
 from proxy.observe.rows.quotas_json import quotas_head, quotas_json
 from proxy.observe.snapshot import Snapshot, control_snapshot
 from proxy.observe.state import ControlState
@@ -20,7 +21,10 @@ from proxy.observe.workers.messages import (
     Ask,
     Connections,
     ConnectionsQuery,
+    GroupAnswer,
+    GroupQuery,
     HealthQuery,
+    LiveAnswer,
     MetricsQuery,
     Question,
     QuotasQuery,
@@ -53,13 +57,29 @@ class ManyWorkers:
         self._health: HealthInputs | None = None
         self._health_ms = 0
         self._one_query = asyncio.Lock()
+        self._one_report = asyncio.Lock()
 
     async def snapshot(self) -> Snapshot:
         """Return the state of all processes; reports are merged in a thread."""
-        answers = await self._answers(MetricsQuery())
-        control = control_snapshot(self.control)
-        control = control._replace(readiness=[*control.readiness, _check(answers)])
-        return await asyncio.to_thread(self._reports.snapshot, control, answers)
+        async with self._one_report:
+            answers = await self._answers(MetricsQuery())
+            return await asyncio.to_thread(self._reports.snapshot, self._control_snapshot(answers), answers)
+
+    async def figures(self) -> Snapshot:
+        """Return the same without groups and clients."""
+        async with self._one_report:
+            answers = await self._answers(MetricsQuery(is_brief=True))
+            return await asyncio.to_thread(self._reports.figures, self._control_snapshot(answers), answers)
+
+    async def live_groups(self, query: LiveQuery) -> LiveGroups:
+        """Return the groups of all workers, merged in a thread."""
+        answers = await self._answers(query)
+        return await asyncio.to_thread(lambda: merged_groups(map(_live_groups, _read(answers, LiveAnswer)), query.groups_max))
+
+    async def group_answers(self, place: Cursor) -> list[SharedGroup]:
+        """Return the group of each worker that has it."""
+        answers = await self._answers(GroupQuery(place))
+        return [group for _, groups in _read(answers, GroupAnswer) for group in groups.found]
 
     async def quotas_page(self, after: Cursor | None, limit: int) -> bytes:
         """Return a page; it names the workers that gave no answer."""
@@ -99,6 +119,10 @@ class ManyWorkers:
         errors = self._ended_errors + sum(health_inputs.internal_errors for health_inputs in self._worker_health.values())
         return HealthInputs(self.control.counters.internal_errors + errors, [_check(answers)])
 
+    def _control_snapshot(self, answers: Answers) -> Snapshot:
+        control = control_snapshot(self.control)
+        return control._replace(readiness=[*control.readiness, _check(answers)])
+
     async def _answers(self, query: WorkerQuery) -> Answers:
         return await self._ask(pack(Question(query)))
 
@@ -136,6 +160,11 @@ def _check(answers: Answers) -> ReadinessCheck:
 
 def _place_of(row: GroupRow) -> Cursor:
     return row.place
+
+
+def _live_groups(answer: tuple[int, LiveAnswer]) -> LiveGroups:
+    _, groups = answer
+    return LiveGroups([row for chunk in groups.chunks for row in unpack(chunk, list[LiveRow])], groups.left_out)
 
 
 def _number_of(info: ConnectionInfo) -> int:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from proxy.observe.rows.group_rows import TYPES, Cursor, GroupRow, merged_row
 from proxy.observe.snapshot import Snapshot, WorkerFigures
 from proxy.observe.workers.counts import Counts, counters_of, counts_of, rows_for, sum_of
@@ -88,14 +90,18 @@ class MergedReports:
             control: of the process with the admin port, as `control_snapshot` returns it.
             answers: of every worker that should run; workers that are not among them have ended.
         """
+        figures = self.figures(control, answers)
+        reports = list(self._last.values())
+        return figures._replace(managers=self._managers(reports), usages=self._usages.of(reports))
+
+    def figures(self, control: Snapshot, answers: Sequence[tuple[int, bytes | None]]) -> Snapshot:
+        """Return the same without groups and clients; the reports may be brief."""
         self._take(answers)
         reports = list(self._last.values())
         counts = sum_of([counts_of(control.counters), self._ended_counts, *(report.counts for report in reports)])
         rows_for(counts, self._apis)
         return control._replace(
             counters=counters_of(counts, self._apis),
-            managers=self._managers(reports),
-            usages=self._usages.of(reports),
             traffic=traffic_of([self._ended_traffic, *(report.traffic for report in reports)]),
             callback=callback_of([self._ended_callback, *(report.callback for report in reports)]),
             workers=[_figures(number, self._last.get(number), is_stale=answer is None) for number, answer in answers],
@@ -111,7 +117,8 @@ class MergedReports:
             report, before = unpack(answer, Report), self._last.get(number)
             if before is not None and before.incarnation != report.incarnation:
                 self._end(before)
-            self._last[number] = report
+                before = None
+            self._last[number] = _completed(report, before)
 
     def _end(self, report: Report) -> None:
         """Keep the totals of a worker that has ended."""
@@ -148,6 +155,13 @@ class MergedReports:
         for place, rows in parts.items():
             at(place.broker, TYPES[place.type_at]).rows.append(merged_row(rows))
         return list(managers.values())
+
+
+def _completed(report: Report, before: Report | None) -> Report:
+    """Return a brief report with managers, clients and groups of the report before it."""
+    if before is None or not report.is_brief:
+        return report
+    return msgspec.structs.replace(report, managers=before.managers, usages=before.usages, groups=before.groups)
 
 
 def traffic_of(parts: Iterable[Traffic]) -> Traffic:

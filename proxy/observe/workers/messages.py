@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from proxy.observe.rows.client_groups import ClientQuestion
+from proxy.observe.rows.client_groups import ClientQuestion, SharedGroup
 from proxy.observe.rows.group_rows import Cursor
+from proxy.observe.rows.live_rows import LiveQuery
 from proxy.telemetry.status import ConnectionInfo
 
 Ask = Callable[[bytes], Awaitable[list[tuple[int, bytes | None]]]]
@@ -15,7 +16,9 @@ Ask = Callable[[bytes], Awaitable[list[tuple[int, bytes | None]]]]
 
 
 class MetricsQuery(msgspec.Struct, frozen=True, tag=True):
-    """Query for a `Report`."""
+    """Query for a `Report`; `is_brief`: without groups and clients."""
+
+    is_brief: bool = False
 
 
 class QuotasQuery(msgspec.Struct, frozen=True, tag=True):
@@ -36,7 +39,13 @@ class HealthQuery(msgspec.Struct, frozen=True, tag=True):
     """Query for a `WorkerHealth`."""
 
 
-WorkerQuery = MetricsQuery | QuotasQuery | ConnectionsQuery | ClientQuestion | HealthQuery
+class GroupQuery(msgspec.Struct, frozen=True, tag=True):
+    """Query for the `GroupAnswer` about a place."""
+
+    place: Cursor
+
+
+WorkerQuery = MetricsQuery | QuotasQuery | ConnectionsQuery | ClientQuestion | HealthQuery | LiveQuery | GroupQuery
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +59,19 @@ class Connections(msgspec.Struct, frozen=True, array_like=True):
 
     infos: list[ConnectionInfo]
     open: int
+
+
+class LiveAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The groups of a worker for the live page: chunks of `LiveRow`, and the number of groups that are left out."""
+
+    chunks: list[bytes]
+    left_out: int
+
+
+class GroupAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The group of a worker at the place of a query; none when it has none."""
+
+    found: list[SharedGroup]
 
 
 class WorkerHealth(msgspec.Struct, frozen=True, array_like=True):

@@ -6,17 +6,14 @@ Its size is limited: 10,000 clients with their counters, the 2,000 most urgent g
 from __future__ import annotations
 
 import heapq
-import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
 from proxy.observe.rows.group_rows import GroupRow, row_of
-from proxy.observe.snapshot import GROUPS_MAX, GroupView, ManagerView, WorkerProcess, take_managers
+from proxy.observe.snapshot import GROUPS_MAX, GroupView, ManagerView, WorkerProcess, process_figures, take_managers
 from proxy.observe.state import DataState
 from proxy.observe.workers.counts import Counts, counts_of
 from proxy.observe.workers.packing import pack
@@ -30,7 +27,6 @@ CHUNK: Final = 200
 """Number of clients or groups that are encoded in one call, in which no other thread runs."""
 
 T = TypeVar("T")
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class UsageRow(msgspec.Struct, frozen=True, array_like=True):
@@ -72,6 +68,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
         incarnation: differs for each process.
         usages: chunks of `UsageRow`; the last row is that of all clients that are not counted separately.
         groups: chunks of `GroupRow`, without parents and verdicts.
+        is_brief: whether managers, clients and groups were left out.
     """
 
     incarnation: int
@@ -82,16 +79,22 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     usages: list[bytes]
     groups: list[bytes]
     process: WorkerProcess
+    is_brief: bool = False
 
 
 class ReportParts:
-    """The parts of a report, copied at once on the event loop's thread; another thread makes the report."""
+    """The parts of a report, copied at once on the event loop's thread; another thread makes the report.
 
-    def __init__(self, state: DataState, lag: LoopLag, incarnation: int) -> None:
+    Args:
+        is_brief: leave managers, clients and groups out.
+    """
+
+    def __init__(self, state: DataState, lag: LoopLag, incarnation: int, *, is_brief: bool = False) -> None:
         self._incarnation = incarnation
+        self._is_brief = is_brief
         self._now_ms = state.now_ms()
-        self._managers = take_managers(state)
-        self._usages = state.usages.snapshot()
+        self._managers = [] if is_brief else take_managers(state)
+        self._usages = [] if is_brief else state.usages.snapshot()
         self._traffic = state.traffic()
         self._callback = state.callback()
         self._counters: Counters = state.counters
@@ -109,9 +112,10 @@ class ReportParts:
             self._traffic,
             self._callback,
             [_manager_row(view, by_manager.get(id(view.manager), set()), self._now_ms) for view in self._managers],
-            _chunks(map(_usage_row, self._usages)),
-            _chunks(_bare_row(view, self._now_ms) for view in reported),
-            _process(self._lag),
+            chunks(map(_usage_row, self._usages)),
+            chunks(_bare_row(view, self._now_ms) for view in reported),
+            process_figures(self._lag),
+            self._is_brief,
         )
 
 
@@ -150,15 +154,11 @@ def _usage_row(usage: Usage) -> UsageRow:
     )
 
 
-def _chunks(rows: Iterable[T]) -> list[bytes]:
+def chunks(rows: Iterable[T]) -> list[bytes]:
+    """Return rows in packed lists of a few each, so that the event loop's thread can run between two of them."""
     return list(map(pack, _batches(iter(rows))))
 
 
 def _batches(rows: Iterator[T]) -> Iterator[list[T]]:
     while batch := list(islice(rows, CHUNK)):
         yield batch
-
-
-def _process(lag: LoopLag) -> WorkerProcess:
-    resident_bytes = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-    return WorkerProcess(time.process_time(), resident_bytes, lag.last_ms, lag.max_ms(), lag.stalls)

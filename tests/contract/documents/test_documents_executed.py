@@ -13,6 +13,7 @@ from proxy.metering.repair import repair
 from sluice_cli.__main__ import cli
 from sluice_cli.meter import meter, with_writers
 from sluice_cli.quotas.command import quotas
+from sluice_cli.top.command import top
 from tests.support.documents import DOCUMENTS, ROOT, Command, differences, read, run
 from tests.support.ports import free_bootstrap_port, free_port
 
@@ -68,7 +69,7 @@ def command_lines(text: str) -> list[list[str]]:
 def unknown(words: list[str]) -> list[str]:
     """Return the options that the command does not have, or the command itself if it does not exist."""
     command: click.Command = cli
-    groups = {"meter": with_writers(repair, forget_command), "quotas": quotas}
+    groups = {"meter": with_writers(repair, forget_command), "quotas": quotas, "top": top}
     rest = list(words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
         name = rest.pop(0)

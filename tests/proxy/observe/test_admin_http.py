@@ -270,7 +270,7 @@ async def test_connections_show_listeners_and_the_busiest_addresses(client: Clie
 
 async def test_other_pages_and_methods(client: Client) -> None:
     """Other paths get 404 and other methods 405."""
-    assert await client.get("/") == (404, "pages: /metrics /healthz /readyz /quotas /connections /fleet\n")
+    assert await client.get("/none") == (404, "pages: / /metrics /healthz /readyz /quotas /connections /fleet\n")
     assert (await client.get("/static/..%2f..%2fetc/passwd"))[0] == 404
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert (await client.get("/quotas", method=method))[0] == 405

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.observe.metrics.api_names import API_NAMES
 from proxy.observe.metrics.exposition import SERIES_MAX, MetricsPage
-from proxy.observe.metrics.families import API_NAMES
 from proxy.observe.page_source import OneProcess, PageSource
 from proxy.observe.snapshot import Snapshot
 from proxy.observe.workers.counts import MERGE_MODES, counters_of, counts_of, rows_for, sum_of

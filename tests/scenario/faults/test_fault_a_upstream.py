@@ -56,6 +56,7 @@ async def test_a03_refused() -> None:
                 assert await client.read_to_end() == b""
             await sluice.until_closed("upstream_unreachable", CLIENTS)
             assert sluice.counters.upstream_connects == sluice.counters.upstream_connect_failures == CLIENTS
+            assert set(sluice.counters.brokers_reached.values()) == {0}
 
 
 async def test_a03_black_hole() -> None:
@@ -191,6 +192,7 @@ async def test_a05_the_first_that_can_be_reached_is_taken() -> None:
                 client = await sluice.client()
                 assert correlation_id_of(await client.ask(produce_request(number))) == number
             assert sluice.counters.upstream_connect_failures == 0
+            assert set(sluice.counters.brokers_reached.values()) == {1}
 
 
 async def test_a05_one_that_goes_down_later() -> None:

@@ -14,6 +14,7 @@ from proxy.telemetry.counters import Counters, UsageTable
 from proxy.telemetry.status import AdmissionStatus, IpRate, ListenerAdmissionStatus
 from quota.controller_mutation import ControllerMutationQuotaManager
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
+from quota.groups.group import GroupKey
 from quota.limits import QuotaLimits, Rule, RuleKey
 from quota.request_time import ClientRequestQuotaManager
 
@@ -35,6 +36,9 @@ class GroupsOnly:
 
     def groups(self) -> list[EnforcedGroup]:
         return self._groups
+
+    def find(self, key: GroupKey) -> EnforcedGroup | None:
+        return next((group for group in self._groups if group.key == key), None)
 
     @property
     def rules(self) -> Mapping[RuleKey, Rule]:

@@ -9,10 +9,13 @@ import aiohttp
 import pytest
 
 from proxy.base.host_port import HostPort
+from proxy.config.model import Metering
 from proxy.config.sections.admin import AdminTls, AdminToken
 from proxy.observe.admin_access import is_loopback
 from proxy.observe.admin_changes import ChangesPages
 from proxy.observe.admin_http import AdminHttp
+from proxy.observe.live.pages import StoredQuotas
+from proxy.observe.live.what_if import WhatIf
 from proxy.observe.tokens import Tokens
 from proxy.observe.workers.many_workers import ManyWorkers
 from proxy.quota_admin.audit.log import AuditLog
@@ -71,6 +74,7 @@ class ChangingPort:
             open_names=open_names,
             tokens=self.held,
             changes=lambda access: ChangesPages(shown, self.administration, self.audit, access),
+            stored=StoredQuotas(lambda: self.administration.quotas, self.audit, WhatIf(Metering)),
             tls=keeper,
             is_local=(lambda _address: False) if elsewhere else is_loopback,
         )

@@ -1,0 +1,1 @@
+"""`sluice top`: the live page in a terminal."""
