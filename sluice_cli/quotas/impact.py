@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.base.clock import wall_time_s
+from proxy.base.packages import METERING, missing, need, remedy
 from sluice_cli.quotas.bulk import Quotas
 
 LAST_DAY_S: Final = 24 * 3_600
@@ -16,11 +17,11 @@ UNKNOWN_EFFECT: Final = "the effect on the last day is unknown"
 
 def impact_lines(metering: Path, after: Quotas) -> Iterator[str]:
     """Yield how many groups would have been throttled; one line with the reason where that is unknown."""
-    try:
-        from pipeline.whatif import forecast  # imported here, since the pipeline is an extra
-    except ModuleNotFoundError as error:
-        yield f'{UNKNOWN_EFFECT}: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'
+    if lacking := missing(METERING):
+        yield f"{UNKNOWN_EFFECT}: it {need(lacking)}; {remedy(lacking)}"
         return
+    from pipeline.whatif import forecast  # imported here, since only metering files need Arrow
+
     since_s = wall_time_s() - LAST_DAY_S
     try:
         found = forecast.forecast_groups(metering, {entity.parts: values for entity, values in after.items()}, since_s)
