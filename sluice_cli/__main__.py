@@ -23,6 +23,7 @@ from proxy.quota_store.file.advice import advice_on_quotas
 from proxy.quota_store.file.store import QUOTA_FILE_BYTES_MAX, read_quota_file
 from proxy.telemetry import log
 from sluice_cli.fleet import fleet
+from sluice_cli.health import health
 
 BAD_INPUT: Final = 2
 
@@ -157,6 +158,7 @@ def demo(seconds: int, svg: Path, proxies: int) -> None:
 
 
 cli.add_command(fleet)
+cli.add_command(health)
 
 
 def _is_quota_file(file: Path) -> bool:
