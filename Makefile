@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup debian demo test soak check bench kafka clean
+.PHONY: help setup debian demo test soak check bench kafka platform release clean
 
 help:  ## explain the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,17 @@ bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, the same by
 
 kafka: $(VENV)/.dev  ## a real Apache Kafka in the foreground (VERSION=4.3.1 or 3.9.1)
 	@$(BIN)/python -m tests.support.kafka $(VERSION)
+
+platform: $(VENV)/.dev  ## the image, pip, pipx, uv and the release, built and run; needs root, buildah, mmdebstrap, pipx
+	@PLATFORM=1 $(BIN)/python -m pytest tests/platform
+
+build/release/.done: requirements/release.txt
+	@$(PYTHON) -m venv build/release
+	@build/release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	@touch $@
+
+release: build/release/.done  ## wheel, sdist, notes, SBOM and checksums of HEAD into dist/ (TAG=vX.Y.Z, TO=folder)
+	@build/release/bin/python -m release $(if $(TAG),--tag $(TAG)) $(if $(TO),--to $(TO))
 
 clean:  ## remove what setup and tests made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,6 +10,7 @@ import click
 
 from proxy.app.identities import make_builder
 from proxy.base.errors import StartError
+from proxy.base.packages import METERING, missing, need, remedy
 from proxy.base.printable import printable
 from proxy.config.callback import try_callback
 from proxy.config.checks.all import advice_on
@@ -22,6 +23,7 @@ from proxy.quota_store.file.advice import advice_on_quotas
 from proxy.quota_store.file.store import QUOTA_FILE_BYTES_MAX, read_quota_file
 from proxy.telemetry import log
 from sluice_cli.fleet import fleet
+from sluice_cli.health import health
 
 BAD_INPUT: Final = 2
 
@@ -93,12 +95,11 @@ def upgrade(config: Path | None, runtime_dir: Path | None) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def meter(arguments: tuple[str, ...]) -> None:
     """Analyse metering files: usage, validation of throttle decisions, simulation of other quotas, recommendations."""
-    try:
-        from sluice_cli import meter as commands  # imported here, since the pipeline is an extra
-    except ModuleNotFoundError as error:
-        _fail([f'sluice meter: {error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`'])
+    if lacking := missing(METERING):
+        _fail([f"sluice meter {need(lacking)}; {remedy(lacking)}"])
     from proxy.metering.commands import forget_command  # commands that write are defined here, commands that read in `pipeline`
     from proxy.metering.repair import repair
+    from sluice_cli import meter as commands  # imported here, since only metering files need Arrow
 
     commands.with_writers(repair, forget_command).main(
         args=list(arguments), prog_name="sluice meter", standalone_mode=False
@@ -166,6 +167,7 @@ def demo(seconds: int, svg: Path, proxies: int) -> None:
 
 
 cli.add_command(fleet)
+cli.add_command(health)
 
 
 def _is_quota_file(file: Path) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 from proxy.config.checks.admin import check_admin_files
 from proxy.config.checks.all import check_together, default_name
 from proxy.config.checks.fleet import check_fleet_needs
+from proxy.config.checks.packages import check_packages
 from proxy.config.checks.stores import check_store_secrets
 from proxy.config.checks.tls import check_files
 from proxy.config.flags import Flags, apply_flags, name_flags
@@ -58,6 +59,7 @@ class ConfigSource:
         check_secrets([*logins, ("canary", config.canary)], place)
         check_store_secrets(config, place)
         check_fleet_needs(config, place)
+        check_packages(config, self.flags, self.place, problems)
         check_admin_files(config, place, self.path)
         if problems:
             raise self.located(problems)

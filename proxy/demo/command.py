@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Final, NamedTuple, NoReturn
 
 from proxy.base.clock import now_ms
+from proxy.base.packages import DEMO, missing, need, remedy
 from proxy.demo import screen as words
 from proxy.demo.children import ClientChild, DemoError, ProxyChild
 from proxy.demo.clients.cast import ROLES, Role, quota_file
@@ -53,6 +54,8 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _play(seconds: int, svg: Path, proxies: int) -> int:
+    if lacking := missing(DEMO):
+        raise DemoError(f"the demo {need(lacking)}; {remedy(lacking)}")
     if not svg.absolute().parent.is_dir():
         raise DemoError(f"there is no folder {svg.parent} for the picture")
     screen = Screen()

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from proxy.base.packages import REQUIREMENTS, need, remedy
+
 ALL_BROKERS = -1
 PARTITIONS_DEFAULT = 16
 PARTITIONS_MAX = 100_000
@@ -130,7 +132,8 @@ class _Library:
         # The import of the package loads the library's dependencies, which have other names in the wheel. Then ctypes can open the file.
         package = importlib.util.find_spec("confluent_kafka")
         if package is None or package.origin is None:
-            raise MockClusterError("the mock cluster needs confluent-kafka: pip install 'kafka-sluice[demo]'")
+            lacking = [REQUIREMENTS["confluent_kafka"]]
+            raise MockClusterError(f"the mock cluster {need(lacking)}; {remedy(lacking)}")
         __import__("confluent_kafka")
         folder = Path(package.origin).parent.with_name("confluent_kafka.libs")
         found = sorted(folder.glob("librdkafka-*.so*"))

@@ -33,7 +33,7 @@ from proxy.metering.layout import new_run_id, pending_path, sanitized
 from proxy.metering.locks import lock_path
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
-from proxy.metering.topic import TopicSink, check_topic_client
+from proxy.metering.topic import TopicSink
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
 from proxy.telemetry import log
 from proxy.telemetry.counters import MeteringCounts
@@ -101,7 +101,6 @@ class Metering:
         self.writer = MeteringWriter(writer_settings, self.wall_ms, _log_problem, counts=counts)
         self._topic: TopicSink | None = None
         if settings.topic is not None:
-            check_topic_client()
             reach = functools.partial(kafka_client_settings, config.upstream)
             self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, reach, counts, _log_topic_problem)
             self.writer.converter.on_converted = self._topic.notify

@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from metering_format.places import PART_HEADER, PATH_HEADER
-from proxy.base.errors import StartError
 from proxy.base.files import remove
 from proxy.config.sections.credentials import CredentialsError
 from proxy.metering.marks import marks_of, named_by
@@ -30,18 +29,6 @@ READS_MAX: Final = 10
 """Maximum number of reads of a manifest while files that it names are missing."""
 REQUEST_TIMEOUT_MS: Final = 15_000
 CLIENT_ID: Final = "sluice-metering"
-
-
-def check_topic_client() -> None:
-    """Check that the Kafka client for the topic is installed.
-
-    Raises:
-        StartError: it is not installed.
-    """
-    try:
-        import aiokafka  # noqa: F401 - imported here: only a configured topic needs it
-    except ModuleNotFoundError as error:
-        raise StartError('metering.topic: aiokafka is not installed; run `pip install "kafka-sluice[topic]"`') from error
 
 
 class UnreadableError(Exception):

@@ -30,7 +30,7 @@ def make_store(config: Config, on_content: OnContent, *, altering: bool) -> Quot
         altering: whether clients may alter quotas through Sluice.
 
     Raises:
-        ConfigProblems: a secret cannot be read any more, or the Kafka client that a topic needs is not installed.
+        ConfigProblems: a secret cannot be read any more.
     """
     quotas = config.quotas
     if quotas.store == "zookeeper":
@@ -82,11 +82,7 @@ def _access(quotas: Quotas) -> Access:
 
 
 def _topic(config: Config, on_content: OnContent) -> QuotaStore:
-    try:
-        from proxy.quota_store.topic.store import TopicStore  # imported here: without a topic its client is not needed
-    except ModuleNotFoundError as error:
-        remedy = 'run `pip install "kafka-sluice[topic]"`'
-        raise ConfigProblems([Problem(CONFIGURATION, "quotas.topic", "needs aiokafka, which is not installed", remedy)]) from error
+    from proxy.quota_store.topic.store import TopicStore  # imported here: without a topic its client is not needed
 
     quotas = config.quotas
     assert quotas.topic is not None

@@ -26,12 +26,13 @@ class AdminPort:
         url: `http://HOST:PORT` or `https://HOST:PORT`.
         token: for ports that require one.
         context: TLS settings for https; None: the system's authorities.
+        timeout_s: maximum time without a byte from the port, in seconds.
 
     Raises:
         AdminPortError: the URL is invalid.
     """
 
-    def __init__(self, url: str, token: str | None, context: ssl.SSLContext | None) -> None:
+    def __init__(self, url: str, token: str | None, context: ssl.SSLContext | None, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
             raise AdminPortError(f"--admin: {url} is not the URL of an admin port; write http://HOST:PORT")
@@ -40,6 +41,7 @@ class AdminPort:
         self._port = _port_of(parts.port, url)
         self._context = (context or ssl.create_default_context()) if parts.scheme == "https" else None
         self._token = token
+        self._timeout_s = timeout_s
 
     def get(self, path: str, **query: str | int | None) -> Any:
         """Return a page; query parameters that are None are left out.
@@ -101,8 +103,8 @@ class AdminPort:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._context is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
-        return http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=self._context)
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=self._context)
 
     def _reason_of(self, error: Exception) -> str:
         is_closed = isinstance(error, http.client.RemoteDisconnected | http.client.BadStatusLine | ConnectionResetError)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.base.clock import wall_time_s
+from proxy.base.packages import METERING, missing, need, remedy
 from sluice_cli.quotas.bulk import Quotas
 
 LAST_DAY_S: Final = 24 * 3_600
@@ -22,11 +23,11 @@ def impact_lines(metering: Path, after: Quotas) -> list[str]:
     Raises:
         UnknownEffectError: nothing was metered, the files cannot be read, or the pipeline is not installed.
     """
-    try:
-        from pipeline.text import human_ms  # both imported here, since the pipeline is an extra
-        from pipeline.whatif import forecast
-    except ModuleNotFoundError as error:
-        raise UnknownEffectError(f'{error.name} is not installed; run `pip install "kafka-sluice[pipeline]"`') from error
+    if lacking := missing(METERING):
+        raise UnknownEffectError(f"it {need(lacking)}; {remedy(lacking)}")
+    from pipeline.text import human_ms  # both imported here, since only metering files need Arrow
+    from pipeline.whatif import forecast
+
     since_s = wall_time_s() - LAST_DAY_S
     try:
         found = forecast.forecast_groups(metering, {entity.parts: values for entity, values in after.items()}, since_s)

@@ -1,8 +1,7 @@
-"""Checks of fleet settings that contradict others, of the secret, and of the Kafka client."""
+"""Checks of fleet settings that contradict others, and of the secret."""
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 from proxy.config.model import Config, Enforcement
@@ -67,15 +66,12 @@ def _check_login(upstream: Upstream, place: Place) -> None:
 
 
 def check_fleet_needs(config: Config, place: Place) -> None:
-    """Report a secret or a folder that cannot be used, and a Kafka client that is not installed."""
+    """Report a secret or a folder that cannot be used."""
     if config.fleet is None:
         return
     try:
         read_fleet_key(config.fleet.secret_file)
     except CredentialsError as error:
         place.add(f"fleet.{error.key}", error.problem, error.remedy)
-    if config.fleet.directory is not None:
-        if (found := directory_problem(config.fleet.directory)) is not None:
-            place.add("fleet.directory", *found)
-    elif importlib.util.find_spec("aiokafka") is None:
-        place.add("fleet", "needs aiokafka, which is not installed", 'run `pip install "kafka-sluice[topic]"`')
+    if config.fleet.directory is not None and (found := directory_problem(config.fleet.directory)) is not None:
+        place.add("fleet.directory", *found)

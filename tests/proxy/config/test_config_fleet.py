@@ -175,7 +175,7 @@ def test_everything_that_a_fleet_needs_is_named_at_once(folder: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     assert complaints(folder, HEAD + FLEET) == [
         "fleet.secret_file: secret is accessible to all users (mode 0644); chmod 600 it",
-        'fleet: needs aiokafka, which is not installed; run `pip install "kafka-sluice[topic]"`',
+        'fleet: needs aiokafka, which is not installed; run `pip install "aiokafka>=0.12,<1"` where Sluice is installed',
     ]
 
 
