@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check bench kafka clean
+.PHONY: help setup debian demo test soak check bench kafka clean
 
 help:  ## explain the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ $(VENV)/.demo: requirements/demo.txt requirements/build.txt pyproject.toml
 $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
+
+debian:  ## Debian packages that some tests need (root); see requirements/debian.txt
+	@apt-get update -qq
+	@DEBIAN_FRONTEND=noninteractive xargs -a requirements/debian.txt apt-get install -qq --no-install-recommends -o DPkg::Lock::Timeout=300
 
 demo: $(VENV)/.demo  ## mock cluster, Sluice and four clients; ends by itself with verdicts and demo.svg
 	@$(BIN)/sluice demo
