@@ -6,8 +6,10 @@ import pytest
 
 from tests.contract.documents.test_documented import METRICS, rows
 from tests.support.monitoring.queries import Query, always_answered, board, queries_of_board, queries_of_rules, rules
+from tests.support.places import ROOT
 
 EXPORTED = {name for heading in ("Quotas", "The process", "Workers", "Fleet") for name in rows(METRICS, heading)}
+PAGE = (ROOT / "docs/how-to/monitoring.md").read_text()
 SEVERITIES = {"critical", "warning", "info"}
 QUERIES = [*queries_of_board(), *queries_of_rules()]
 
@@ -37,6 +39,12 @@ def test_each_alert_says_what_is_wrong() -> None:
             assert rule["labels"]["severity"] in SEVERITIES, rule["alert"]
             assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
             assert rule["annotations"]["description"].endswith("."), rule["alert"]
+
+
+def test_the_page_says_what_to_do_for_each_alert() -> None:
+    """Each alert is in one row of the table of docs/how-to/monitoring.md, and each row names alerts that exist."""
+    named = re.findall(r"`(Sluice\w+)`", "".join(re.findall(r"^\| (`Sluice[^|]*)\|", PAGE, re.MULTILINE)))
+    assert sorted(named) == sorted(rule["alert"] for rule in rules() if "alert" in rule)
 
 
 def test_names_are_used_once() -> None:
