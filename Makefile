@@ -1,13 +1,14 @@
 # Everything is installed into the checkout: .venv and build/.
 PYTHON ?= python3
 VENV := .venv
+HELM ?= build/bin/helm
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup debian demo test soak check bench kafka clean
+.PHONY: help setup debian demo test soak check bench kafka helm manifests clean
 
 help:  ## explain the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev  ## install everything for development into .venv
 
@@ -47,6 +48,18 @@ bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, the same by
 
 kafka: $(VENV)/.dev  ## a real Apache Kafka in the foreground (VERSION=4.3.1 or 3.9.1)
 	@$(BIN)/python -m tests.support.kafka $(VERSION)
+
+build/bin/helm:
+	@GOBIN=$(CURDIR)/build/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+helm: build/bin/helm  ## build Helm from source with Go, for the chart of deploy/kubernetes; some minutes
+
+manifests: $(HELM)  ## render deploy/kubernetes/manifests from the chart, and lint it
+	@for values in deploy/kubernetes/values/*.yaml; do \
+	  $(HELM) lint --strict --quiet deploy/kubernetes/chart --values $$values || exit 1; \
+	  $(HELM) template sluice deploy/kubernetes/chart --kube-version 1.37.0 --namespace kafka --values $$values \
+	    > deploy/kubernetes/manifests/$${values##*/} || exit 1; \
+	done
 
 clean:  ## remove what setup and tests made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

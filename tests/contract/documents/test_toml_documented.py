@@ -63,13 +63,12 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / f"{name}.pem").write_bytes(issued.certificate.read_bytes())
     (tmp_path / "brokers.pem").write_bytes(authority.file.read_bytes())
     (tmp_path / "quotas.toml").touch(mode=0o600)
-    token = "0123456789abcdef"
     secrets = {
         "zookeeper.auth": "sluice:secret",
         "password": "secret",
         "fleet.secret": "0" * 32,
-        "ops.token": token,
-        "prometheus.token": token,
+        "ops.token": "0123456789abcdef",
+        "prometheus.token": "0123456789abcdef",
     }
     for name, secret in secrets.items():
         (tmp_path / name).touch(mode=0o600)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.kubernetes.manifests import KUBERNETES, objects, scrape_config
 from tests.support.monitoring.prometheus import Prometheus, has_numbers
 from tests.support.monitoring.queries import Query, queries_of_board, queries_of_rules, queries_of_variables
 from tests.support.monitoring.scraped_sluice import ADMIN, ScrapedSluice
@@ -31,7 +32,7 @@ class Monitored(NamedTuple):
 
 @pytest.fixture(scope="module")
 def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
-    """Yield Sluice in one network namespace and Prometheus in another; as job `sluice` it has the token, as job `open` it has none."""
+    """Yield Sluice in one network namespace and Prometheus in another; job `sluice` has the token, job `open` has none."""
     require_tool("prometheus", "prometheus")
     try:
         wire = Wire()
@@ -45,10 +46,10 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
 
 
 def scrape_configs(sluice: ScrapedSluice) -> list[dict[str, object]]:
-    """Return the same target with and without a token."""
-    place = {"scheme": "https", "tls_config": {"ca_file": str(sluice.authority)}, "static_configs": [{"targets": [ADMIN]}]}
-    token = {"authorization": {"type": "Bearer", "credentials_file": str(sluice.token_file)}}
-    return [place | token | {"job_name": "sluice"}, place | {"job_name": "open"}]
+    """Return the scrape of the ServiceMonitor, and the same target without a token."""
+    scrape = scrape_config(objects(KUBERNETES / "manifests/ports.yaml"), ADMIN, sluice.secrets)
+    place = {key: scrape[key] for key in ("scheme", "tls_config")}
+    return [scrape, place | {"job_name": "open", "static_configs": [{"targets": [ADMIN]}]}]
 
 
 def test_every_query_has_an_answer(monitored: Monitored) -> None:

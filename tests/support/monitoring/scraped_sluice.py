@@ -19,6 +19,8 @@ from tests.support.processes.sluice_process import write_quotas
 from tests.support.processes.sluice_workers import children_of
 from tests.support.tls.certificates import Authority
 
+SERVER_NAME: Final = "sluice-admin.kafka.svc"
+"""The name in the ServiceMonitor."""
 ADMIN: Final = f"{NEAR_ADDRESS}:9644"
 BROKER_PORTS: Final = (19_001, 19_002)
 PORT: Final = 9_092
@@ -65,18 +67,23 @@ class ScrapedSluice:
     """Sluice, its brokers and its clients in the namespace `near`; a context manager that is ready inside the block.
 
     Attributes:
-        authority: the file that a client of the admin port trusts.
-        token_file: the token of Prometheus.
+        secrets: a folder that has the Secrets of the ServiceMonitor, as `scrape_config` reads them.
     """
 
     def __init__(self, wire: Wire, folder: Path) -> None:
         authority = Authority(folder)
-        authority.issue("admin", hosts=(NEAR_ADDRESS,))
-        self.authority = authority.file
-        self.token_file = folder / "prometheus.token"
+        authority.issue("admin", hosts=(NEAR_ADDRESS, SERVER_NAME))
+        self._authority = authority.file
         for name in ("fleet.secret", "prometheus.token", "ops.token"):
             (folder / name).touch(mode=0o600)
             (folder / name).write_text(secrets.token_hex(32))
+        self.secrets = folder / "secrets"
+        for name, key, source in (
+            ("sluice-admin-tls", "ca.crt", authority.file),
+            ("sluice-admin-token", "token", folder / "prometheus.token"),
+        ):
+            (self.secrets / name).mkdir(parents=True)
+            (self.secrets / name / key).symlink_to(source)
         (folder / "bus").mkdir(mode=0o700)
         write_quotas(folder / "quotas.toml", QUOTAS)
         self._config = folder / "sluice.toml"
@@ -133,7 +140,7 @@ class ScrapedSluice:
             return False
 
     def _ask(self, method: str, path: str, body: str | None = None, headers: dict[str, Any] | None = None) -> int:
-        trust = ssl.create_default_context(cafile=self.authority)
+        trust = ssl.create_default_context(cafile=self._authority)
         connection = http.client.HTTPSConnection(ADMIN, timeout=5, context=trust)
         try:
             connection.request(method, path, body, headers or {})
