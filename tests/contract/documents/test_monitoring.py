@@ -1,8 +1,10 @@
 """The board and the rules name metrics that Sluice exports, and the page about them names every alert."""
 
 import re
+import subprocess
 
 import pytest
+import yaml
 
 from tests.contract.documents.test_documented import METRICS, rows
 from tests.support.monitoring.queries import Query, always_answered, board, queries_of_board, queries_of_rules, rules
@@ -45,6 +47,15 @@ def test_the_page_says_what_to_do_for_each_alert() -> None:
     """Each alert is in one row of the table of docs/how-to/monitoring.md, and each row names alerts that exist."""
     named = re.findall(r"`(Sluice\w+)`", "".join(re.findall(r"^\| (`Sluice[^|]*)\|", PAGE, re.MULTILINE)))
     assert sorted(named) == sorted(rule["alert"] for rule in rules() if "alert" in rule)
+
+
+def test_the_documented_command_makes_an_object_of_the_rules() -> None:
+    """What the page about Kubernetes sends to kubectl is a PrometheusRule with all groups."""
+    page = (ROOT / "docs/how-to/kubernetes.md").read_text()
+    (command,) = re.findall(r"^(\(printf .*PrometheusRule.*\)) \| kubectl", page, re.MULTILINE)
+    made = yaml.safe_load(subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert made["kind"] == "PrometheusRule"
+    assert [rule for group in made["spec"]["groups"] for rule in group["rules"]] == rules()
 
 
 def test_names_are_used_once() -> None:

@@ -47,7 +47,7 @@ def test_lint_finds_nothing(helm: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        pytest.param("upstream.bootstrap=", "upstream.bootstrap is empty", id="no-upstream"),
+        pytest.param("upstream.bootstrap=null", "upstream.bootstrap is empty", id="no-upstream"),
         pytest.param("listener.advertisedHost=", "listener.advertisedHost is empty", id="no-advertised-host"),
         pytest.param("listener.brokers=null", "listener.brokers is empty", id="no-brokers"),
         pytest.param("listener.brokers={70000}", "broker 70000 would have a port above 65535", id="port-out-of-range"),
@@ -55,6 +55,8 @@ def test_lint_finds_nothing(helm: str) -> None:
         pytest.param("listener.sni.bootstrap=k.example.org", "listener.sni needs listener.protocol SSL", id="host-names-without-tls"),
         pytest.param("quotaAdmin.authority=list", "needs quotas.store topic", id="a-file-for-each-pod"),
         pytest.param("quotas.store=zookeeper", "quotas.store is file or topic, not zookeeper", id="another-store"),
+        pytest.param("quota.store=topic", "additional properties 'quota' not allowed", id="a-mistyped-key"),
+        pytest.param("workers=0", "at '/workers'", id="no-worker"),
         pytest.param("upstream.protocol=SASL_SSL", "needs upstream.credentials", id="no-account"),
     ],
 )

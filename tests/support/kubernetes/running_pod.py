@@ -25,6 +25,7 @@ class RunningPod:
 
     Attributes:
         files: what it reads.
+        port: the bootstrap port, known before the start.
 
     Args:
         manifest: with a Sluice.
@@ -34,14 +35,14 @@ class RunningPod:
 
     def __init__(self, manifest: Path, root: Path, upstream: str) -> None:
         self.files = PodFiles(objects(manifest), root, HOST)
-        self._admin_port, port = free_port(), free_bootstrap_port()
+        self._admin_port, self.port = free_port(), free_bootstrap_port()
         bus = root / "bus"
         bus.mkdir(mode=0o700)
         here = (
             (r"(?m)^bootstrap = .*$", f'bootstrap = ["{upstream}"]'),
             (r'"0\.0\.0\.0:9644"', f'"{HOST}:{self._admin_port}"'),
-            (r'"0\.0\.0\.0:9092"', f'"{HOST}:{port}"'),
-            (r"(?m)^first_broker_port = .*$", f"first_broker_port = {port + 1}"),
+            (r'"0\.0\.0\.0:9092"', f'"{HOST}:{self.port}"'),
+            (r"(?m)^first_broker_port = .*$", f"first_broker_port = {self.port + 1}"),
             (r"(?m)^\[fleet\]$", f'[fleet]\ndirectory = "{bus}"'),
         )
         text = self.files.config.read_text()

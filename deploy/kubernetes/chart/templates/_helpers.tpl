@@ -28,7 +28,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{- define "sluice.config" -}}
 {{- include "sluice.check" . -}}
-workers = {{ .Values.workers }}
+workers = {{ .Values.workers | toJson }}
 
 [upstream]
 bootstrap = {{ .Values.upstream.bootstrap | toJson }}
