@@ -1,13 +1,14 @@
 # Everything is installed into the checkout: .venv and build/.
 PYTHON ?= python3
 VENV := .venv
+HELM ?= build/bin/helm
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup debian demo test soak check bench kafka platform release clean
+.PHONY: help setup debian demo test soak check bench kafka platform release helm manifests clean
 
 help:  ## explain the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev  ## install everything for development into .venv
 
@@ -22,9 +23,9 @@ $(VENV)/.dev: $(VENV)/.demo requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
-debian: requirements/debian.txt  ## install what tests need of Debian (root): the browser
+debian:  ## install the Debian packages that some tests need (root); see requirements/debian.txt
 	@apt-get update -qq
-	@DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$(grep -v '^#' $<) > /dev/null
+	@DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 $$(grep -v '^#' requirements/debian.txt) > /dev/null
 
 demo: $(VENV)/.demo  ## mock cluster, Sluice and four clients; ends by itself with verdicts and demo.svg
 	@$(BIN)/sluice demo
@@ -58,6 +59,18 @@ build/release/.done: requirements/release.txt
 
 release: build/release/.done  ## wheel, sdist, notes, SBOM and checksums of HEAD into dist/ (TAG=vX.Y.Z, TO=folder)
 	@build/release/bin/python -m release $(if $(TAG),--tag $(TAG)) $(if $(TO),--to $(TO))
+
+build/bin/helm:
+	@GOBIN=$(CURDIR)/build/bin go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+helm: build/bin/helm  ## build Helm from source with Go, for the chart of deploy/kubernetes; some minutes
+
+manifests: $(HELM)  ## render deploy/kubernetes/manifests from the chart, and lint it
+	@for values in deploy/kubernetes/values/*.yaml; do \
+	  $(HELM) lint --strict --quiet deploy/kubernetes/chart --values $$values || exit 1; \
+	  $(HELM) template sluice deploy/kubernetes/chart --kube-version 1.37.0 --namespace kafka --values $$values \
+	    > deploy/kubernetes/manifests/$${values##*/} || exit 1; \
+	done
 
 clean:  ## remove what setup and tests made
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -59,6 +59,12 @@ def _cluster(version: str, *, nodes: int = 1, name: str = "") -> Iterator[KafkaC
 
 
 @pytest.fixture(scope="session")
+def kraft_classes() -> None:
+    """Skip or fail without the classes of Kafka 4.3.1, for a test that starts a broker with settings of its own."""
+    _require(KRAFT)
+
+
+@pytest.fixture(scope="session")
 def kraft() -> Iterator[KafkaCluster]:
     """A single Kafka 4.3.1 in KRaft mode."""
     yield from _cluster(KRAFT)

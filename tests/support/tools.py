@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 JAVA_VERSION_MIN = 17
 
 
@@ -38,3 +40,19 @@ def java_version() -> int:
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', said)
     return int(found[1]) if found else 0
+
+
+def require_tool(name: str, package: str) -> str:
+    """Return the path of a program of a Debian package; skip the test when it is missing, fail in CI.
+
+    Args:
+        name: the program.
+        package: the package, which `make debian` installs.
+    """
+    found = shutil.which(name)
+    if found is None:
+        reason = f"no {name}: `make debian` installs {package}, or apt-get install {package}"
+        if in_ci():
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return found

@@ -9,7 +9,7 @@ import pytest
 from protocol.api_keys import ApiKey
 from tests.support.documents import DOCUMENTS, ROOT
 
-FOLDERS = "protocol|quota|proxy|pipeline|metering_format|sluice|sluice_cli|tests|bench|examples|docs"
+FOLDERS = "protocol|quota|proxy|pipeline|metering_format|sluice|sluice_cli|tests|bench|examples|docs|deploy"
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)`")
 ROW = re.compile(r"^\| `(?P<folder>[\w/]+/)` \| (?P<contents>.+) \|$", re.MULTILINE)

@@ -58,12 +58,18 @@ def load(text: str, folder: Path) -> None:
 def folder(tmp_path: Path) -> Path:
     """Return a folder with the files that the blocks name."""
     authority = Authority(tmp_path, "ca")
-    for name in ("server", "sluice"):
+    for name in ("server", "sluice", "admin"):
         issued = authority.issue(name, hosts=("kafka.example.org", "*.kafka.example.org"))
         (tmp_path / f"{name}.pem").write_bytes(issued.certificate.read_bytes())
     (tmp_path / "brokers.pem").write_bytes(authority.file.read_bytes())
     (tmp_path / "quotas.toml").touch(mode=0o600)
-    secrets = {"zookeeper.auth": "sluice:secret", "password": "secret", "ops.token": "0123456789abcdef", "fleet.secret": "0" * 32}
+    secrets = {
+        "zookeeper.auth": "sluice:secret",
+        "password": "secret",
+        "fleet.secret": "0" * 32,
+        "ops.token": "0123456789abcdef",
+        "prometheus.token": "0123456789abcdef",
+    }
     for name, secret in secrets.items():
         (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_text(secret)

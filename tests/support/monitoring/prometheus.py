@@ -1,0 +1,117 @@
+"""The real Prometheus in another network namespace, and what its API answers."""
+
+import http.client
+import json
+import math
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+from tests.support.monitoring.queries import RULES, Query
+from tests.support.patience import until_true
+from tests.support.places import log_file
+from tests.support.processes.namespaces import FAR_ADDRESS, Wire
+from tests.support.tools import require_tool
+
+PORT: Final = 9_090  # no other process is in the namespace
+PAGE_SECONDS: Final = 10
+END_SECONDS: Final = 20
+
+
+class Prometheus:
+    """Prometheus with the rules of deploy/prometheus; a context manager that is ready inside the block.
+
+    Args:
+        wire: it runs in the namespace `far`.
+        folder: an empty folder for its configuration and its data.
+        scrape_configs: what it scrapes; a target is scraped each second.
+
+    Raises:
+        AssertionError: it is not ready in time.
+    """
+
+    def __init__(self, wire: Wire, folder: Path, scrape_configs: list[dict[str, Any]]) -> None:
+        program = require_tool("prometheus", "prometheus")
+        config = folder / "prometheus.yml"
+        config.write_text(
+            json.dumps(  # JSON is YAML
+                {
+                    "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+                    "rule_files": [str(RULES)],
+                    "scrape_configs": scrape_configs,
+                }
+            )
+        )
+        self._wire = wire
+        self._log = log_file("prometheus")
+        places = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={FAR_ADDRESS}:{PORT}"]
+        self._command = ["ip", "netns", "exec", wire.far, program, *places]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            until_true(self._is_ready, "Prometheus")
+        except AssertionError as error:
+            self.__exit__(None, None, None)
+            raise AssertionError(f"{error}; {self._log}:\n{self._log.read_text()[-2_000:]}") from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def ask(self, queries: Iterable[Query]) -> dict[Query, list[dict[str, Any]]]:
+        """Return the series that each query selects now: `metric` has the labels, `value` time and number."""
+        return self._wire.at_far(lambda: {query: _get("/api/v1/query", {"query": query.text})["result"] for query in queries})
+
+    def series(self, text: str) -> list[dict[str, Any]]:
+        """Return the series that one query selects."""
+        query = Query("", text)
+        return self.ask([query])[query]
+
+    def alerts(self) -> set[str]:
+        """Return the names of the alerts that fire."""
+        found = self._wire.at_far(lambda: _get("/api/v1/alerts", {}))["alerts"]
+        return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._wire.at_far(lambda: _status("/-/ready")) == 200
+        except OSError:
+            return False
+
+
+def has_numbers(series: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a panel with these series shows something: at least one of them is a number."""
+    return any(math.isfinite(float(one["value"][1])) for one in series)
+
+
+def _status(path: str) -> int:
+    connection = http.client.HTTPConnection(FAR_ADDRESS, PORT, timeout=PAGE_SECONDS)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def _get(path: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+    connection = http.client.HTTPConnection(FAR_ADDRESS, PORT, timeout=PAGE_SECONDS)
+    try:
+        connection.request("GET", f"{path}?{urlencode(arguments)}")
+        answer = json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
+    assert answer["status"] == "success", (arguments, answer)
+    data: dict[str, Any] = answer["data"]
+    return data
