@@ -22,7 +22,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_two_builds_are_equal_byte_by_byte(checkout: Path, tmp_path: Path) -> None:
     """Two clones in different folders, with another umask, time zone, language and seed of hashes, give the same bytes."""
     first = make_release(checkout, tmp_path / "first")
-    other = clone_of_head(tmp_path / "another folder")
+    other = clone_of_head(tmp_path / "another folder", checkout)
     variables = {"TZ": "Pacific/Auckland", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
     second = make_release(other, tmp_path / "second", umask=0o077, environment=variables)
     assert content(first) == content(second)
@@ -56,7 +56,7 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, checkout: Pa
 
 def test_what_is_not_committed_is_not_released(checkout: Path, tmp_path: Path) -> None:
     """A checkout with changes is refused, and so is a folder with other files; nothing is removed there."""
-    other = clone_of_head(tmp_path / "changed")
+    other = clone_of_head(tmp_path / "changed", checkout)
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/letter.txt").write_text("dear")
     command = [str(RELEASE_PYTHON), "-m", "release", "--to", str(tmp_path / "precious")]

@@ -12,9 +12,9 @@ RELEASE_PYTHON = BUILD / "release/bin/python"
 BUILD_SECONDS_MAX = 300
 
 
-def clone_of_head(to: Path) -> Path:
-    """Clone HEAD of this checkout into a folder that does not exist yet."""
-    subprocess.run(["git", "clone", "--quiet", "--no-local", "--depth", "1", f"file://{ROOT}", str(to)], check=True)
+def clone_of_head(to: Path, of: Path = ROOT) -> Path:
+    """Clone HEAD of a checkout into a folder that does not exist yet."""
+    subprocess.run(["git", "clone", "--quiet", "--no-local", "--depth", "1", f"file://{of}", str(to)], check=True)
     return to
 
 
