@@ -13,6 +13,7 @@ from proxy.base.packages import DEMO, FLEET, METERING, REQUIREMENTS, TOPIC, miss
 from tests.support.config_folder import complaints
 from tests.support.places import ROOT
 from tests.support.ports import free_bootstrap_port, free_port
+from tests.support.problem_lines import without_place
 
 PACKAGES = (*REQUIREMENTS, "pandas", "pyspark", "py4j")
 WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({PACKAGES!r})); from sluice_cli.__main__ import main; main()"
@@ -86,7 +87,8 @@ def complaints_or_none(folder: Path, text: str) -> list[str]:
     done = sluice("check-config", str(folder / "sluice.toml"))
     if done.returncode == 0:
         return []
-    assert complaints(folder, text) == [line.split("sluice.toml: ", 1)[1] for line in done.stderr.splitlines()]
+    lines = [line.removeprefix("sluice: ") for line in done.stderr.splitlines()]
+    assert complaints(folder, text) == without_place(lines, folder / "sluice.toml")
     return complaints(folder, text)
 
 
