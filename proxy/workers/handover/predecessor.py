@@ -32,6 +32,8 @@ from proxy.workers.handover.place import Place
 
 TAKEOVER_PID_VARIABLE: Final = "SLUICE_TAKES_OVER"
 """Environment variable that a supervisor sets for the new version that it starts; the value is the supervisor's process id."""
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""Source: `sun_path` of linux/un.h, 108 bytes with the zero at the end."""
 OFFER_TIMEOUT_S: Final = 5.0
 PORTS_TIMEOUT_S: Final = 10.0
 
@@ -136,8 +138,12 @@ async def claim_place(place: Place, *, takes_over: bool) -> Predecessor | None:
         takes_over: whether this process is to replace a running supervisor.
 
     Raises:
-        StartError: a supervisor runs, and is not to be replaced, refuses or does not answer.
+        StartError: a supervisor runs, and is not to be replaced, refuses or does not answer; or the path of the folder is too long.
     """
+    spare = SOCKET_PATH_BYTES_MAX - len(os.fsencode(place.socket_path))
+    if spare < 0:
+        longest = len(os.fsencode(place.folder)) + spare
+        raise StartError(f"runtime_dir: {place.folder} is too long for a socket in it; name a folder of at most {longest} bytes")
     if not place.try_lock() and not takes_over:
         raise StartError(
             f"runtime_dir: a Sluice runs at {place.folder} already; sluice upgrade puts a new one in its place, "

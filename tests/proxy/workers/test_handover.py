@@ -227,3 +227,11 @@ async def test_a_message_of_nobody_ends_the_channel() -> None:
         await channel.send(AskPorts())
     channel.close()
     assert Taken() != AskPorts()
+
+
+async def test_a_folder_that_is_too_long_for_a_socket_is_named(tmp_path: Path) -> None:
+    """A runtime directory whose path leaves no room for the name of a socket is one error with the length that it may have."""
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir(mode=0o700)
+    with pytest.raises(StartError, match=rf"^runtime_dir: {folder} is too long for a socket in it; name a folder of at most \d+ bytes$"):
+        await claim_place(Place(folder), takes_over=False)

@@ -13,9 +13,10 @@ from tests.support.places import ROOT, log_file
 from tests.support.processes.namespaces import NEAR_ADDRESS, NoNamespacesError, Wire
 
 PORT = 9_644  # no other process is in the namespace
-OPEN = ("/metrics", "/healthz", "/readyz")
+PAGE = "/"
+"""The live page: its files are open and hold no data."""
 CLOSED = (
-    *("/", "/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify"),
+    *("/ui/events", "/ui/group", "/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify"),
     *("/explain?user=bob", "/nothing"),
 )
 CHANGES = {
@@ -54,7 +55,7 @@ def status(wire: Wire, path: str, body: object = None, *, here: bool = False) ->
 
 
 def test_without_tokens_and_tls_others_see_metrics_and_health_alone(wire: Wire) -> None:
-    """Another machine gets 403 for all but metrics and health; the same machine can read the pages and change nothing."""
+    """Another machine gets 403 for all but metrics, health and files of the live page; the same machine reads all and changes nothing."""
     sluice = [
         sys.executable,
         "-m",
@@ -72,7 +73,7 @@ def test_without_tokens_and_tls_others_see_metrics_and_health_alone(wire: Wire) 
     try:
         until_true(lambda: status(wire, "/healthz") == 200, "the admin port")
         assert status(wire, "/readyz") in (200, 503)
-        assert status(wire, "/metrics") == 200
+        assert {status(wire, path) for path in (PAGE, "/metrics")} == {200}
         assert {path: status(wire, path) for path in CLOSED} == dict.fromkeys(CLOSED, FORBIDDEN)
         assert {status(wire, path, body) for path, body in CHANGES.items()} == {FORBIDDEN}
         assert {status(wire, path, here=True) for path in ("/quotas", "/admin/quotas")} == {200}

@@ -87,17 +87,26 @@ def sum_of(some: Sequence[Totals]) -> Totals:
 
 def _of_worker(histories: Sequence[GroupHistory], history_ms: int) -> _Part:
     """Return the times, and the increases of the highest total and of the total, of one worker over all its runs."""
-    lines = [(claim, _shared_line(history, claim, histories, history_ms)) for history in histories if (claim := shared_claim(history))]
-    lines.sort(key=lambda pair: (pair[0].ts_ms, pair[0].seq))
-    times, amounts, before = [np.zeros(0, np.int64)], [np.zeros(0)], 0.0
-    for claim, line in lines:
+    lines = [
+        (history, claim, _shared_line(history, claim, histories, history_ms)) for history in histories if (claim := shared_claim(history))
+    ]
+    lines.sort(key=lambda line: (line[1].ts_ms, line[1].seq))
+    times, amounts, unclear, before = [np.zeros(0, np.int64)], [np.zeros(0)], [np.zeros(0)], 0.0
+    for history, claim, line in lines:
         times.append(np.append(claim.ts_ms, line.ts_ms))
         total = np.append(float(line.base), line.total)
         amounts.append(np.append(max(0.0, line.base - before), np.diff(total)))
+        unclear.append(np.append(0.0 if line.is_exact else _used_in(history, claim.ts_ms), np.zeros(len(line.ts_ms))))
         before = float(total[-1])
     used = np.concatenate(amounts)
-    highest = np.maximum.accumulate(np.maximum(np.cumsum(used), 0.0))
+    highest = np.maximum.accumulate(np.maximum(np.cumsum(used + np.concatenate(unclear)), 0.0))
     return np.maximum.accumulate(np.concatenate(times)), np.diff(highest, prepend=0.0), used
+
+
+def _used_in(history: GroupHistory, ts_ms: int) -> float:
+    """Return the own usage of a millisecond in which the group changed its row: it was published in the row before or in the new one."""
+    values = history.value[history.is_own & (history.ts_ms == ts_ms)]
+    return float(values[values > 0].sum())
 
 
 def _shared_line(history: GroupHistory, claim: Skip, histories: Sequence[GroupHistory], history_ms: int) -> Timeline:
