@@ -52,6 +52,16 @@ def test_what_workers_write_is_accepted(tmp_path_factory: pytest.TempPathFactory
     assert verdict.shared.lag_ms_max <= 20
 
 
+def test_usage_that_is_skipped_twice_from_the_same_total_is_no_break(tmp_path: Path) -> None:
+    """A worker that takes all its usage back and uses some again passes the same total twice, and others may skip both."""
+    steps = [
+        *(Step(2, "record", 0, 868, 0), Step(1, "record", 0, 1_111, 15_000), Step(2, "back", 0, 251, 0), Step(1, "record", 0, 123, 15_000)),
+        *(Step(2, "record", 0, 381, 0), Step(1, "record", 2, 408, 15_000), Step(1, "record", 0, 5_748, 0)),
+    ]
+    play(tmp_path, steps, 3)
+    assert validate(tmp_path).kinds() == {}
+
+
 @pytest.mark.parametrize("level", ["packed", "trace"])
 def test_a_group_that_is_forgotten_and_made_again_in_one_millisecond_goes_on(tmp_path: Path, level: str) -> None:
     """A group that is forgotten and created again within a millisecond continues its published total, and the verdict is exact."""

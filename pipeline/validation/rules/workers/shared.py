@@ -4,7 +4,7 @@ Each record has the total of its source, and its amount is the difference from t
 skipped, and a record of its total fills the place. A group that begins to share usage begins at 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -42,7 +42,10 @@ def check_chain(history: GroupHistory, findings: Findings) -> None:
 
 def _unbridged(history: GroupHistory, source: str, before: Ints, expected: Ints) -> Ints:
     """Return the positions of records that continue neither the record before, nor skipped usage, nor a start at 0."""
-    skipped = {skip.total - skip.amount: skip.total for skip in history.skips if skip.source == source and skip.amount}
+    skipped: dict[int, set[int]] = {}  # usage that is taken back lets a source pass the same total again
+    for skip in history.skips:
+        if skip.source == source and skip.amount:
+            skipped.setdefault(skip.total - skip.amount, set()).add(skip.total)
     begins = len(history.claims)
     wrong = []
     places = np.flatnonzero((before != expected) | (np.arange(len(before)) == 0))
@@ -57,11 +60,14 @@ def _unbridged(history: GroupHistory, source: str, before: Ints, expected: Ints)
     return np.array(wrong, np.int64)
 
 
-def _reached(total: int, skipped: Mapping[int, int]) -> set[int]:
+def _reached(total: int, skipped: Mapping[int, Collection[int]]) -> set[int]:
     """Return the totals that can be reached from `total` by skipped usage."""
-    found = {total}
-    while (total := skipped.get(total, 0)) and total not in found:
-        found.add(total)
+    found: set[int] = set()
+    reached = [total]
+    while reached:
+        if (at := reached.pop()) not in found:
+            found.add(at)
+            reached += skipped.get(at, ())
     return found
 
 
