@@ -4,23 +4,19 @@ import http.client
 import json
 import re
 import ssl
-import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tests.support.kubernetes.manifests import objects
 from tests.support.kubernetes.pod_files import PodFiles
-from tests.support.patience import until_true
-from tests.support.places import ROOT, log_file
 from tests.support.ports import free_bootstrap_port, free_port
+from tests.support.processes.logged_process import LoggedProcess
 
 HOST: Final = "127.0.0.1"
-END_SECONDS: Final = 30
 
 
-class RunningPod:
+class RunningPod(LoggedProcess):
     """`sluice run` with the configuration of a manifest; a context manager that is ready inside the block.
 
     Attributes:
@@ -50,28 +46,11 @@ class RunningPod:
             text = re.sub(pattern, instead, text)
         self.files.volumes["config"].swap({self.files.config.name: text})
         self._root = root
-        self._log = log_file("sluice-pod")
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__([sys.executable, "-m", "sluice_cli", "run", "--config", str(self.files.config)], "sluice-pod", "Sluice")
 
-    def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "sluice_cli", "run", "--config", str(self.files.config)]
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            until_true(lambda: self.get("/readyz")[0] == 200, "Sluice")
-        except AssertionError as error:
-            self.__exit__(None, None, None)
-            raise AssertionError(f"{error}; {self._log}:\n{self._log.read_text()[-3_000:]}") from error
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+    def is_ready(self) -> bool:
+        """Whether it serves clients."""
+        return self.get("/readyz")[0] == 200
 
     def get(self, path: str) -> tuple[int, Any]:
         """Return the status and the JSON of a page, asked with the token of Prometheus; (0, None) without an answer."""

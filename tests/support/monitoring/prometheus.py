@@ -3,25 +3,21 @@
 import http.client
 import json
 import math
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from tests.support.monitoring.queries import RULES, Query
-from tests.support.patience import until_true
-from tests.support.places import log_file
+from tests.support.processes.logged_process import LoggedProcess
 from tests.support.processes.namespaces import FAR_ADDRESS, Wire
 from tests.support.tools import require_tool
 
 PORT: Final = 9_090  # no other process is in the namespace
 PAGE_SECONDS: Final = 10
-END_SECONDS: Final = 20
 
 
-class Prometheus:
+class Prometheus(LoggedProcess):
     """Prometheus with the rules of deploy/prometheus; a context manager that is ready inside the block.
 
     Args:
@@ -46,29 +42,8 @@ class Prometheus:
             )
         )
         self._wire = wire
-        self._log = log_file("prometheus")
         places = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={FAR_ADDRESS}:{PORT}"]
-        self._command = ["ip", "netns", "exec", wire.far, program, *places]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(self._command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            until_true(self._is_ready, "Prometheus")
-        except AssertionError as error:
-            self.__exit__(None, None, None)
-            raise AssertionError(f"{error}; {self._log}:\n{self._log.read_text()[-2_000:]}") from error
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        try:
-            self._process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        super().__init__(["ip", "netns", "exec", wire.far, program, *places], "prometheus", "Prometheus")
 
     def ask(self, queries: Iterable[Query]) -> dict[Query, list[dict[str, Any]]]:
         """Return the series that each query selects now: `metric` has the labels, `value` time and number."""
@@ -84,7 +59,8 @@ class Prometheus:
         found = self._wire.at_far(lambda: _get("/api/v1/alerts", {}))["alerts"]
         return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """Whether it answers queries."""
         try:
             return self._wire.at_far(lambda: _status("/-/ready")) == 200
         except OSError:

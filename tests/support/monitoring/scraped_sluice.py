@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from tests.support.monitoring.load import QUOTAS
 from tests.support.patience import until_true
 from tests.support.places import ROOT, log_file
+from tests.support.processes.logged_process import end, with_log
 from tests.support.processes.namespaces import NEAR_ADDRESS, Wire
 from tests.support.processes.sluice_process import write_quotas
 from tests.support.processes.sluice_workers import children_of
@@ -26,7 +27,6 @@ BROKER_PORTS: Final = (19_001, 19_002)
 PORT: Final = 9_092
 LOGIN_PORT: Final = 9_392
 """No other process is in the namespace."""
-END_SECONDS: Final = 30
 CONFIG: Final = f"""
 workers = 2
 [upstream]
@@ -101,19 +101,14 @@ class ScrapedSluice:
             until_true(self._is_ready, "Sluice")
         except AssertionError as error:
             self.__exit__(None, None, None)
-            raise AssertionError(f"{error}; {self._log}:\n{self._log.read_text()[-3_000:]}") from error
+            raise with_log(error, self._log) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for process in reversed(self._processes):
             if process.stdin is not None:
                 process.stdin.close()
-            process.terminate()
-            try:
-                process.wait(END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end(process)
 
     def reload(self) -> None:
         """Send SIGHUP."""
