@@ -10,6 +10,7 @@ import msgspec
 
 from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
+from pipeline.files import write_whole
 from pipeline.stream.ledger import batch_ids
 from pipeline.validation.file_set_verdict import FileSetVerdict
 
@@ -25,11 +26,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 def put_judged(out: Path, batch_id: int, judged: Sequence[Judged]) -> None:
     """Write the verdicts of a batch, before its marker."""
-    path = _path_of(out, batch_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_bytes(msgspec.json.encode(judged))
-    temporary.replace(path)
+    write_whole(_path_of(out, batch_id), msgspec.json.encode(judged).decode())
 
 
 def judged_so_far(out: Path) -> tuple[list[Judged], list[int]]:

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from pipeline.errors import BadInputError
+from pipeline.files import write_whole
 from pipeline.stream.result import FINDINGS_MAX, Written
 from pipeline.validation.divergence import Divergence
 
@@ -111,7 +112,4 @@ def claim(out: Path, query_id: str) -> None:
 
 
 def _put(path: Path, content: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    temporary.replace(path)
+    write_whole(path, json.dumps(content, indent=1) + "\n")

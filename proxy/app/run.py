@@ -16,7 +16,6 @@ from proxy.app.profiling import profiled
 from proxy.base.service_manager import notify
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
-from proxy.config.problem import ConfigProblems
 
 SWITCH_INTERVAL_S = 0.0005
 """Switch interval of threads: a computing thread yields to the event loop within this time. Python's default is 5 ms."""
@@ -74,10 +73,7 @@ def run(config: Config, source: ConfigSource, make: MakeProxy = make_app, proces
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        try:
-            return runner.run(_serve(config, source, make, process))
-        except ConfigProblems as problems:
-            raise source.located(problems.problems) from problems
+        return runner.run(_serve(config, source, make, process))
 
 
 async def _serve(config: Config, source: ConfigSource, make: MakeProxy, process: str) -> int:

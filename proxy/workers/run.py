@@ -41,11 +41,14 @@ def run_sluice(source: ConfigSource, spawn: Spawn) -> int:
         ConfigProblems: the configuration or the quotas are invalid.
         StartError: an address cannot be bound, or another supervisor runs.
     """
-    config = source.load()
     try:
-        config = fit_open_files(config)
+        return _run(source, spawn)
     except ConfigProblems as problems:
         raise source.located(problems.problems) from problems
+
+
+def _run(source: ConfigSource, spawn: Spawn) -> int:
+    config = fit_open_files(source.load())
     workers = usable_cores() if config.workers == "auto" else config.workers
     predecessor_pid = os.environ.pop(TAKEOVER_PID_VARIABLE, None)
     if is_supervised(config):

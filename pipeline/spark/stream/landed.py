@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
@@ -13,7 +11,7 @@ from pipeline.file_set import check_columns, runs_of
 from pipeline.manifest import check_undamaged, find_manifests, problems_of
 from pipeline.spark.raw import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
-from pipeline.spark.validation.validate import judge_file_sets, works_of
+from pipeline.spark.validation.validate import judge_some
 from pipeline.spark.written import url_of, write_rows
 from pipeline.stream.judged import Judged, put_judged
 from pipeline.stream.ledger import batch_name
@@ -62,15 +60,11 @@ def write_batch(spark: Any, directory: Path, manifests: Sequence[Manifest], out:
 
 
 def _verdicts(spark: Any, directory: Path, manifests: Sequence[Manifest]) -> list[tuple[Manifest, FileSetVerdict]]:
-    wanted = {manifest.file_set for manifest in manifests}
-    works = works_of(runs_of(directory, find_manifests(directory)))
-    ours = {position: work for position, work in works.items() if work[-1].file_set in wanted}
-    judged = {
-        position: msgspec.json.decode(encoded, type=FileSetVerdict) for position, encoded in judge_file_sets(spark, directory, ours).items()
-    }
-    blamed = {one.file_set: one for position, verdict in judged.items() if verdict.findings.total for one in ours[position]}
+    runs = runs_of(directory, find_manifests(directory))
+    judged = judge_some(spark, directory, runs, {manifest.file_set for manifest in manifests})
+    blamed = {one.file_set: one for work, verdict in judged if verdict.findings.total for one in work}
     check_undamaged(directory, list(blamed.values()))
-    return [(ours[position][-1], verdict) for position, verdict in sorted(judged.items())]
+    return [(work[-1], verdict) for work, verdict in judged]
 
 
 def _verdict_row(manifest: Manifest, verdict: FileSetVerdict) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 Each task reads its own file set, and as much of earlier ones as its warm-up needs. It returns a verdict, never rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,6 +82,15 @@ def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = 
     shares = [in_order[task::count] for task in range(count)]
     tasks = spark.sparkContext.parallelize(range(count), count)
     return dict(tasks.mapPartitions(_judging(str(directory.resolve()), shares, paced=paced)).collect())
+
+
+def judge_some(
+    spark: Any, directory: Path, runs: Mapping[RunKey, Sequence[FileSet]], wanted: Collection[str]
+) -> list[tuple[Sequence[Manifest], FileSetVerdict]]:
+    """Return the verdicts of the file sets with these names, each with the manifests that it was judged with, its own last."""
+    works = {position: work for position, work in works_of(runs).items() if work[-1].file_set in wanted}
+    judged = judge_file_sets(spark, directory, works) if works else {}
+    return [(works[position], msgspec.json.decode(encoded, type=FileSetVerdict)) for position, encoded in sorted(judged.items())]
 
 
 def tasks_for(file_sets: int, cores: int) -> int:

@@ -9,8 +9,8 @@ import base64
 import hashlib
 import heapq
 import json
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -183,12 +183,52 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
     )
 
 
-def merged_row(rows: list[GroupRow]) -> GroupRow:
-    """Return one row for the same group in several processes.
+class Figures(Protocol):
+    """The figures that the rows of a group have in common, whatever else a page shows."""
+
+    @property
+    def observed(self) -> Number:
+        """Units per second."""
+
+    @property
+    def measures_all(self) -> bool:
+        """Whether `observed` is the usage of all processes."""
+
+    @property
+    def recorded_total(self) -> Number:
+        """Units recorded since the start of the process."""
+
+    @property
+    def throttled_until_ms(self) -> int:
+        """End of the last throttle, in monotonic ms."""
+
+    @property
+    def throttle_count(self) -> int:
+        """Number of throttles."""
+
+    @property
+    def throttle_ms_total(self) -> int:
+        """Sum of throttle times in ms."""
+
+
+def merged_figures(rows: Sequence[Figures]) -> dict[str, Number]:
+    """Return the figures of one group over several processes, by name.
 
     A process that shares its usage measures that of all, so the greatest of these rates applies. Rates of those that count alone are added,
     like totals.
     """
+    return {
+        "observed": max((row.observed for row in rows if row.measures_all), default=0.0)
+        + sum(row.observed for row in rows if not row.measures_all),
+        "recorded_total": sum(row.recorded_total for row in rows),
+        "throttled_until_ms": max(row.throttled_until_ms for row in rows),
+        "throttle_count": sum(row.throttle_count for row in rows),
+        "throttle_ms_total": sum(row.throttle_ms_total for row in rows),
+    }
+
+
+def merged_row(rows: list[GroupRow]) -> GroupRow:
+    """Return one row for the same group in several processes."""
     first = rows[0]
     if len(rows) == 1:
         return first
@@ -196,12 +236,7 @@ def merged_row(rows: list[GroupRow]) -> GroupRow:
     balances = [row.balance for row in rows if row.balance is not None]
     return msgspec.structs.replace(
         first,
-        observed=max((row.observed for row in rows if row.measures_all), default=0.0)
-        + sum(row.observed for row in rows if not row.measures_all),
-        recorded_total=sum(row.recorded_total for row in rows),
-        throttled_until_ms=max(row.throttled_until_ms for row in rows),
-        throttle_count=sum(row.throttle_count for row in rows),
-        throttle_ms_total=sum(row.throttle_ms_total for row in rows),
+        **merged_figures(rows),
         balance=min(balances, default=None),
         verdicts=tuple(verdicts)[-VERDICTS_MAX:],
         fleet=max((row.fleet for row in rows if row.fleet is not None), default=None),  # the process that knows most

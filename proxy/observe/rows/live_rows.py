@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from proxy.observe.rows.client_groups import CONNECTIONS_EXAMINED_MAX, SLICE
-from proxy.observe.rows.group_rows import TYPES, Cursor, Number, order_of, shown_tags
+from proxy.observe.rows.group_rows import TYPES, Cursor, Number, merged_figures, order_of, shown_tags
 from proxy.observe.snapshot import GroupView, ManagerView, take_managers
 from proxy.observe.state import DataState
 from proxy.shared_usage.shared_groups import Shared
@@ -214,12 +214,7 @@ def _merged(rows: list[LiveRow]) -> LiveRow:
         return first
     return msgspec.structs.replace(
         first,
-        observed=max((row.observed for row in rows if row.measures_all), default=0.0)
-        + sum(row.observed for row in rows if not row.measures_all),
-        recorded_total=sum(row.recorded_total for row in rows),
-        throttled_until_ms=max(row.throttled_until_ms for row in rows),
-        throttle_count=sum(row.throttle_count for row in rows),
-        throttle_ms_total=sum(row.throttle_ms_total for row in rows),
+        **merged_figures(rows),
         connections=sum(row.connections for row in rows),
     )
 

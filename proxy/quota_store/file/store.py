@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -42,10 +42,16 @@ class _Seen(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """The result of one read of the file. `content` is None when its bytes are those already applied."""
+    """The result of one read of the file.
+
+    Attributes:
+        content: None when its bytes are those already applied.
+        advice: lines about quotas of the content that probably mean something else.
+    """
 
     seen: _Seen
     content: StoreContent | None
+    advice: Sequence[str] = ()
 
 
 class _Commit(NamedTuple):
@@ -215,7 +221,8 @@ class FileStore(ContentHolder):
         if self._seen is not None and seen.digest == self._seen.digest:
             return _Reading(seen, None)
         self._rejected = seen
-        return _Reading(seen, read_quota_text(data, str(self.path), any_sign=self._any_sign))
+        content = read_quota_text(data, str(self.path), any_sign=self._any_sign)
+        return _Reading(seen, content, advice_on_quotas(content)[:PROBLEMS_LOGGED_MAX])
 
     def _stat(self) -> tuple[int, int, int]:
         try:
@@ -233,7 +240,7 @@ class FileStore(ContentHolder):
         if content is not None:
             self._text = None
             self.hold(content, origin)
-            for line in advice_on_quotas(content)[:PROBLEMS_LOGGED_MAX]:
+            for line in reading.advice:
                 log.warning("quotas_doubtful", source=str(self.path), problem=line)
         if content is not None or self._lines:
             log.info("quotas_loaded", source=str(self.path), entries=len(self.content.quotas))
