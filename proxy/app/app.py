@@ -96,6 +96,7 @@ class App:
         self.data_path.reload(config, choice)
         self.control.reload(config)
         self.config = self.state.config = config
+        await self.control.warn_of_groups()
         return self.control.reload_ended(quotas_are_right=quotas_are_right)
 
     async def drain(self) -> None:

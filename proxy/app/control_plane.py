@@ -177,7 +177,7 @@ class ControlPlane:
         """
         await self.use_store(self.config)
         _warn_of_administration(self.config)
-        _warn_of_groups(self.config)
+        await self.warn_of_groups()
         await self.connection_limits.settled()
 
     def accept(self) -> None:
@@ -204,7 +204,11 @@ class ControlPlane:
         if (config.quota_admin.authority, config.canary) != (self.config.quota_admin.authority, self.config.canary):
             self._watch_canary(config)
         self.config = config
-        _warn_of_groups(config)
+
+    async def warn_of_groups(self) -> None:
+        """Log the groups without members; in a thread, since 1,000 groups are half a million pairs."""
+        for line in await asyncio.to_thread(lambda: list(advice_on_groups(self.config.groups))):
+            log.warning("group_without_members", problem=line)
 
     def reload_rejected(self, lines: Sequence[str]) -> bool:
         """Count and log a rejected reload, with a line for each problem; return False."""
@@ -356,11 +360,6 @@ def admission_of(config: Config, counters: Counters, policy: Policy) -> Admissio
     names = (listener.name for listener in config.listeners)
     quotas = ConnectionQuotas(names, num_samples=windows.num_samples, window_ms=windows.window_ms)
     return Admission(quotas, counters, policy, per_cluster=config.enforcement.scope == "cluster")
-
-
-def _warn_of_groups(config: Config) -> None:
-    for line in advice_on_groups(config.groups):
-        log.warning("group_without_members", problem=line)
 
 
 def _warn_of_administration(config: Config) -> None:

@@ -260,6 +260,7 @@ class Supervisor:
         if lines:
             return self.control.reload_rejected(lines)
         await self.tls.refresh()
+        await self.control.warn_of_groups()
         return self.control.reload_ended(quotas_are_right=await self.control.quotas.reload())
 
     async def drain(self) -> None:

@@ -57,6 +57,8 @@ class Pattern:
 
     def covers(self, other: Pattern) -> bool:
         """Whether this pattern matches every name that `other` matches, as far as one pass over `other` can tell; False is not a proof."""
+        if not other._prefix.startswith(self._prefix):  # most patterns differ in the prefix
+            return False
         tokens, loops = _read(other.text)
         places = 1
         for at, token in enumerate([*tokens, None]):
