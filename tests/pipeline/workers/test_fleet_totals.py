@@ -3,29 +3,9 @@
 import numpy as np
 
 from pipeline.validation.rules.fleet.totals import totals_of
-from pipeline.validation.rules.workers.group_histories import OWN, GroupHistory, Skip, WorkerRun
+from tests.pipeline.support.group_history import history_of
 
-RUN = WorkerRun(("a", "r"), "s", "0", ("0",), 0, 60_000, True, 0)
 HISTORY_MS = 11_000
-
-
-def history_of(events: list[tuple[int, int]], claims: list[tuple[int, int]]) -> GroupHistory:
-    """Return a history with own records (ms, value), and with rows that were used from these times and totals on."""
-    ts_ms, value = (np.array([event[at] for event in events], np.int64) for at in (0, 1))
-    return GroupHistory(
-        ts_ms=ts_ms,
-        value=value,
-        checked=np.ones(len(events), np.bool_),
-        source=np.array([OWN] * len(events)),
-        total=np.zeros(len(events), np.int64),
-        seq=np.arange(len(events)),
-        bound=1e9,
-        run=RUN,
-        group_ref=0,
-        identity=("Request", "broker", "1", ""),
-        skips=tuple(Skip(at_ms, "0", 0, total, number) for number, (at_ms, total) in enumerate(claims)),
-        is_renamed=len(claims) > 1,
-    )
 
 
 def test_what_is_recorded_while_the_row_changes_may_be_in_either_row() -> None:

@@ -299,9 +299,23 @@ def next_ms(history: GroupHistory, histories: Sequence[GroupHistory]) -> float:
     """
     if not history.claims:
         return math.inf
-    begins = [other.claims[0] for other in histories if other.run.worker == history.run.worker and other.claims and other is not history]
     begin = history.claims[0]
-    return min((other.ts_ms for other in begins if (other.ts_ms, other.seq) > (begin.ts_ms, begin.seq)), default=math.inf)
+    later = [
+        other
+        for other in histories
+        if other.run.worker == history.run.worker
+        and other.claims
+        and other is not history
+        and (other.claims[0].ts_ms, other.claims[0].seq) > (begin.ts_ms, begin.seq)
+    ]
+    return min(map(_begin_ms, later), default=math.inf)
+
+
+def _begin_ms(history: GroupHistory) -> int:
+    """Return when a history begins in ms: at its row, or at usage before it, which is published at its own time together with the row."""
+    own_ms = history.ts_ms[history.is_own]
+    claim_ms = history.claims[0].ts_ms
+    return min(claim_ms, int(own_ms[0])) if len(own_ms) else claim_ms
 
 
 @dataclass(frozen=True, slots=True)
