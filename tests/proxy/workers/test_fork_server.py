@@ -47,6 +47,17 @@ def supervisor() -> Iterator[ForkingSupervisor]:
             process.kill()
 
 
+def command_of(pid: int) -> bytes:
+    """Return the command line of a process; empty: the process has ended.
+
+    `Popen` returns while the kernel still loads the new program: until it has, the command line is empty.
+    """
+    time_limit = time.monotonic() + HANG_S
+    while not (command := Path(f"/proc/{pid}/cmdline").read_bytes()) and time.monotonic() < time_limit:
+        time.sleep(0.001)
+    return command
+
+
 def test_a_forked_worker_is_a_child_of_the_supervisor(supervisor: ForkingSupervisor) -> None:
     """It has the supervisor as its parent, a name of its own, and no socket but those that it was given; its exit code is known."""
     pid = supervisor.answer("worker")
@@ -60,8 +71,7 @@ def test_a_forked_worker_is_a_child_of_the_supervisor(supervisor: ForkingSupervi
 def test_without_the_fork_server_a_worker_starts_from_the_beginning(supervisor: ForkingSupervisor) -> None:
     """After the fork server was killed, a worker is a child of the supervisor as before."""
     pid = supervisor.answer("kill")
-    command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    assert b"proxy.workers.main" in command
+    assert b"proxy.workers.main" in command_of(pid)
     assert supervisor.servers() == []
     assert supervisor.answer("end") == 1
     assert supervisor.answer("worker") != pid
