@@ -16,6 +16,7 @@ from proxy.app.profiling import profiled
 from proxy.base.service_manager import notify
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
+from proxy.telemetry import log
 
 SWITCH_INTERVAL_S = 0.0005
 """Switch interval of threads: a computing thread yields to the event loop within this time. Python's default is 5 ms."""
@@ -83,6 +84,8 @@ async def _serve(config: Config, source: ConfigSource, make: MakeProxy, process:
     def terminate() -> None:
         (ended if terminated.is_set() else terminated).set()
 
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    loop.add_signal_handler(signal.SIGINT, terminate)
     app = await make(config, source, terminated.set)
     loop.set_exception_handler(app.log_exception)
     reloads: set[asyncio.Task[bool]] = set()
@@ -92,12 +95,11 @@ async def _serve(config: Config, source: ConfigSource, make: MakeProxy, process:
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
-    loop.add_signal_handler(signal.SIGTERM, terminate)
-    loop.add_signal_handler(signal.SIGINT, terminate)
     loop.add_signal_handler(signal.SIGHUP, reload)
     loop.add_signal_handler(signal.SIGUSR2, app.upgrade)
     try:
         if not await _started(app, terminated):
+            log.info("terminated")
             return 0
         notify("READY=1")
         with profiled(process, lambda: app.requests, wanted=config.profile):

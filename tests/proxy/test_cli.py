@@ -13,7 +13,7 @@ from proxy.base.host_port import HostPort
 from proxy.config.checks.all import advice_on
 from proxy.config.model import Config, Listener, Upstream
 from proxy.config.sections.tls import ListenerTls
-from sluice_cli.__main__ import main
+from sluice_cli.root import main
 
 GOOD = '[upstream]\nbootstrap = "kafka:9092"\n[[listener]]\naddress = "127.0.0.1:19092"\n'
 ADVICE = 'listener default: protocol = "auto" lets the brokers decide which clients have to log in; declare "SASL_PLAINTEXT" where they require a login, "PLAINTEXT" where they do not'

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proxy.observe.fleet import NO_FLEET, FleetReport, fleet_page
-from sluice_cli.__main__ import cli
 from sluice_cli.fleet import problems_of, table
+from sluice_cli.root import cli
 from tests.support.memory.fleet_reports import OWN, SECOND, fleet_report, member
 from tests.support.places import ROOT
 from tests.support.processes.changing_port import ChangingPort

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sluice_cli.__main__ import cli
+from sluice_cli.root import cli
 from tests.support.ports import free_port
 from tests.support.tls.certificates import Authority
 

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from textual.widgets import DataTable, Static
 
 from quota.entity import ClientQuotaEntity
-from sluice_cli.__main__ import cli
 from sluice_cli.admin.port import AdminPort
+from sluice_cli.root import cli
 from sluice_cli.top.app import GroupScreen, TopApp
 from sluice_cli.top.command import NO_TEXTUAL
 from sluice_cli.top.groups import LiveState

@@ -21,7 +21,7 @@ from proxy.observe.metrics.exposition import MetricsPage
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ANONYMOUS, ClientQuotaEntity
-from sluice_cli.__main__ import cli, run
+from sluice_cli.root import cli, run
 from tests.support.memory.fleet_reports import fleet_report
 from tests.support.memory.proxy_state import FakeState, busy_state
 from tests.support.memory.worker_states import FakeWorkers

@@ -10,9 +10,9 @@ import pytest
 
 from proxy.metering.commands import forget_command
 from proxy.metering.repair import repair
-from sluice_cli.__main__ import cli
 from sluice_cli.meter import meter, with_writers
 from sluice_cli.quotas.command import quotas
+from sluice_cli.root import cli
 from sluice_cli.top.command import top
 from tests.support.documents import DOCUMENTS, ROOT, Command, differences, read, run
 from tests.support.ports import free_bootstrap_port, free_port

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice_cli.__main__ import main
+from sluice_cli.root import main
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.toml"))

@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from sluice_cli.__main__ import main
+from sluice_cli.root import main
 from tests.support.kubernetes.manifests import (
     KUBERNETES,
     MANIFESTS,

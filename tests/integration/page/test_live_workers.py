@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from proxy.demo.mock_cluster import MockCluster
-from sluice_cli.__main__ import cli
 from sluice_cli.admin.port import AdminPort
+from sluice_cli.root import cli
 from sluice_cli.top.groups import LiveState, left_ms
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 
