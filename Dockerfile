@@ -17,6 +17,7 @@ COPY proxy proxy
 COPY pipeline pipeline
 COPY sluice sluice
 COPY sluice_cli sluice_cli
+COPY examples examples
 RUN /opt/build/bin/python -m hatchling build -t wheel -d /dist
 
 # The environments have no pip of their own: nothing is installed in a running container.

@@ -22,6 +22,7 @@ from proxy.config.toml_reader import read_toml
 from proxy.quota_store.file.advice import advice_on_quotas
 from proxy.quota_store.file.store import QUOTA_FILE_BYTES_MAX, read_quota_file
 from proxy.telemetry import log
+from sluice_cli.examples_command import examples
 from sluice_cli.fleet import fleet
 from sluice_cli.health import health
 
@@ -166,6 +167,7 @@ def demo(seconds: int, svg: Path, proxies: int) -> None:
     sys.exit(run_demo(seconds, svg, proxies))
 
 
+cli.add_command(examples)
 cli.add_command(fleet)
 cli.add_command(health)
 

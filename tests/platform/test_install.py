@@ -49,6 +49,9 @@ def check_served(sluice: Path, folder: Path, cluster: MockCluster) -> None:
         assert records_through(served.port) == RECORDS
         assert served.stop() == 0, served.output()
     run(sluice, "check-config", etc / "sluice.toml")
+    run(sluice, "examples", folder / "examples")
+    for example in ("gateway.toml", "saas-edge.toml", "users.toml"):
+        run(sluice, "check-config", folder / "examples" / example)
 
 
 def test_pip_into_an_empty_environment(wheel: Path, tmp_path: Path, cluster: MockCluster) -> None:

@@ -179,7 +179,7 @@ def test_the_health_check_tells_health(status: int | None, exit_code: int) -> No
 
 
 def test_the_wheel_builds_from_what_is_copied(tmp_path: Path) -> None:
-    """The wheel builds from the files that its stage has; it has all packages with their data and the command, and no tests."""
+    """The wheel builds from the files that its stage has; it has all packages with their data, examples and the command, and no tests."""
     source = tmp_path / "src"
     for name in copied_files(TOOLS, WHEEL):
         target = source / name
@@ -198,6 +198,9 @@ def test_the_wheel_builds_from_what_is_copied(tmp_path: Path) -> None:
         (entry_points,) = [name for name in names if name.endswith("entry_points.txt")]
         assert "sluice = sluice_cli.__main__:main" in packed.read(entry_points).decode()
     assert "protocol/apis.json" in names
+    assert {
+        f"sluice_cli/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "examples").rglob("*.*") if path.suffix != ".pyc"
+    } <= names
     assert {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")} == set(PACKAGES)
     sources = {path.relative_to(ROOT).as_posix() for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")}
     assert sources <= names

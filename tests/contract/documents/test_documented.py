@@ -112,7 +112,7 @@ def test_every_flag_is_documented() -> None:
     """The documented flags of `run` are exactly those that the command has."""
     flags = {option for parameter in run.params if not getattr(parameter, "hidden", False) for option in parameter.opts}
     assert rows(CONFIGURATION, "Command line").keys() == flags
-    assert {"run", "check-config", "demo", "meter", "quotas", "upgrade", "fleet", "top", "health"} == set(cli.commands)
+    assert {"run", "check-config", "demo", "meter", "quotas", "upgrade", "fleet", "top", "health", "examples"} == set(cli.commands)
 
 
 def shown_families() -> Iterator[tuple[str, str, set[str]]]:
