@@ -150,9 +150,13 @@ class ClientQuota:
         self.refresh_enforcement()
         return self._is_recorded and not self.enforcement.only_observes
 
-    def latencies(self, api_key: int, *, known: bool) -> list[int]:
-        """Return the latency histogram of an API's responses; shared by all clients."""
-        return self._counters.latencies.of(api_key, known=known)
+    def latencies(self, api_key: int, *, known: bool, broker: str) -> list[int]:
+        """Return the latency histogram of an API's responses; shared by all clients.
+
+        Args:
+            broker: the node id; empty: the broker of the scope.
+        """
+        return self._counters.latencies.of(api_key, known=known, broker=broker or self._scope.label)
 
     def produce(self, now_ms: int) -> EnforcedGroup | None:
         """The group of this client's produced bytes."""

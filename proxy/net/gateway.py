@@ -223,6 +223,8 @@ class Gateway:
         scope = self._events.scope_of(broker_peer)
         self.counters.brokers_reached.pop(str(address), None)  # its node id is known by now
         self.counters.brokers_reached[scope.label if node_id is None else str(node_id)] = 1
+        if node_id is not None:
+            session.set_broker_label(str(node_id))
         session.set_broker_times(self.handler_times.of(broker_peer))
         if self._session_settings.meter is not None:
             session.set_usage_place(Place(broker_peer, connection.listener_name))

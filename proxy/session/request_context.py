@@ -60,6 +60,7 @@ class RequestContext:
 
     __slots__ = (
         "api",
+        "broker",
         "cap_bound",
         "cap_bytes",
         "cell",
@@ -95,12 +96,14 @@ class RequestContext:
         prefix: bytes,
         work: Work | None = None,
         cell: UsageCell | None = None,
+        broker: str = "",
     ) -> None:
         self.api = api
+        self.broker = broker  # label of the broker; empty: that of the client's quota scope
         self.index = api.index
         known = api.key in KNOWN_KEYS
         self.key = api.key if known else UNKNOWN_KEY  # the group that its bytes or mutations count for
-        self.latencies = client.latencies(api.key, known=known)
+        self.latencies = client.latencies(api.key, known=known, broker=broker)
         self.client = client
         self.kind = kind
         self.rewrite = rewrite

@@ -178,7 +178,8 @@ class Session:
         """Enter a request of Sluice's own in the FIFO, whose `frame` is sent to the broker now, for the request that Sluice answers."""
         assert self.requests.pending.administered is not None
         answer = BrokersAnswer()
-        head = RequestContext(api, self.requests.pending.administered.head.client, PASS, WHOLE, b"", work_of(api.key))
+        asked = self.requests.pending.administered.head
+        head = RequestContext(api, asked.client, PASS, WHOLE, b"", work_of(api.key), broker=asked.broker)
         head.ticket = answer
         head.is_question = True
         self.in_flight.append((CORRELATION_ID, head, len(frame) - LENGTH_BYTES, now_ms, now_ns))
@@ -204,6 +205,10 @@ class Session:
     def set_broker_times(self, times: BrokerHandlerTime) -> None:
         """Store the handler times of the broker, which is known now."""
         self._classifier.broker_times = times
+
+    def set_broker_label(self, label: str) -> None:
+        """Count the latency of responses for this broker, in place of the broker of the quota scope."""
+        self._classifier.broker_label = label
 
     def set_usage_place(self, place: Place) -> None:
         """Meter the usage of this client at `place`."""

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from proxy.observe.live.head import Rates, brokers_of, head_of
+from proxy.observe.live.brokers import RecentLatencies, brokers_of
+from proxy.observe.live.head import Rates, head_of
 from proxy.observe.live.history import GROUPS_MAX, History
 from proxy.observe.live.limits import HISTORY_BYTES_MAX, VIEWER_BYTES_MAX, VIEWERS_MAX
 from proxy.observe.live.table import LiveTable
@@ -61,6 +62,7 @@ class LiveFeed:
         self.history = History()
         self.table = LiveTable()
         self._rates = Rates()
+        self._latencies = RecentLatencies()
         self._viewers: set[Viewer] = set()
         self._one_at_a_time = asyncio.Lock()
         self._published = asyncio.Event()
@@ -134,7 +136,9 @@ class LiveFeed:
         head = head_of(source.control, figures, process_figures(self._lag), self._rates, self._busiest_ips(now_ms))
 
         def made() -> bytes:
-            head["brokers"] = brokers_of(groups.rows, figures.counters.brokers_reached, now_ms)
+            counted = figures.counters
+            latencies = self._latencies.of(counted.latencies.by_broker(), now_ms)
+            head["brokers"] = brokers_of(groups.rows, counted.brokers_reached, latencies, now_ms)
             if self.history.is_due(now_ms):
                 self.history.record(groups.rows, now_ms)
             return self.table.update(groups, head, self.history.waited_ms_a_minute())

@@ -1,15 +1,13 @@
-"""The values above the groups of the live page: state, processes, connections, brokers, and the fleet."""
+"""The values above the groups of the live page: state, processes, connections, latencies, and the fleet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from proxy.observe.fleet import fleet_check, fleet_page
 from proxy.observe.live.table import rounded
 from proxy.observe.metrics.api_names import API_NAMES
-from proxy.observe.rows.group_rows import TYPES
-from proxy.observe.rows.live_rows import LiveRow, give_way
 from proxy.observe.snapshot import Snapshot, WorkerProcess
 from proxy.observe.state import ControlState
 from proxy.telemetry.latency import SHIFT
@@ -81,37 +79,6 @@ def head_of(control: ControlState, figures: Snapshot, process: WorkerProcess, ra
         "connections": _connections(figures, ips),
         "latencies": [_latency(key, row) for key, row in sorted(counted.latencies.rows.items()) if any(row)],
     }
-
-
-def brokers_of(rows: Iterable[LiveRow], reached: Mapping[str, int], now_ms: int) -> list[dict[str, Any]]:
-    """Return each broker with the bytes per second that its groups measure, and how many of them wait.
-
-    Args:
-        rows: the groups.
-        reached: whether the last attempt to connect succeeded, by broker; brokers without groups, too.
-        now_ms: the time of sensors.
-    """
-    found = {broker: _no_groups(broker) for broker in reached}
-    for at, row in enumerate(rows):
-        give_way(at)
-        broker = found.setdefault(row.broker, _no_groups(row.broker))
-        kind = TYPES[row.type_at].lower()
-        if kind in ("produce", "fetch"):
-            broker[kind] += row.observed
-        broker["groups"] += 1
-        broker["waiting"] += row.throttled_until_ms > now_ms
-    return [
-        {**one, "produce": rounded(one["produce"]), "fetch": rounded(one["fetch"]), "is_reached": _is_reached(reached, name)}
-        for name, one in sorted(found.items())
-    ]
-
-
-def _no_groups(broker: str) -> dict[str, Any]:
-    return {"broker": broker, "produce": 0.0, "fetch": 0.0, "groups": 0, "waiting": 0}
-
-
-def _is_reached(reached: Mapping[str, int], broker: str) -> bool | None:
-    return None if broker not in reached else bool(reached[broker])
 
 
 def _state(control: ControlState, figures: Snapshot) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _traffic_families(traffic: Traffic) -> Iterator[Metric]:
 
 
 def _latencies(counted: Counters) -> dict[str, list[int]]:
-    rows = {API_NAMES[key]: row for key, row in list(counted.latencies.rows.items())}
+    rows = {API_NAMES[key]: row for key, row in counted.latencies.rows.items()}
     other = counted.latencies.other
     return rows | ({OTHER: other} if any(other) else {})
 

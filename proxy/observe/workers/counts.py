@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from proxy.telemetry.counters import Counters, ThrottleHistogram
-from proxy.telemetry.latency import APIS_MAX, ApiLatencies
+from proxy.telemetry.latency import APIS_MAX, OTHER_API, ApiLatencies
 
 MergeMode = Literal["sum", "sum_now", "max_now", "min_now", "own"]
 """sum: counted since the start, added, also for processes that ended. sum_now: added over live processes. max_now, min_now: the largest or
@@ -80,12 +80,11 @@ _GET: Final = {name: attrgetter(name) for name, how in MERGE_MODES.items() if ho
 class Counts(msgspec.Struct):
     """The counters of a worker.
 
-    `numbers` is by name in `MERGE_MODES`; `latencies` by API key; a throttle histogram is buckets and sum in ms.
+    `numbers` is by name in `MERGE_MODES`; `latencies` by broker and API key; a throttle histogram is buckets and sum in ms.
     """
 
     numbers: dict[str, dict[Key, int | float]] = {}
-    latencies: dict[int, list[int]] = {}
-    other_latencies: list[int] = []
+    latencies: dict[tuple[str, int], list[int]] = {}
     throttles: dict[str, tuple[list[int], int]] = {}
 
     def add(self, other: Counts, *, lasting_only: bool = False) -> None:
@@ -96,9 +95,8 @@ class Counts(msgspec.Struct):
             mine = self.numbers.setdefault(name, {})
             for key, value in values.items():
                 mine[key] = _joined(MERGE_MODES[name], mine[key], value) if key in mine else value
-        for api, row in other.latencies.items():
-            self.latencies[api] = _added(self.latencies.get(api, []), row)
-        self.other_latencies = _added(self.other_latencies, other.other_latencies)
+        for place, row in other.latencies.items():
+            self.latencies[place] = _added(self.latencies.get(place, []), row)
         for quota_type, (buckets, sum_ms) in other.throttles.items():
             mine_buckets, mine_ms = self.throttles.get(quota_type, ([], 0))
             self.throttles[quota_type] = (_added(mine_buckets, buckets), mine_ms + sum_ms)
@@ -108,8 +106,7 @@ def counts_of(counters: Counters) -> Counts:
     """Return the counts of a process; any thread may call it."""
     return Counts(
         {name: _by_key(get(counters)) for name, get in _GET.items()},
-        {api: row.copy() for api, row in list(counters.latencies.rows.items())},
-        counters.latencies.other.copy(),
+        {place: row.copy() for place, row in list(counters.latencies.cells.items())},
         {quota_type: (histogram.buckets.copy(), histogram.sum_ms) for quota_type, histogram in list(counters.throttles.items())},
     )
 
@@ -137,12 +134,8 @@ def counters_of(counts: Counts, apis: Collection[int]) -> Counters:
         else:
             setattr(target, field, type(getattr(target, field))(values[()]))
     latencies = counters.latencies = ApiLatencies()
-    latencies.other = _added(latencies.other, counts.other_latencies)
-    for api, row in counts.latencies.items():
-        if api in apis:
-            latencies.rows[api] = row
-        else:
-            latencies.other = _added(latencies.other, row)
+    for (broker, api), row in counts.latencies.items():
+        latencies.add(broker, api if api in apis else OTHER_API, row)
     for quota_type, (buckets, sum_ms) in counts.throttles.items():
         histogram = counters.throttles[quota_type] = ThrottleHistogram()
         histogram.buckets, histogram.sum_ms = buckets, sum_ms
@@ -151,8 +144,8 @@ def counters_of(counts: Counts, apis: Collection[int]) -> Counters:
 
 def rows_for(counts: Counts, apis: dict[int, None]) -> None:
     """Give rows to the first 40 APIs; an API keeps its row, so that no bucket decreases."""
-    for api in counts.latencies:
-        if len(apis) < APIS_MAX:
+    for _, api in counts.latencies:
+        if api != OTHER_API and len(apis) < APIS_MAX:
             apis.setdefault(api)
 
 

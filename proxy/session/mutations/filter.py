@@ -199,7 +199,8 @@ class ControllerMutationFilter:
         return MutationDecision(frame=frame, head=self._ticketed(asked, charged, refused, wait))
 
     def _ticketed(self, asked: _Asked, charged: Mapping[int, int], refused: Mapping[int, bytes], wait: Wait | None) -> RequestContext:
-        head = RequestContext(asked.head.api, asked.head.client, MUTATION, WHOLE, asked.head.prefix, asked.head.work, asked.head.cell)
+        of = asked.head
+        head = RequestContext(of.api, of.client, MUTATION, WHOLE, of.prefix, of.work, of.cell, of.broker)
         head.ticket = PendingMutation(
             asked.head.api,
             asked.head.client,
@@ -250,12 +251,12 @@ class _Asked:
 
 def plain_head(head: RequestContext) -> RequestContext:
     """Return the context of a request that no quota limits."""
-    return RequestContext(head.api, head.client, PASS, head.rewrite, head.prefix, head.work, head.cell)
+    return RequestContext(head.api, head.client, PASS, head.rewrite, head.prefix, head.work, head.cell, head.broker)
 
 
 def question_head(question: Probe, head: RequestContext) -> RequestContext:
     """Return the context for the response to a probe."""
-    asked = RequestContext(question.api, head.client, PASS, WHOLE, b"", work_of(question.api.key))
+    asked = RequestContext(question.api, head.client, PASS, WHOLE, b"", work_of(question.api.key), broker=head.broker)
     asked.ticket = question
     asked.is_question = True
     return asked

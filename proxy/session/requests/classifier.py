@@ -70,6 +70,7 @@ class RequestClassifier:
         "_rewriter",
         "_scope",
         "_settings",
+        "broker_label",
         "broker_times",
         "client_ids",
         "here",
@@ -97,6 +98,7 @@ class RequestClassifier:
         self._rewriter = rewriter
         self._scope: QuotaScope | None = None
         self._counted_cell: UsageCell | None = None  # where this connection is counted as open
+        self.broker_label = ""  # empty: that of the scope
         self.broker_times = UNKNOWN_BROKER_TIMES
         self.login: Login | None = None
         self.origin = origin
@@ -124,7 +126,8 @@ class RequestClassifier:
         name = self._name(head.client_id)
         precedes_login = head.api.key == ApiKey.API_VERSIONS and self._precedes_login
         here = self.here if is_unidentified(self.principal) else None
-        key = (head.api.index, prefix, name, self._scope, self._rewriter, self.principal, here, self.origin, precedes_login, self.place)
+        broker = self._scope, self.broker_label, self._rewriter, self.place
+        key = (head.api.index, prefix, name, broker, self.principal, here, self.origin, precedes_login)
         is_long = len(prefix) > PREFIX_BYTES_MAX  # it is then neither cached nor hashed
         known = None if is_long else settings.known_heads.get(key)
         if known is None:
@@ -164,7 +167,7 @@ class RequestClassifier:
         if self.place is not None and self.meter is not None:
             others = self._settings.usages.other
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key), others)
-        known = RequestContext(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell)
+        known = RequestContext(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell, self.broker_label)
         known.may_inherit = head.api.key not in NEVER_INHERITS
         if known.kind == FETCH and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at

@@ -215,7 +215,7 @@ def test_why_a_client_is_slow(opened: Open) -> None:
 def test_connections(opened: Open) -> None:
     """The view has listeners, closes, logins, held addresses, brokers with their throughput, and latencies."""
     page = opened().open("#/connections")
-    expect(page.get_by_role("table", name="Brokers")).to_contain_text(re.compile(r"1.*[\d.]+ k?B/s"))
+    expect(page.get_by_role("table", name="Brokers")).to_contain_text(re.compile(r"1.*[\d.]+ k?B/s.*[\d.]+ m?s"))
     expect(page.get_by_role("table", name="Listeners")).to_contain_text("default")
     expect(page.get_by_role("table", name="Latencies by API")).to_contain_text("Produce")
     expect(page.get_by_text("0 connections are held")).to_be_visible()

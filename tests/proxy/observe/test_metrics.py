@@ -20,7 +20,7 @@ from proxy.observe.metrics.shared import SHARED_MS, SharedMetrics
 from proxy.observe.page_source import OneProcess
 from proxy.observe.snapshot import take_snapshot
 from proxy.telemetry.counters import OTHER, THROTTLE_BUCKETS_MS, UNKNOWN_KEY, Counters, Usage, UsageTable
-from proxy.telemetry.latency import APIS_MAX, SHIFT, ApiLatencies, cumulated
+from proxy.telemetry.latency import APIS_MAX, BROKERS_MAX, SHIFT, ApiLatencies, cumulated
 from proxy.telemetry.loop_lag import LoopLag
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, IpRate
 from quota.controller_mutation import ControllerMutationQuotaManager
@@ -142,8 +142,12 @@ def test_no_client_can_fill_a_page_with_apis() -> None:
     rows = [latencies.of(key, known=True) for key in range(90)]
     assert rows[0] is latencies.of(0, known=True) is not rows[1]
     assert len(latencies.rows) == APIS_MAX
-    assert all(row is latencies.other for row in rows[APIS_MAX:])
-    assert latencies.of(0x7FFF, known=False) is latencies.other
+    rows[APIS_MAX][0] += 1
+    assert latencies.other[0] == 1
+    assert all(row is rows[APIS_MAX] for row in rows[APIS_MAX:])
+    assert latencies.of(0x7FFF, known=False) is rows[APIS_MAX]
+    labels = [str(number) for number in range(BROKERS_MAX + 9)]
+    assert len({id(latencies.of(0, known=True, broker=label)) for label in labels}) <= BROKERS_MAX
 
 
 def test_a_scrape_changes_no_sensor() -> None:

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.observe.live.brokers import LATENCY_SPAN_MS, RecentLatencies
 from proxy.observe.live.feed import VIEWERS_MAX, LiveFeed, TooManyViewersError
 from proxy.observe.live.limits import HISTORY_BYTES_MAX, VIEWER_BYTES_MAX
 from proxy.observe.live.table import LiveTable
 from proxy.observe.page_source import OneProcess
 from proxy.observe.rows.live_rows import LiveGroups, LiveQuery, LiveRow
+from proxy.telemetry.latency import SHIFT
 from proxy.telemetry.loop_lag import LoopLag
 from quota.entity import ClientQuotaEntity, KafkaPrincipal
 from tests.support.memory.proxy_state import FakeState, busy_state
@@ -155,15 +157,28 @@ async def test_only_groups_that_waited_last_where_there_are_more() -> None:
 
 
 async def test_brokers_have_their_throughput_and_whether_they_are_reached() -> None:
-    """A broker has the rates of its groups and the outcome of the last attempt to connect, also without groups."""
+    """A broker has the rates of its groups, its latency and the outcome of the last attempt to connect, also without groups."""
     state, follower = busy_state(), Follower()
     state.counters.brokers_reached = {"1": 1, "2": 0}
+    for api, nanoseconds in ((0, 1_000_000), (1, 1_000_000), (1, 900_000_000)):
+        state.counters.latencies.of(api, known=True, broker="1")[(nanoseconds >> SHIFT).bit_length()] += 1
     viewer = LiveFeed(OneProcess(state), LoopLag()).join()
     follower.apply(event_of(await viewer.next_event()))
     assert follower.head["brokers"] == [
-        {"broker": "1", "produce": 5_000.0, "fetch": 0.0, "groups": 2, "waiting": 1, "is_reached": True},
-        {"broker": "2", "produce": 0.0, "fetch": 0.0, "groups": 0, "waiting": 0, "is_reached": False},
+        {"broker": "1", "produce": 5_000.0, "fetch": 0.0, "groups": 2, "waiting": 1, "is_reached": True, "latency_ms": [1.049, 1_074.0]},
+        {"broker": "2", "produce": 0.0, "fetch": 0.0, "groups": 0, "waiting": 0, "is_reached": False, "latency_ms": [None, None]},
     ]
+
+
+def test_latencies_are_those_of_the_last_minutes() -> None:
+    """A response counts for one to two minutes, so a broker that gets slow, or fast again, is seen soon."""
+    recent, rows = RecentLatencies(), {"1": [0, 0]}
+    found = []
+    for minute, row in enumerate(([5, 0], [5, 3], [9, 3], [9, 3], [9, 3])):
+        rows = {"1": row}
+        found.append(recent.of(rows, minute * LATENCY_SPAN_MS)["1"])
+    assert found == [[5, 0], [0, 3], [4, 0], [0, 0], [0, 0]]
+    assert recent.of({"1": [9, 3], "2": [1, 0]}, 5 * LATENCY_SPAN_MS - 1) == {"1": [0, 0], "2": [1, 0]}
 
 
 async def test_a_verdict_is_in_the_next_event() -> None:

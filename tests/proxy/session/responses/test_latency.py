@@ -20,5 +20,6 @@ def test_an_answer_is_counted_by_the_time_since_its_request_left(proxy: ProxyFix
     other.broker.arrive(answered(7, ApiKey.LIST_OFFSETS, VERSION))
     rows = proxy.counters.latencies.rows
     assert {key for key, row in rows.items() if any(row)} == {ApiKey.LIST_OFFSETS}
+    assert proxy.counters.latencies.by_broker() == {proxy.scope.label: rows[ApiKey.LIST_OFFSETS]}
     found = {at: count for at, count in enumerate(rows[ApiKey.LIST_OFFSETS]) if count}
     assert found == {(103_000_000 >> SHIFT).bit_length(): 1, (3_000_000 >> SHIFT).bit_length(): 2}

@@ -29,9 +29,9 @@ function addresses({ ips, held }) {
 
 function brokers(head) {
   const upstream = Object.fromEntries(head.state.checks.filter(([name]) => !["listeners", "quota_source", "workers", "fleet"].includes(name)).map(([name, ok, detail]) => [name, [ok, detail]]));
-  const rows = head.brokers.map((one) => [one.broker, reached(one), right(`${bytes(one.produce)}/s`), right(`${bytes(one.fetch)}/s`), right(number(one.groups)), one.waiting ? [number(one.waiting), "right wait"] : right("0")]);
+  const rows = head.brokers.map((one) => [one.broker, reached(one), right(`${bytes(one.produce)}/s`), right(`${bytes(one.fetch)}/s`), ...one.latency_ms.map((ms) => right(ms === null ? "–" : duration(ms))), right(number(one.groups)), one.waiting ? [number(one.waiting), "right wait"] : right("0")]);
   const lines = Object.entries(upstream).map(([name, [ok, detail]]) => h("p", { class: ok ? "good" : "bad" }, `${name}: ${ok ? "reachable" : "not reachable"}, ${detail}`));
-  return [lines, table("Brokers", ["Broker", "Reachable", "#Produced", "#Fetched", "#Groups", "#Waiting"], rows)];
+  return [lines, table("Brokers", ["Broker", "Reachable", "#Produced", "#Fetched", "#p50 below", "#p99 below", "#Groups", "#Waiting"], rows)];
 }
 
 function reached(one) {
