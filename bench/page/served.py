@@ -1,7 +1,8 @@
 """An admin port whose proxy has very many groups, some of which change: `python -m bench.page.served GROUPS CHANGING`.
 
 Prints the port. Each line that it reads begins a measurement of the event loop's lag, and ends the one before, whose figures it prints as
-JSON: how late a timer of 5 ms came, in ms, and the share of a processor. The event loop is uvloop, as in the proxy.
+JSON: how late a timer of 5 ms came, in ms, and the share of a processor. Event loop, garbage collector and switch interval are those of
+the proxy.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Final
 
 import uvloop
 
+from proxy.app.run import SWITCH_INTERVAL_S
 from proxy.base import clock
 from proxy.base.host_port import HostPort
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.observe.admin_http import AdminHttp
+from proxy.telemetry.garbage import GarbageWatch
 from proxy.telemetry.loop_lag import LoopLag
 from quota.limits import Rule, RuleKey
 from tests.support.memory.proxy_state import FakeState, GroupsOnly
@@ -84,6 +87,8 @@ def figures(late_ms: list[float]) -> Iterator[tuple[str, float]]:
 async def main(count: int, changing: int) -> None:
     """Serve until the input ends."""
     state = ManyGroups(count)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    GarbageWatch(state.counters, lambda generation, ms: None).start()
     admin = AdminHttp(state, HostPort("127.0.0.1", 0), lag=LoopLag())
     address = await admin.start()
     late_ms: list[float] = []
