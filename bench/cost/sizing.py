@@ -1,4 +1,4 @@
-"""What one core and some memory serve, in plain numbers for planning: python -m bench.sizing [--seconds S] [--runs N].
+"""What one core and some memory serve, in plain numbers for planning: python -m bench.cost.sizing [--seconds S] [--runs N].
 
 Each row is measured without TLS and with it. A figure is what Sluice would do with a whole core: the work done, divided by the processor
 time of all its processes. So load generator and stub broker, which share the machine, do not lower it. A quota is checked at each request,
@@ -20,7 +20,7 @@ from bench.harness.engine import Engine, rss_bytes
 from bench.harness.report import Report, machine_lines
 from bench.tls import TlsEngine, idle
 
-RESULTS = Path(__file__).parent / "results" / "cost"
+RESULTS = Path(__file__).parents[1] / "results" / "cost"
 MB = 1_000_000
 WARM_SECONDS = 1.0
 BY_NAME = {load.name: load for load in LOADS}
