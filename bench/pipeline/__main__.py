@@ -29,6 +29,7 @@ from bench.pipeline.tables import RolledUp, roll_up
 EVENTS = 10_000_000
 PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof is asked for
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
+TABLES_EVENTS_FEW = 25_000
 TABLES_EVENTS = 5_000_000  # at most: as many as a busy hour of a proxy
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
 WINDOWS = ((2, 250), (7, 2_000), (61, 500))
@@ -52,10 +53,10 @@ def main() -> int:
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": reported} for arm, reported in turns.found.items()]
         if options.only == "tables":
-            reported = _rolled_up(folder, min(options.events, TABLES_EVENTS))
-            wrong += reported.missing
-            report.add("", reported.line())
-            report.data["tables"] = reported._asdict()
+            rolled_up = list(_rolled_up(folder, options.events))
+            wrong += sum(one.missing for one in rolled_up)
+            report.add("", *(f"- {one.line()}" for one in rolled_up))
+            report.data["tables"] = [one._asdict() for one in rolled_up]
         if options.only == "workers":
             verdict = judged(folder, options.events, options.workers)
             wrong += verdict.is_wrong
@@ -148,13 +149,16 @@ def _make(folder: Path, name: str, shape: Shape) -> None:
         write(unfinished, shape, decide(shape)).rename(folder / name)
 
 
-def _rolled_up(folder: Path, events: int) -> RolledUp:
-    trace = folder / f"tables-{events}"
-    if not trace.exists():
-        shape = Shape(events)
-        write(trace, shape, decide(shape))
-    with tempfile.TemporaryDirectory() as place:
-        return roll_up(trace, Path(place) / "tables", events)
+def _rolled_up(folder: Path, events: int) -> Iterator[RolledUp]:
+    """Roll up a small trace and a large one by DuckDB, and by Spark as much as a busy hour of a proxy."""
+    sizes = [("local", TABLES_EVENTS_FEW), ("local", events), ("spark", min(events, TABLES_EVENTS))]
+    for engine, count in sizes:
+        trace = folder / f"tables-{count}"
+        if not trace.exists():
+            shape = Shape(count)
+            write(trace, shape, decide(shape))
+        with tempfile.TemporaryDirectory() as place:
+            yield roll_up(trace, Path(place) / "tables", count, engine)
 
 
 def _options() -> argparse.Namespace:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
-from pipeline.commands.execution.options import Common, common_options
+from pipeline.commands.execution.options import LOCAL, Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
 if TYPE_CHECKING:
+    from pipeline.rollup.engine import ReportProgress
     from pipeline.rollup.settings import RollupResult, RollupSettings
 
 LEVELS: Final = ("minute", "hour", "day")
@@ -40,7 +41,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
     "--close-through", metavar="DATE", help="Close all days up to this date. Late data of a closed day is written as adjustments."
 )
 @clear_errors
-@common_options("spark", because="roll-ups need Spark", explain="Print how the coverage of each hour is computed.")
+@common_options("spark", "local", explain="Print how the coverage of each hour is computed.")
 def rollup(
     source: str,
     out: Path,
@@ -52,7 +53,7 @@ def rollup(
     close_through: str | None,
     common: Common,
 ) -> None:
-    """Aggregate usage by client and throttle decisions by quota group into tables per minute, hour or day. Runs on Spark."""
+    """Aggregate usage by client and throttle decisions by quota group into tables per minute, hour or day."""
     from pipeline.rollup.prices import read_prices, unknown_tenants
     from pipeline.rollup.tenants import read_tenants
 
@@ -83,16 +84,33 @@ def rollup(
 def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
     """Update the tables. Spark starts only if there is something to build."""
     from pipeline.rollup.settings import RollupResult, close_books, plan_local, published_coverage
-    from pipeline.spark.session import session
 
+    def report(line: str) -> None:
+        click.echo(f"sluice: {line} ...", err=True)
+
+    if common.engine == LOCAL and "://" in settings.source.removeprefix("file://"):
+        raise BadInputError(f"--in {settings.source}: --engine local reads directories of this machine; use --engine spark")
     known = plan_local(settings) if "://" not in settings.source else None  # remote directories need Spark
     if known is not None and known[1].is_empty:
         close_books(settings)
         return RollupResult(coverage=published_coverage(known[0], settings))
+    if common.engine == LOCAL:
+        return _on_duckdb(settings, report)
+    from pipeline.spark.session import session
+
     with session(common.session) as spark:
         from pipeline.spark.rollup.rollup import roll_up
 
-        return roll_up(spark, settings, lambda line: click.echo(f"sluice: {line} ...", err=True))
+        return roll_up(spark, settings, report)
+
+
+def _on_duckdb(settings: "RollupSettings", report: "ReportProgress") -> "RollupResult":
+    try:
+        from pipeline.duckdb.rollup import roll_up
+    except ImportError as error:
+        remedy = 'run `pip install "duckdb>=2,<3"` where Sluice is installed, or use --engine spark'
+        raise BadInputError(f"--engine local: DuckDB is not installed ({error}); {remedy}") from error
+    return roll_up(settings, report)
 
 
 def _report(out: Path, result: "RollupResult", common: Common) -> None:

@@ -6,10 +6,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipeline.rollup.columns import USAGE_COUNTS
+from pipeline.rollup.focus import PROVIDER
 from pipeline.rollup.prices import SKUS
-from pipeline.spark.rollup.focus import PROVIDER
 from pipeline.spark.rollup.silver import day_ms
-from pipeline.spark.schemas import CHARGEBACK, CHARGES, FOCUS, USAGE_COUNTS
+from pipeline.spark.schemas import CHARGEBACK, CHARGES, FOCUS
 
 _LINE: Final = ["date", "start", "tenant", "principal", "client_id"]
 

@@ -5,9 +5,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipeline.rollup.columns import GROUP
 from pipeline.spark.rollup.silver import hour_ms, in_hour
 from pipeline.spark.rollup.usage import hour_of, start_of, with_coverage
-from pipeline.spark.schemas import DECISIONS, GROUP, HISTOGRAM, SERIES, THROTTLE_WINDOWS
+from pipeline.spark.schemas import DECISIONS, HISTOGRAM, SERIES, THROTTLE_WINDOWS
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX

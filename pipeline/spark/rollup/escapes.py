@@ -1,27 +1,21 @@
-"""Signs, not proof, of clients that avoid a quota with new connections or with another client-id.
-
-A mute applies to a connection, and a quota to a name. A client that replaces its connection has no wait, and one that replaces its
-client-id has a new quota.
-"""
+"""Signs, not proof, of clients that avoid a quota; `pipeline.rollup.escape_limits` has the numbers and says why."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.spark.schemas import CLIENT, ESCAPES
-
-RECONNECT_MAX_MS: Final = 15_000
-"""A new connection within this time after a wait counts as soon after it."""
-OPENED_MIN: Final = 5
-TIMES_MORE: Final = 3
-SUCCESSOR_GAP_MAX_MS: Final = 60_000
-"""Longest time from a throttled client-id's last activity to the first activity of a client-id that counts as its successor."""
-OVERLAP_MAX_MS: Final = SUCCESSOR_GAP_MAX_MS // 6
-"""Longest overlap of a client-id and its successor."""
-BEFORE_MAX: Final = 16
-"""Number of client-ids, latest activity first, that are candidates for each new client-id."""
-ANONYMOUS: Final = "User:ANONYMOUS"
+from pipeline.rollup.columns import CLIENT
+from pipeline.rollup.escape_limits import (
+    ANONYMOUS,
+    BEFORE_MAX,
+    OPENED_MIN,
+    OVERLAP_MAX_MS,
+    RECONNECT_MAX_MS,
+    SUCCESSOR_GAP_MAX_MS,
+    TIMES_MORE,
+)
+from pipeline.spark.schemas import ESCAPES
 
 _USER: Final = ("date", "principal")
 _CLIENT: Final = [name for name, _ in CLIENT]

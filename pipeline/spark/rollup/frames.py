@@ -12,13 +12,14 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pipeline.errors import BadInputError
 from pipeline.file_set import check_columns
 from pipeline.rollup.inputs import Input
+from pipeline.rollup.sums import check_decisions, check_usage
 from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.failures import error_of, is_of_spark_itself
 from pipeline.spark.raw import read_raw
 from pipeline.spark.remote import is_remote
 from pipeline.spark.rollup.days import tenant_frame
 from pipeline.spark.rollup.silver import decisions_silver, usage_silver
-from pipeline.spark.rollup.sums import check_decisions, check_usage, decision_sums, usage_sums
+from pipeline.spark.rollup.sums import decision_sums, usage_sums
 
 _FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 

@@ -7,8 +7,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
+from pipeline.rollup.columns import DAY_MS, HOUR_MS, USAGE_COUNTS
 from pipeline.rollup.tenants import UNASSIGNED
-from pipeline.spark.schemas import DAY_MS, DECISIONS_SILVER, HOUR_MS, USAGE_COUNTS, USAGE_SILVER
+from pipeline.spark.schemas import DECISIONS_SILVER, USAGE_SILVER
 
 LATE_MS: Final = 60_000
 """Longest time of a row outside of the hour of its file. Rotation and the flush of the last second are separate steps."""

@@ -5,7 +5,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.spark.schemas import CLIENT, DAY_MS, HOUR_MS, MINUTE_MS, USAGE, USAGE_COUNTS
+from pipeline.rollup.columns import CLIENT, DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
+from pipeline.spark.schemas import USAGE
 
 LEVELS: Final = ("minute", "hour", "day")
 CLIENT_KEY: Final = [*(name for name, _ in CLIENT), "api_class"]

@@ -23,7 +23,7 @@ from tests.support.metering.metering_topics import write_topics
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
 meter = with_writers(repair, forget_command)
 ELSEWHERE = ("rollup", "stream")
-"""Commands that run on Spark only."""
+"""Commands that run on Spark unless another engine is named."""
 LOOKS = ("inspect", "repair", "verify-manifests")
 """Commands that run in this process only."""
 BOTH = ("validate", "whatif", "recommend", "neighbours")
@@ -57,10 +57,12 @@ def typed(command: str, scene: Path, *options: str) -> Result:
 @pytest.mark.parametrize(
     ("command", "options", "said"),
     [
-        *((command, ["--engine", "local"], "--engine local: ") for command in ELSEWHERE),
+        ("stream", ["--engine", "local"], "--engine local: "),
+        ("rollup", ["--engine", "local", "--driver-memory", "2g"], "--driver-memory: is for Spark"),
+        ("rollup", ["--engine", "local", "--in", "s3a://bucket/metering"], "--engine local reads directories of this machine; use"),
         *((command, ["--engine", "spark"], "--engine spark: ") for command in LOOKS),
         *((command, ["--master", "local[1]"], "--master local[1]: ") for command in LOOKS),
-        *((command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out") for command in BOTH),
+        *((command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out") for command in (*BOTH, "rollup")),
         *((command, ["--driver-memory", "2g"], "--driver-memory: is for Spark") for command in BOTH),
         *((command, ["--conf", "spark.a=1"], "--conf: is for Spark") for command in BOTH),
         *((command, ["--conf", "a=1"], '"a=1" is no setting of Spark; write spark.KEY=VALUE') for command in ELSEWHERE),
@@ -139,7 +141,7 @@ def test_help_offers_what_works(command: str) -> None:
     text = CliRunner().invoke(meter, [command, "--help"]).stdout
     assert "--format" in text
     assert "--explain" in text
-    assert ("--engine" in text) == (command in BOTH)
+    assert ("--engine" in text) == (command in (*BOTH, "rollup"))
     assert ("--master" in text) == ("--conf" in text) == ("--driver-memory" in text) == (command not in LOOKS)
 
 

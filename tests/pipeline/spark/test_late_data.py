@@ -12,12 +12,12 @@ import pytest
 from pipeline.errors import BadInputError
 from pipeline.rollup.coverage import lost_between
 from pipeline.rollup.inputs import find_inputs, hashes_by_hour
+from pipeline.rollup.late import batch_of
 from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import lost_by_hour, plan_of
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings, plan_local
 from pipeline.rollup.tables import read_table
-from pipeline.spark.rollup.adjustments import batch_of
 from tests.pipeline.support.first_hour import CAST, PRICES, manifests
 from tests.support.metering.metering_scene import START_MS, write_scene
 

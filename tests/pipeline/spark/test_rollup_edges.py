@@ -29,8 +29,8 @@ TENANTS = (("orders", "", "shop"), ("lake", "", "data"), ("", "", "rest"))
 
 def test_an_amount_is_rounded_once(spark: Any) -> None:
     """Half a GiB less one byte at a millionth per GiB costs 0.000000, and not the 0.000001 of rounding twice."""
+    from pipeline.rollup.columns import USAGE_COUNTS
     from pipeline.spark.rollup.charges import charges_of
-    from pipeline.spark.schemas import USAGE_COUNTS
 
     names = "date string, start timestamp, tenant string, principal string, client_id string, "
     rows = [

@@ -1,0 +1,144 @@
+"""One DuckDB database for a roll-up, with the raw tables of file sets as views. What exceeds the memory goes to a temporary folder."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metering_format.tables import TABLES
+from pipeline.errors import BadInputError
+from pipeline.memory import memory_bytes
+from pipeline.rollup.columns import DAY_MS, HOUR_MS
+from pipeline.rollup.inputs import Input
+from pipeline.rollup.tenants import TenantLine
+
+MEMORY_SHARE: Final = 2
+"""DuckDB gets one byte in this many. The rest is for the page cache and for what DuckDB does not count."""
+BATCH_ROWS: Final = 100_000
+_MIB: Final = 2**20
+_RAW: Final = ("usage", "samples", "events", "dim_group", "dim_client")
+
+
+class Database:
+    """The database of one roll-up."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
+        self._connection = connection
+        self._folder = folder
+        self._functions: list[str] = []
+
+    def run(self, statement: str) -> None:
+        """Execute a statement."""
+        self._connection.execute(statement)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, which are few."""
+        return self._connection.execute(query).fetchall()
+
+    def batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a query in pieces."""
+        yield from self._connection.sql(query).to_arrow_reader(BATCH_ROWS) or ()
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Make a table of rows that the caller has."""
+        self._connection.register("given", rows)
+        self.run(f"CREATE TABLE {name} AS SELECT * FROM given")
+        self._connection.unregister("given")
+
+    def clear(self) -> None:
+        """Drop all tables, views and functions."""
+        for kind, name in self.rows("SELECT table_type, table_name FROM information_schema.tables ORDER BY table_type DESC"):
+            self.run(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {name}")
+        for name in self._functions:
+            self._connection.remove_function(name)
+        self._functions.clear()
+
+    def name_function(self, name: str, function: Any, parameters: Sequence[Any], result: Any) -> None:
+        """Make a Python function usable in queries."""
+        self._connection.create_function(name, function, list(parameters), result)
+        self._functions.append(name)
+
+    def read(self, directory: Path, inputs: Sequence[Input], tenants: Iterable[TenantLine]) -> None:
+        """Make the views `raw_usage`, `raw_samples` and so on of these file sets, and the tables `hours` and `tenants`.
+
+        A row of a view has the number of its hour and its file set. A table of hours has number, date, hour and first millisecond.
+        """
+        hours = sorted({item.hour for item in inputs})
+        numbers = {hour: number for number, hour in enumerate(hours)}
+        begins = [_begin_ms(date, hour) for date, hour in hours]
+        columns = {"hour_number": range(len(hours)), "date": [date for date, _ in hours], "hour": [hour for _, hour in hours]}
+        self.put("hours", pa.table({**{name: list(values) for name, values in columns.items()}, "hour_ms": pa.array(begins, pa.int64())}))
+        text = pa.string()
+        schema = pa.schema({"position": pa.int32(), "user": text, "client_id": text, "tenant": text})
+        lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
+        self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
+        place = self._folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
+        place.unlink(missing_ok=True)
+        place.symlink_to(directory.resolve())
+        for table in _RAW:
+            self._view(table, place, inputs, numbers)
+
+    def _view(self, table: str, directory: Path, inputs: Sequence[Input], numbers: dict[tuple[str, str], int]) -> None:
+        """Make a view of a table's files. A file without rows declares all columns, since files of an earlier version lack some."""
+        empty = self._folder / f"{table}.parquet"
+        pq.write_table(TABLES[table].empty_table(), empty)
+        found = [(path, item) for item in inputs for path in item.paths(str(directory), table)]
+        names = [path for path, _ in found]
+        columns = {
+            "filename": names,
+            "hour_number": [numbers[item.hour] for _, item in found],
+            "stem": [item.manifest.file_set for _, item in found],
+        }
+        types = {"filename": pa.string(), "hour_number": pa.int32(), "stem": pa.string()}
+        self.put(f"files_{table}", pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}))
+        paths = ", ".join(quoted(path) for path in (str(empty), *names))
+        source = f"read_parquet([{paths}], filename = true, union_by_name = true, hive_partitioning = false)"
+        self.run(f"""
+            CREATE VIEW raw_{table} AS SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
+            FROM {source} AS rows JOIN files_{table} USING (filename) JOIN hours USING (hour_number)""")
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _begin_ms(date: str, hour: str) -> int:
+    """Return the first millisecond of an hour, in UTC."""
+    days = (datetime.date.fromisoformat(date) - datetime.date(1970, 1, 1)).days
+    return days * DAY_MS + int(hour) * HOUR_MS
+
+
+@contextlib.contextmanager
+def database() -> Iterator[Database]:
+    """Open an empty database for a block.
+
+    Raises:
+        BadInputError: the disk for what does not fit into memory is full.
+    """
+    with tempfile.TemporaryDirectory(prefix="sluice-rollup-") as folder:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": f"{memory_bytes() // MEMORY_SHARE // _MIB}MiB",
+            "temp_directory": folder,
+            "threads": str(len(os.sched_getaffinity(0))),
+            "preserve_insertion_order": "false",
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+        connection = duckdb.connect(":memory:", config=settings)
+        try:
+            yield Database(connection, Path(folder))
+        except duckdb.OutOfMemoryException as error:
+            line = str(error).splitlines()[0]
+            raise BadInputError(f"the roll-up needs more memory or space in {folder} ({line}); set TMPDIR to a larger disk") from error
+        finally:
+            connection.close()

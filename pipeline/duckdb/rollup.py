@@ -1,0 +1,219 @@
+"""The roll-up in this process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from pipeline.duckdb import decisions, escapes
+from pipeline.duckdb.charges import Charge, UsedInDay, chargeback_rows, charges_of, focus_rows
+from pipeline.duckdb.database import Database, database
+from pipeline.duckdb.names import number_names
+from pipeline.duckdb.quarantine import quarantined
+from pipeline.duckdb.usage import add_up_usage, see_usage, usage_per
+from pipeline.duckdb.written import write_partitions, write_rows
+from pipeline.errors import BadInputError, IncompleteError
+from pipeline.file_set import check_columns
+from pipeline.manifest import problems_in
+from pipeline.removed import removed_runs
+from pipeline.rollup import columns
+from pipeline.rollup.coverage import Coverage, coverage_by_day
+from pipeline.rollup.engine import ReportProgress
+from pipeline.rollup.inputs import Hour, Input, find_inputs
+from pipeline.rollup.plan import Plan
+from pipeline.rollup.prices import SKUS
+from pipeline.rollup.run import update_tables
+from pipeline.rollup.settings import RollupResult, RollupSettings
+from pipeline.rollup.sums import DECISION_SUMS, USAGE_SUMS, check_decisions, check_usage
+
+_BATCH: Final = pa.field("batch", pa.string())
+
+
+def roll_up(settings: RollupSettings, report: ReportProgress = lambda _line: None) -> RollupResult:
+    """Update the tables; nothing is built when there are no new files.
+
+    Raises:
+        BadInputError: a file is invalid.
+        IncompleteError: the content of files differs from the sums in their manifests. Nothing is published.
+    """
+    with database() as made:
+        engine = LocalEngine(made, settings)
+        try:
+            return update_tables(engine, settings, report)
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException, duckdb.OutOfMemoryException):
+            raise  # not about a file
+        except duckdb.Error as error:
+            engine.check_content()
+            raise BadInputError(f"{settings.source}: a file cannot be read ({str(error).splitlines()[0][:300]}); restore it") from error
+
+
+class LocalEngine:
+    """A `RollupEngine` on files of this machine."""
+
+    def __init__(self, made: Database, settings: RollupSettings) -> None:
+        self._database, self._settings = made, settings
+        self._directory = Path(settings.source.removeprefix("file://"))
+        self._inputs: Sequence[Input] = ()
+
+    def find(self) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
+        """Find the file sets of the directory."""
+        return find_inputs(self._directory), removed_runs(self._directory)
+
+    def check_content(self) -> None:
+        """Compare the content of all files with the manifests, after one could not be read.
+
+        Raises:
+            IncompleteError: a file differs.
+        """
+        problems = problems_in(self._directory, [item.manifest for item in self._inputs])
+        if problems:
+            raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {self._directory}` names all)")
+
+    def read(self, inputs: Sequence[Input]) -> LocalRows:
+        """Read and check file sets."""
+        self._inputs = inputs
+        check_columns(self._directory, (item.manifest for item in inputs))
+        rows = LocalRows(self._database, self._settings)
+        rows.check(self._directory, inputs)
+        return rows
+
+
+class LocalRows:
+    """`RollupRows` in the database."""
+
+    def __init__(self, made: Database, settings: RollupSettings) -> None:
+        self._database, self._settings = made, settings
+        self.usage_problems: Mapping[str, int] = {}
+        self.decision_problems = 0
+        self.decisions_aside: Mapping[str, int] = {}
+
+    def check(self, directory: Path, inputs: Sequence[Input]) -> None:
+        """Make the views of the file sets, and compare all sums with the manifests.
+
+        Raises:
+            IncompleteError: a sum differs.
+        """
+        self._database.clear()
+        self._database.read(directory, inputs, self._settings.tenants)
+        number_names(self._database)
+        see_usage(self._database)
+        decisions.see_decisions(self._database)
+        self.usage_problems = check_usage(inputs, self._sums("usage", ("stem",), USAGE_SUMS, ""))
+        aside = ", sum(n) FILTER (problem IS NOT NULL)::BIGINT AS aside"
+        found = self._sums("decisions", ("stem", "quota_type"), DECISION_SUMS, aside)
+        self.decision_problems, self.decisions_aside = check_decisions(inputs, found)
+
+    def _sums(self, view: str, key: Sequence[str], sums: Sequence[str], others: str) -> list[dict[str, Any]]:
+        added = ", ".join(f"sum({name})::BIGINT AS {name}" for name in sums)
+        query = f"SELECT {', '.join(key)}, {added}, count(problem) AS problems{others} FROM {view} GROUP BY {', '.join(key)}"
+        return [row for batch in self._database.batches(query) for row in batch.to_pylist()]
+
+    def put_open(self, plan: Plan, coverage: Mapping[Hour, Coverage], report: ReportProgress) -> dict[str, int]:
+        """Write the tables of open days."""
+        days = coverage_by_day(coverage)
+        self._put_coverage(coverage, days)
+        report("adding up usage")
+        add_up_usage(self._database)
+        report("adding up decisions")
+        decisions.add_up_decisions(self._database)
+        escapes.see_client_seconds(self._database)
+        rows = {}
+        for table, (query, schema, is_daily) in self._queries().items():
+            report(f"building {table}")
+            partitions = [{"date": date} for date in plan.days] if is_daily else [{"date": date, "hour": hour} for date, hour in plan.hours]
+            rows[table] = write_partitions(self._database, self._settings.out, table, query, schema, partitions)
+        report("building quarantine")
+        wanted = set(plan.hours)
+        aside = (row for row in quarantined(self._database) if (row["date"], row["hour"]) in wanted)
+        rows["quarantine"] = write_rows(self._settings.out, "quarantine", aside, columns.QUARANTINE, ("date", "hour"))
+        if self._settings.prices is not None:
+            report("building chargeback_day")
+            charges = charges_of(self._used(), self._settings.prices, None)
+            rows |= self._put_charges(charges, days, plan.inputs, "day")
+        return rows
+
+    def _queries(self) -> dict[str, tuple[str, pa.Schema, bool]]:
+        """Return the query and the columns of each table, and whether it has a file for each day instead of each hour."""
+        found: dict[str, tuple[str, pa.Schema, bool]] = {}
+        for level in self._settings.levels:
+            is_day = level == "day"
+            found[f"usage_{level}"] = usage_per(level), _daily(columns.USAGE, is_day), is_day
+            found[f"decisions_{level}"] = decisions.decisions_per(level), _daily(columns.DECISIONS, is_day), is_day
+        found["throttle_histogram"] = decisions.histogram(), columns.HISTOGRAM, False
+        found["throttle_stretches"] = decisions.throttle_windows(), columns.THROTTLE_WINDOWS, False
+        found["rate_series"] = decisions.series(), columns.SERIES, False
+        found["escapes"] = escapes.escapes(), columns.ESCAPES, True
+        return found
+
+    def _put_coverage(self, hours: Mapping[Hour, Coverage], days: Mapping[str, Coverage]) -> None:
+        text = pa.string()
+        of_hours = [{"date": date, "hour": hour, "coverage_percent": one.percent} for (date, hour), one in hours.items()]
+        of_days = [{"date": date, "coverage_percent": one.percent} for date, one in days.items()]
+        percent = pa.field("coverage_percent", pa.float64())
+        schema = pa.schema([pa.field("date", text), pa.field("hour", text), percent])
+        self._database.put("hour_coverage", pa.Table.from_pylist(of_hours, schema=schema))
+        self._database.put("day_coverage", pa.Table.from_pylist(of_days, schema=pa.schema([pa.field("date", text), percent])))
+
+    def _used(self) -> Iterator[UsedInDay]:
+        """Yield the usage of each client and day."""
+        sums = ", ".join(f"sum({sku.column})::BIGINT" for sku in SKUS)
+        query = f"""
+            SELECT date, tenant, principal, client_id, {sums}
+            FROM usage_seconds JOIN hours USING (hour_number) JOIN gold_clients USING (gold_client_number)
+            GROUP BY date, tenant, principal, client_id ORDER BY ALL"""
+        for date, tenant, principal, client_id, *units in self._database.rows(query):
+            yield UsedInDay(date, tenant, principal, client_id, units)
+
+    def _put_charges(
+        self, charges: Sequence[Charge], days: Mapping[str, Coverage], inputs: Sequence[Input], suffix: str, **more: str
+    ) -> dict[str, int]:
+        coverage = {date: one.percent for date, one in days.items()}
+        tables = {
+            f"chargeback_{suffix}": (chargeback_rows(charges, coverage, hashes_by_day(inputs)), columns.CHARGEBACK),
+            f"focus_{suffix}": (focus_rows(charges), columns.FOCUS),
+        }
+        rows = {}
+        for table, (made, schema) in tables.items():
+            its = schema if not more else schema.append(_BATCH)
+            rows[table] = write_rows(self._settings.out, table, ({**row, **more} for row in made), its, ("date", *more))
+        return rows
+
+    def put_late(self, late: Sequence[Input], batch: str, days: Mapping[str, Coverage]) -> dict[str, int]:
+        """Write the adjustments of closed days."""
+        add_up_usage(self._database)
+        self._put_coverage({}, days)
+        sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in columns.USAGE_COUNTS)
+        query = f"""
+            SELECT * EXCLUDE (gold_client_number), '{batch}' AS batch
+            FROM (SELECT date, epoch_ms(min(hour_ms) - min(hour_ms) % {columns.DAY_MS}) AS start, gold_client_number, api_class, {sums}
+                  FROM usage_seconds JOIN hours USING (hour_number) GROUP BY date, gold_client_number, api_class)
+            JOIN gold_clients USING (gold_client_number) LEFT JOIN day_coverage USING (date)"""
+        partitions = [{"date": date, "batch": batch} for date in sorted({item.hour[0] for item in late})]
+        out = self._settings.out
+        rows = {"usage_adjustment": write_partitions(self._database, out, "usage_adjustment", query, columns.ADJUSTMENTS, partitions)}
+        if self._settings.prices is not None:
+            charges = charges_of(self._used(), self._settings.prices, batch)
+            rows |= self._put_charges(charges, days, late, "adjustment", batch=batch)
+        return rows
+
+    def release(self) -> None:
+        """Drop everything."""
+        self._database.clear()
+
+
+def hashes_by_day(inputs: Sequence[Input]) -> dict[str, str]:
+    """Return one hash over all manifests' hashes of each day."""
+    hashes: dict[str, list[str]] = {}
+    for item in inputs:
+        hashes.setdefault(item.hour[0], []).append(item.sha256)
+    return {date: hashlib.sha256("".join(sorted(own)).encode()).hexdigest() for date, own in hashes.items()}
+
+
+def _daily(schema: pa.Schema, is_daily: bool) -> pa.Schema:
+    """Return the columns without the hour, which files of days do not have."""
+    return schema.remove(schema.get_field_index("hour")) if is_daily else schema

@@ -1,0 +1,82 @@
+"""Writes rows to the files of a table, in the form in which Spark writes them: one file for each hour or day, sorted by all columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.duckdb.database import Database, quoted
+from pipeline.rollup.publish import STAGING
+
+_FILE: Final = "part-0.zstd.parquet"
+
+
+def write_partitions(
+    database: Database, out: Path, table: str, query: str, schema: pa.Schema, partitions: Iterable[Mapping[str, str]]
+) -> int:
+    """Write the rows of a query to the staging directory, and return their number.
+
+    Args:
+        database: where the query runs.
+        out: output directory of the command.
+        table: name of the table.
+        query: returns the columns of `schema`, in any order.
+        schema: columns of the table.
+        partitions: values of the columns that become directories, for each file; other rows are left out.
+    """
+    found = list(partitions)
+    if not found:
+        return 0
+    keys = list(found[0])
+    columns = [name for name in schema.names if name not in keys]
+    database.run(f"CREATE TABLE built AS SELECT {', '.join([*columns, *keys])} FROM ({query})")
+    order = ", ".join(f"{name} NULLS FIRST" for name in columns)
+    written = 0
+    for partition in found:
+        condition = " AND ".join(f"{name} = {quoted(value)}" for name, value in partition.items())
+        rows = database.batches(f"SELECT {', '.join(columns)} FROM built WHERE {condition} ORDER BY {order}")
+        written += write_file(_place(out, table, partition), rows, pa.schema([schema.field(name) for name in columns]))
+    database.run("DROP TABLE built")
+    return written
+
+
+def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema, keys: Iterable[str]) -> int:
+    """Write rows that this process has to the staging directory, and return their number."""
+    by_partition: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    names = list(keys)
+    for row in rows:
+        by_partition.setdefault(tuple(row[name] for name in names), []).append(row)
+    columns = pa.schema([field for field in schema if field.name not in names])
+    written = 0
+    for values, its in sorted(by_partition.items()):
+        made = pa.Table.from_pylist(its, schema=columns)
+        ordered = made.sort_by([(name, "ascending") for name in columns.names])
+        written += write_file(_place(out, table, dict(zip(names, values, strict=True))), ordered.to_batches(), columns)
+    return written
+
+
+def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    """Write one file unless there is no row; return their number. Times have Spark's physical type, so that files of both fit together."""
+    written = 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for batch in rows:
+            if batch.num_rows == 0:
+                continue
+            if writer is None:
+                folder.mkdir(parents=True, exist_ok=True)
+                writer = pq.ParquetWriter(folder / _FILE, schema, compression="zstd", use_deprecated_int96_timestamps=True)
+            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+            written += batch.num_rows
+    finally:
+        if writer is not None:
+            writer.close()
+    return written
+
+
+def _place(out: Path, table: str, partition: Mapping[str, str]) -> Path:
+    return Path(out, STAGING, table, *(f"{name}={value}" for name, value in partition.items()))
