@@ -1,7 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
 python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|workers|fleet] [--workers N]
-    [--members N] [--keep FOLDER] [--out FOLDER] [--no-write]
+    [--members N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -29,6 +29,7 @@ from bench.pipeline.tables import RolledUp, roll_up
 EVENTS = 10_000_000
 PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof is asked for
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
+HOUR_S = 3_600
 TABLES_EVENTS_FEW = 25_000
 TABLES_EVENTS = 5_000_000  # at most: as many as a busy hour of a proxy
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
@@ -53,7 +54,7 @@ def main() -> int:
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": reported} for arm, reported in turns.found.items()]
         if options.only == "tables":
-            rolled_up = list(_rolled_up(folder, options.events))
+            rolled_up = list(_rolled_up(folder, options.events, options.engine))
             wrong += sum(one.missing for one in rolled_up)
             report.add("", *(f"- {one.line()}" for one in rolled_up))
             report.data["tables"] = [one._asdict() for one in rolled_up]
@@ -149,13 +150,15 @@ def _make(folder: Path, name: str, shape: Shape) -> None:
         write(unfinished, shape, decide(shape)).rename(folder / name)
 
 
-def _rolled_up(folder: Path, events: int) -> Iterator[RolledUp]:
-    """Roll up a small trace and a large one by DuckDB, and by Spark as much as a busy hour of a proxy."""
+def _rolled_up(folder: Path, events: int, only: str | None) -> Iterator[RolledUp]:
+    """Roll up a small trace and a large one by DuckDB, and by Spark as much as a busy hour of a proxy; an hour has ten million at most."""
     sizes = [("local", TABLES_EVENTS_FEW), ("local", events), ("spark", min(events, TABLES_EVENTS))]
     for engine, count in sizes:
+        if only not in (None, engine):
+            continue
         trace = folder / f"tables-{count}"
         if not trace.exists():
-            shape = Shape(count)
+            shape = Shape(count, seconds=HOUR_S * max(1, count // EVENTS))
             write(trace, shape, decide(shape))
         with tempfile.TemporaryDirectory() as place:
             yield roll_up(trace, Path(place) / "tables", count, engine)
@@ -169,6 +172,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers", "fleet"], help="only this part")
+    parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the part `tables`")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
     parser.add_argument("--members", type=int, default=3, help="number of members in the trace of the part `fleet`")
     parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")

@@ -18,14 +18,15 @@ from metering_format.tables import TABLES
 from pipeline.errors import BadInputError
 from pipeline.memory import memory_bytes
 from pipeline.rollup.columns import DAY_MS, HOUR_MS
-from pipeline.rollup.inputs import Input
+from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.tenants import TenantLine
 
 MEMORY_SHARE: Final = 2
 """DuckDB gets one byte in this many. The rest is for the page cache and for what DuckDB does not count."""
 BATCH_ROWS: Final = 100_000
 _MIB: Final = 2**20
-_RAW: Final = ("usage", "samples", "events", "dim_group", "dim_client")
+_FACTS: Final = ("usage", "samples", "events")
+_RAW: Final = (*_FACTS, "dim_group", "dim_client")
 
 
 class Database:
@@ -35,6 +36,8 @@ class Database:
         self._connection = connection
         self._folder = folder
         self._functions: list[str] = []
+        self._numbers: dict[Hour, int] = {}
+        self._place = folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
 
     def run(self, statement: str) -> None:
         """Execute a statement."""
@@ -51,8 +54,13 @@ class Database:
     def put(self, name: str, rows: pa.Table) -> None:
         """Make a table of rows that the caller has."""
         self._connection.register("given", rows)
-        self.run(f"CREATE TABLE {name} AS SELECT * FROM given")
+        self.run(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM given")
         self._connection.unregister("given")
+
+    def add(self, table: str, query: str) -> None:
+        """Add the rows of a query to a table, which is made if necessary."""
+        self.run(f"CREATE TABLE IF NOT EXISTS {table} AS SELECT * FROM ({query}) LIMIT 0")
+        self.run(f"INSERT INTO {table} {query}")
 
     def clear(self) -> None:
         """Drop all tables, views and functions."""
@@ -73,7 +81,7 @@ class Database:
         A row of a view has the number of its hour and its file set. A table of hours has number, date, hour and first millisecond.
         """
         hours = sorted({item.hour for item in inputs})
-        numbers = {hour: number for number, hour in enumerate(hours)}
+        self._numbers = {hour: number for number, hour in enumerate(hours)}
         begins = [_begin_ms(date, hour) for date, hour in hours]
         columns = {"hour_number": range(len(hours)), "date": [date for date, _ in hours], "hour": [hour for _, hour in hours]}
         self.put("hours", pa.table({**{name: list(values) for name, values in columns.items()}, "hour_ms": pa.array(begins, pa.int64())}))
@@ -81,21 +89,31 @@ class Database:
         schema = pa.schema({"position": pa.int32(), "user": text, "client_id": text, "tenant": text})
         lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
         self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
-        place = self._folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
-        place.unlink(missing_ok=True)
-        place.symlink_to(directory.resolve())
+        self._place.unlink(missing_ok=True)
+        self._place.symlink_to(directory.resolve())
         for table in _RAW:
-            self._view(table, place, inputs, numbers)
+            self._view(table, inputs)
 
-    def _view(self, table: str, directory: Path, inputs: Sequence[Input], numbers: dict[tuple[str, str], int]) -> None:
+    def narrow(self, inputs: Sequence[Input]) -> None:
+        """Limit the views of facts to some of the file sets."""
+        for table in _FACTS:
+            self._view(table, inputs)
+
+    def look_at(self, hours: Iterable[Hour]) -> None:
+        """Limit the views `usage_here`, `decisions_here` and `waits_here` of the sums by second to some hours."""
+        numbers = ", ".join(str(self._numbers[hour]) for hour in hours)
+        for view, table in (("usage_here", "usage_seconds"), ("decisions_here", "decision_seconds"), ("waits_here", "waits")):
+            self.run(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {table} WHERE hour_number IN ({numbers})")
+
+    def _view(self, table: str, inputs: Sequence[Input]) -> None:
         """Make a view of a table's files. A file without rows declares all columns, since files of an earlier version lack some."""
         empty = self._folder / f"{table}.parquet"
         pq.write_table(TABLES[table].empty_table(), empty)
-        found = [(path, item) for item in inputs for path in item.paths(str(directory), table)]
+        found = [(path, item) for item in inputs for path in item.paths(str(self._place), table)]
         names = [path for path, _ in found]
         columns = {
             "filename": names,
-            "hour_number": [numbers[item.hour] for _, item in found],
+            "hour_number": [self._numbers[item.hour] for _, item in found],
             "stem": [item.manifest.file_set for _, item in found],
         }
         types = {"filename": pa.string(), "hour_number": pa.int32(), "stem": pa.string()}
@@ -103,7 +121,7 @@ class Database:
         paths = ", ".join(quoted(path) for path in (str(empty), *names))
         source = f"read_parquet([{paths}], filename = true, union_by_name = true, hive_partitioning = false)"
         self.run(f"""
-            CREATE VIEW raw_{table} AS SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
+            CREATE OR REPLACE VIEW raw_{table} AS SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
             FROM {source} AS rows JOIN files_{table} USING (filename) JOIN hours USING (hour_number)""")
 
 

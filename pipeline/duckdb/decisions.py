@@ -76,8 +76,8 @@ def _mutations() -> str:
         FROM raw_events WHERE kind IN ({", ".join(map(str, OF_BUCKETS))})"""
 
 
-def add_up_decisions(database: Database) -> None:
-    """Make the tables `decision_seconds` and `waits`.
+def decisions_by_second() -> str:
+    """Return a query for sums of samples by hour, second and group.
 
     A sample that extends over several seconds distributes its units by time. Its decisions and throttles count in the second in which it
     begins. `waited_n` is the number of throttles that delayed a client.
@@ -86,8 +86,7 @@ def add_up_decisions(database: Database) -> None:
     limited = f"bound < {UNLIMITED!r} AND NOT (quota_type = 'Connection' AND bound >= {INT32_MAX})"
     pairs = "list_filter(list_zip(thr_ms, applied_ms), lambda wait: wait[1] > 0 AND wait[2] > 0)"
     is_none = "throttled_n = 0 OR applied_ms_sum = 0"
-    database.run(f"""
-        CREATE TABLE decision_seconds AS
+    return f"""
         WITH waited AS (
             SELECT hour_number, gold_group_number, quota_type, sum, bound, max_observed, n, throttled_n, violated_n, throttle_ms_sum,
                 throttle_ms_max, applied_ms_sum, begin_ms, greatest(begin_ms, end_ms) AS end_ms,
@@ -109,9 +108,12 @@ def add_up_decisions(database: Database) -> None:
             max(CASE WHEN is_first THEN throttle_ms_max ELSE 0 END)::BIGINT AS throttle_ms_max, max(max_observed) AS observed_max,
             min(CASE WHEN {limited} THEN bound END) AS bound,
             max(CASE WHEN {limited} AND bound > 0 THEN max_observed / bound END) AS utilisation
-        FROM parts GROUP BY hour_number, gold_group_number, quota_type, second_ms""")
-    database.run("""
-        CREATE TABLE waits AS
+        FROM parts GROUP BY hour_number, gold_group_number, quota_type, second_ms"""
+
+
+def waits() -> str:
+    """Return a query for the decisions with a throttle time above 0: their time, the throttle time, and whether it was applied."""
+    return """
         SELECT hour_number, gold_group_number, at_ms, wait_ms, applied,
                greatest(hour_ms, least(hour_ms + 3599999, at_ms)) AS at_in_hour_ms
         FROM (
@@ -120,7 +122,7 @@ def add_up_decisions(database: Database) -> None:
             FROM (SELECT hour_number, hour_ms, gold_group_number, sample_start_ms, dt_ms,
                          unnest(list_zip(thr_pos, thr_ms, applied_ms)) AS wait
                   FROM decisions WHERE problem IS NULL AND throttled_n > 0))
-        WHERE wait_ms > 0""")
+        WHERE wait_ms > 0"""
 
 
 def _until(at_ms: str) -> str:
@@ -143,12 +145,12 @@ def decisions_per(level: str) -> str:
                 max(observed_max) AS observed_max, avg(bound) AS bound_mean,
                 100 * sum(CASE WHEN bound IS NOT NULL THEN rate END) / nullif(sum(bound), 0.0) AS utilisation_mean_percent,
                 100 * max(utilisation) AS utilisation_max_percent
-            FROM (SELECT *, {_RATE} AS rate FROM decision_seconds JOIN hours USING (hour_number))
+            FROM (SELECT *, {_RATE} AS rate FROM decisions_here JOIN hours USING (hour_number))
             GROUP BY {place}, start, gold_group_number),
         waited_per AS (
             SELECT {place}, {start_of(level, "at_in_hour_ms")} AS start, gold_group_number,
                 quantile_cont(wait_ms, {PERCENTILES}) AS waits
-            FROM waits JOIN hours USING (hour_number) GROUP BY {place}, start, gold_group_number)
+            FROM waits_here JOIN hours USING (hour_number) GROUP BY {place}, start, gold_group_number)
         SELECT * EXCLUDE (gold_group_number, rates, waits), {percentiles}
         FROM per LEFT JOIN waited_per USING ({place}, start, gold_group_number)
         JOIN gold_groups USING (gold_group_number) {with_coverage(level)}"""
@@ -160,7 +162,7 @@ def histogram() -> str:
         SELECT * EXCLUDE (hour_number, gold_group_number)
         FROM (
             SELECT hour_number, gold_group_number, applied, pow(2, ceil(log2(wait_ms)))::BIGINT AS bucket_ms, count(*) AS n
-            FROM waits GROUP BY ALL)
+            FROM waits_here GROUP BY ALL)
         JOIN gold_groups USING (gold_group_number) JOIN hours USING (hour_number)"""
 
 
@@ -176,7 +178,7 @@ def throttle_windows() -> str:
             SELECT {key}, at_ms, wait_ms,
                 CASE WHEN at_ms <= max(at_ms + wait_ms) OVER (
                     PARTITION BY {key} ORDER BY at_ms, wait_ms ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) THEN 0 ELSE 1 END AS begins
-            FROM waits),
+            FROM waits_here),
         numbered AS (
             SELECT {key}, at_ms, wait_ms, sum(begins) OVER (
                 PARTITION BY {key} ORDER BY at_ms, wait_ms ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS number
@@ -202,7 +204,7 @@ def series() -> str:
     return f"""
         WITH ranked AS (
             SELECT hour_number, gold_group_number, sum(throttle_ms_sum) AS waited, max(utilisation) AS used
-            FROM decision_seconds GROUP BY ALL),
+            FROM decisions_here GROUP BY ALL),
         chosen AS (
             SELECT hour_number, gold_group_number
             FROM ranked JOIN gold_groups USING (gold_group_number)
@@ -211,5 +213,5 @@ def series() -> str:
             ) <= {GROUPS_IN_SERIES})
         SELECT its.* EXCLUDE (hour_number, gold_group_number, quota_type, throttle_ms_max),
             throttled_n AS throttled, throttle_ms_sum AS throttle_ms, gold_groups.*, date, hour
-        FROM decision_seconds AS its SEMI JOIN chosen USING (hour_number, gold_group_number)
+        FROM decisions_here AS its SEMI JOIN chosen USING (hour_number, gold_group_number)
         JOIN gold_groups USING (gold_group_number) JOIN hours USING (hour_number)"""

@@ -19,12 +19,12 @@ _CLIENT: Final = "tenant, principal, client_id"
 
 
 def see_client_seconds(database: Database) -> None:
-    """Make the table `client_seconds`: waits and new connections of each client by second, and the function `edits`."""
+    """Make the view `client_seconds`: waits and new connections of each client by second, and the function `edits`."""
     database.name_function("edits", edits, ["VARCHAR", "VARCHAR"], "BIGINT")
     database.run(f"""
-        CREATE TABLE client_seconds AS
+        CREATE VIEW client_seconds AS
         SELECT date, hour, {_CLIENT}, second_ms, sum(waited_requests) AS throttled, sum(connections_opened) AS opened
-        FROM usage_seconds JOIN hours USING (hour_number) JOIN gold_clients USING (gold_client_number) GROUP BY ALL""")
+        FROM usage_here JOIN hours USING (hour_number) JOIN gold_clients USING (gold_client_number) GROUP BY ALL""")
 
 
 def escapes() -> str:

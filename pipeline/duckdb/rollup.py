@@ -15,8 +15,8 @@ from pipeline.duckdb.charges import Charge, UsedInDay, chargeback_rows, charges_
 from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.names import number_names
 from pipeline.duckdb.quarantine import quarantined
-from pipeline.duckdb.usage import add_up_usage, see_usage, usage_per
-from pipeline.duckdb.written import write_partitions, write_rows
+from pipeline.duckdb.usage import see_usage, usage_by_second, usage_per
+from pipeline.duckdb.written import write_partition, write_rows
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import check_columns
 from pipeline.manifest import problems_in
@@ -25,6 +25,7 @@ from pipeline.rollup import columns
 from pipeline.rollup.coverage import Coverage, coverage_by_day
 from pipeline.rollup.engine import ReportProgress
 from pipeline.rollup.inputs import Hour, Input, find_inputs
+from pipeline.rollup.ledger import hour_key
 from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import SKUS
 from pipeline.rollup.run import update_tables
@@ -117,25 +118,42 @@ class LocalRows:
         """Write the tables of open days."""
         days = coverage_by_day(coverage)
         self._put_coverage(coverage, days)
-        report("adding up usage")
-        add_up_usage(self._database)
-        report("adding up decisions")
-        decisions.add_up_decisions(self._database)
-        escapes.see_client_seconds(self._database)
-        rows = {}
-        for table, (query, schema, is_daily) in self._queries().items():
-            report(f"building {table}")
-            partitions = [{"date": date} for date in plan.days] if is_daily else [{"date": date, "hour": hour} for date, hour in plan.hours]
-            rows[table] = write_partitions(self._database, self._settings.out, table, query, schema, partitions)
-        report("building quarantine")
+        rows = dict.fromkeys((*self._queries(), "quarantine"), 0)
         wanted = set(plan.hours)
-        aside = (row for row in quarantined(self._database) if (row["date"], row["hour"]) in wanted)
-        rows["quarantine"] = write_rows(self._settings.out, "quarantine", aside, columns.QUARANTINE, ("date", "hour"))
+        for hour in sorted({item.hour for item in plan.inputs}):
+            report(f"adding up {hour_key(hour)}")
+            self._add_up([item for item in plan.inputs if item.hour == hour])
+            self._database.look_at([hour])
+            if hour in wanted:
+                self._put(rows, {"date": hour[0], "hour": hour[1]})
+                aside = quarantined(self._database)
+                rows["quarantine"] += write_rows(self._settings.out, "quarantine", aside, columns.QUARANTINE, ("date", "hour"))
+        escapes.see_client_seconds(self._database)
+        for date in plan.days:
+            report(f"building the day {date}")
+            self._database.look_at(hour for hour in coverage if hour[0] == date)
+            self._put(rows, {"date": date})
         if self._settings.prices is not None:
             report("building chargeback_day")
             charges = charges_of(self._used(), self._settings.prices, None)
             rows |= self._put_charges(charges, days, plan.inputs, "day")
         return rows
+
+    def _add_up(self, inputs: Sequence[Input]) -> None:
+        """Add file sets to the sums by second. Hours are added one by one, which bounds the memory."""
+        self._database.narrow(inputs)
+        for table, query in (
+            ("usage_seconds", usage_by_second()),
+            ("decision_seconds", decisions.decisions_by_second()),
+            ("waits", decisions.waits()),
+        ):
+            self._database.add(table, query)
+
+    def _put(self, rows: dict[str, int], partition: Mapping[str, str]) -> None:
+        """Write the tables of one hour or day, at which the database looks."""
+        for table, (query, schema, is_daily) in self._queries().items():
+            if is_daily == ("hour" not in partition):
+                rows[table] += write_partition(self._database, self._settings.out, table, query, schema, partition)
 
     def _queries(self) -> dict[str, tuple[str, pa.Schema, bool]]:
         """Return the query and the columns of each table, and whether it has a file for each day instead of each hour."""
@@ -185,7 +203,7 @@ class LocalRows:
 
     def put_late(self, late: Sequence[Input], batch: str, days: Mapping[str, Coverage]) -> dict[str, int]:
         """Write the adjustments of closed days."""
-        add_up_usage(self._database)
+        self._add_up(late)
         self._put_coverage({}, days)
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in columns.USAGE_COUNTS)
         query = f"""
@@ -195,7 +213,10 @@ class LocalRows:
             JOIN gold_clients USING (gold_client_number) LEFT JOIN day_coverage USING (date)"""
         partitions = [{"date": date, "batch": batch} for date in sorted({item.hour[0] for item in late})]
         out = self._settings.out
-        rows = {"usage_adjustment": write_partitions(self._database, out, "usage_adjustment", query, columns.ADJUSTMENTS, partitions)}
+        rows = {"usage_adjustment": 0}
+        for partition in partitions:
+            of_day = f"SELECT * FROM ({query}) WHERE date = '{partition['date']}'"
+            rows["usage_adjustment"] += write_partition(self._database, out, "usage_adjustment", of_day, columns.ADJUSTMENTS, partition)
         if self._settings.prices is not None:
             charges = charges_of(self._used(), self._settings.prices, batch)
             rows |= self._put_charges(charges, days, late, "adjustment", batch=batch)

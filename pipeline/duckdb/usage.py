@@ -33,14 +33,13 @@ def see_usage(database: Database) -> None:
             FROM raw_usage AS raw LEFT JOIN clients USING (run_id, client_ref)) AS its""")
 
 
-def add_up_usage(database: Database) -> None:
-    """Make the table `usage_seconds`: sums by hour, client, API class and second, over proxies, nodes and listeners."""
+def usage_by_second() -> str:
+    """Return a query for sums by hour, client, API class and second, over proxies, nodes and listeners."""
     sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in USAGE_COUNTS)
-    database.run(f"""
-        CREATE TABLE usage_seconds AS
+    return f"""
         SELECT hour_number, gold_client_number, api_class, second_ms, {sums}, sum(connections_open)::BIGINT AS connections_open,
                sum(produce_bytes + fetch_bytes)::BIGINT AS bytes
-        FROM usage WHERE problem IS NULL GROUP BY hour_number, gold_client_number, api_class, second_ms""")
+        FROM usage WHERE problem IS NULL GROUP BY hour_number, gold_client_number, api_class, second_ms"""
 
 
 def usage_per(level: str) -> str:
@@ -54,7 +53,7 @@ def usage_per(level: str) -> str:
             SELECT {place}, {start_of(level, "second_ms")} AS start, gold_client_number, api_class, {sums},
                    max(connections_open) AS connections_open_max, count(*) AS seconds_active, max(bytes) AS bytes_per_second_max,
                    quantile_cont(bytes, {PERCENTILES}) AS percentiles
-            FROM usage_seconds JOIN hours USING (hour_number) GROUP BY {place}, start, gold_client_number, api_class)
+            FROM usage_here JOIN hours USING (hour_number) GROUP BY {place}, start, gold_client_number, api_class)
         JOIN gold_clients USING (gold_client_number) {with_coverage(level)}"""
 
 

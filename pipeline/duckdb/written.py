@@ -9,39 +9,27 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.duckdb.database import Database, quoted
+from pipeline.duckdb.database import Database
 from pipeline.rollup.publish import STAGING
 
 _FILE: Final = "part-0.zstd.parquet"
 
 
-def write_partitions(
-    database: Database, out: Path, table: str, query: str, schema: pa.Schema, partitions: Iterable[Mapping[str, str]]
-) -> int:
-    """Write the rows of a query to the staging directory, and return their number.
+def write_partition(database: Database, out: Path, table: str, query: str, schema: pa.Schema, partition: Mapping[str, str]) -> int:
+    """Write the rows of a query to one file in the staging directory, and return their number.
 
     Args:
         database: where the query runs.
         out: output directory of the command.
         table: name of the table.
-        query: returns the columns of `schema`, in any order.
+        query: returns the columns of `schema`, in any order, for this partition only.
         schema: columns of the table.
-        partitions: values of the columns that become directories, for each file; other rows are left out.
+        partition: values of the columns that become directories.
     """
-    found = list(partitions)
-    if not found:
-        return 0
-    keys = list(found[0])
-    columns = [name for name in schema.names if name not in keys]
-    database.run(f"CREATE TABLE built AS SELECT {', '.join([*columns, *keys])} FROM ({query})")
+    columns = [name for name in schema.names if name not in partition]
     order = ", ".join(f"{name} NULLS FIRST" for name in columns)
-    written = 0
-    for partition in found:
-        condition = " AND ".join(f"{name} = {quoted(value)}" for name, value in partition.items())
-        rows = database.batches(f"SELECT {', '.join(columns)} FROM built WHERE {condition} ORDER BY {order}")
-        written += write_file(_place(out, table, partition), rows, pa.schema([schema.field(name) for name in columns]))
-    database.run("DROP TABLE built")
-    return written
+    rows = database.batches(f"SELECT {', '.join(columns)} FROM ({query}) ORDER BY {order}")
+    return write_file(_place(out, table, partition), rows, pa.schema([schema.field(name) for name in columns]))
 
 
 def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema, keys: Iterable[str]) -> int:
