@@ -116,7 +116,7 @@ def _on_duckdb(settings: "RollupSettings", report: "ReportProgress") -> "RollupR
 def _report(out: Path, result: "RollupResult", common: Common) -> None:
     from pipeline.commands.execution.output import write_output
     from pipeline.report.rollup_page import draw_rollup
-    from pipeline.rollup.summary import clients, lines_of, summary_of
+    from pipeline.rollup.published.summary import clients, lines_of, summary_of
 
     changed = bool(result.hours or result.late) or not (out / "report.html").exists()  # a killed run may not have drawn the report
     lines = lines_of(out, result, explain=common.explain)

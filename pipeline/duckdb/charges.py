@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Final
 
-from pipeline.rollup.focus import PROVIDER
+from pipeline.rollup.content.focus import PROVIDER
 from pipeline.rollup.prices import SKUS, Price, Prices, Sku
 
 _DIGITS: Final = 60

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError
 from pipeline.memory import memory_bytes
-from pipeline.rollup.columns import DAY_MS, HOUR_MS
+from pipeline.rollup.content.columns import DAY_MS, HOUR_MS
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.tenants import TenantLine
 

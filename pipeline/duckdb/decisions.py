@@ -8,7 +8,7 @@ from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
 from pipeline.duckdb.database import Database
 from pipeline.duckdb.names import GROUP_NAMES
 from pipeline.duckdb.usage import LATE_MS, PERCENTILES, any_negative, any_null, in_hour, start_of, with_coverage
-from pipeline.rollup.columns import HOUR_MS
+from pipeline.rollup.content.columns import HOUR_MS
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX

@@ -1,11 +1,11 @@
-"""Signs, not proof, of clients that avoid a quota; `pipeline.rollup.escape_limits` has the numbers and says why."""
+"""Signs, not proof, of clients that avoid a quota; `pipeline.rollup.content.escape_limits` has the numbers and says why."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from pipeline.duckdb.database import Database
-from pipeline.rollup.escape_limits import (
+from pipeline.rollup.content.escape_limits import (
     ANONYMOUS,
     BEFORE_MAX,
     OPENED_MIN,

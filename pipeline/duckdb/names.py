@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import unquote_plus
 
 from pipeline.duckdb.database import Database
-from pipeline.rollup.columns import GROUP
+from pipeline.rollup.content.columns import GROUP
 from pipeline.rollup.tenants import UNASSIGNED
 
 GROUP_NAMES: Final = [name for name, _ in GROUP]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pipeline.duckdb.charges import as_json
 from pipeline.duckdb.database import Database
-from pipeline.rollup.columns import DECISIONS_SILVER, USAGE_SILVER
+from pipeline.rollup.content.columns import DECISIONS_SILVER, USAGE_SILVER
 
 _NOT_OF_THE_ROW: Final = ("date", "hour", "stem", "problem")
 _PLACE: Final = "date, hour, stem, problem"

@@ -21,7 +21,8 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import check_columns
 from pipeline.manifest import problems_in
 from pipeline.removed import removed_runs
-from pipeline.rollup import columns
+from pipeline.rollup.content import columns
+from pipeline.rollup.content.sums import DECISION_SUMS, USAGE_SUMS, check_decisions, check_usage
 from pipeline.rollup.coverage import Coverage, coverage_by_day
 from pipeline.rollup.engine import ReportProgress
 from pipeline.rollup.inputs import Hour, Input, find_inputs
@@ -30,7 +31,6 @@ from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import SKUS
 from pipeline.rollup.run import update_tables
 from pipeline.rollup.settings import RollupResult, RollupSettings
-from pipeline.rollup.sums import DECISION_SUMS, USAGE_SUMS, check_decisions, check_usage
 
 _BATCH: Final = pa.field("batch", pa.string())
 

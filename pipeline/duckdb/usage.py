@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pipeline.duckdb.database import Database
-from pipeline.rollup.columns import DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
+from pipeline.rollup.content.columns import DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
 
 LATE_MS: Final = 60_000
 """Longest time of a row outside of the hour of its file. Rotation and the flush of the last second are separate steps."""

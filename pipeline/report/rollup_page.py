@@ -10,10 +10,10 @@ from pipeline.report.charts.heat_map import HeatRow, draw_heat
 from pipeline.report.charts.pressure_chart import draw_pressure
 from pipeline.report.charts.rate_chart import RateSeries, draw_rates
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
-from pipeline.rollup.pressure import Pressure, is_applied, pressure_of
+from pipeline.rollup.published.pressure import Pressure, is_applied, pressure_of
+from pipeline.rollup.published.summary import GROUP_KEY, charges_by_tenant, clients, groups
+from pipeline.rollup.published.tables import read_table
 from pipeline.rollup.settings import RollupResult
-from pipeline.rollup.summary import GROUP_KEY, charges_by_tenant, clients, groups
-from pipeline.rollup.tables import read_table
 from pipeline.text import group_name, human_bytes, human_ms, human_rate
 from quota.request_time import PERCENT_PER_NANOSECOND
 

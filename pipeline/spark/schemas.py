@@ -1,4 +1,4 @@
-"""Schemas of the roll-up's tables for Spark; none is inferred. `pipeline.rollup.columns` has the columns."""
+"""Schemas of the roll-up's tables for Spark; none is inferred. `pipeline.rollup.content.columns` has the columns."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.rollup import columns
+from pipeline.rollup.content import columns
 
 
 def _table(schema: pa.Schema) -> StructType:

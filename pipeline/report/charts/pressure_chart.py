@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pipeline.report.charts.svg import drawing, line, rect, short, text
-from pipeline.rollup.pressure import Pressure
+from pipeline.rollup.published.pressure import Pressure
 from pipeline.text import human_ms, human_rate
 
 LEFT: Final = 236

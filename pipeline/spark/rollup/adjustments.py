@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.rollup.columns import USAGE_COUNTS
+from pipeline.rollup.content.columns import USAGE_COUNTS
 from pipeline.spark.rollup.usage import CLIENT_KEY, start_of, with_coverage
 from pipeline.spark.schemas import ADJUSTMENTS
 

@@ -6,8 +6,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.rollup.columns import USAGE_COUNTS
-from pipeline.rollup.focus import PROVIDER
+from pipeline.rollup.content.columns import USAGE_COUNTS
+from pipeline.rollup.content.focus import PROVIDER
 from pipeline.rollup.prices import SKUS
 from pipeline.spark.rollup.silver import day_ms
 from pipeline.spark.schemas import CHARGEBACK, CHARGES, FOCUS

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.rollup.columns import GROUP
+from pipeline.rollup.content.columns import GROUP
 from pipeline.spark.rollup.silver import hour_ms, in_hour
 from pipeline.spark.rollup.usage import hour_of, start_of, with_coverage
 from pipeline.spark.schemas import DECISIONS, HISTOGRAM, SERIES, THROTTLE_WINDOWS

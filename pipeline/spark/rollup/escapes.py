@@ -1,12 +1,12 @@
-"""Signs, not proof, of clients that avoid a quota; `pipeline.rollup.escape_limits` has the numbers and says why."""
+"""Signs, not proof, of clients that avoid a quota; `pipeline.rollup.content.escape_limits` has the numbers and says why."""
 
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.rollup.columns import CLIENT
-from pipeline.rollup.escape_limits import (
+from pipeline.rollup.content.columns import CLIENT
+from pipeline.rollup.content.escape_limits import (
     ANONYMOUS,
     BEFORE_MAX,
     OPENED_MIN,

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.errors import BadInputError
 from pipeline.file_set import check_columns
+from pipeline.rollup.content.sums import check_decisions, check_usage
 from pipeline.rollup.inputs import Input
-from pipeline.rollup.sums import check_decisions, check_usage
 from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.failures import error_of, is_of_spark_itself
 from pipeline.spark.raw import read_raw

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
-from pipeline.rollup.columns import DAY_MS, HOUR_MS, USAGE_COUNTS
+from pipeline.rollup.content.columns import DAY_MS, HOUR_MS, USAGE_COUNTS
 from pipeline.rollup.tenants import UNASSIGNED
 from pipeline.spark.schemas import DECISIONS_SILVER, USAGE_SILVER
 

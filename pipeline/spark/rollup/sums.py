@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.rollup.sums import DECISION_SUMS, USAGE_SUMS
+from pipeline.rollup.content.sums import DECISION_SUMS, USAGE_SUMS
 
 
 def usage_sums(silver: DataFrame) -> DataFrame:

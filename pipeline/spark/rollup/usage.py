@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.rollup.columns import CLIENT, DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
+from pipeline.rollup.content.columns import CLIENT, DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
 from pipeline.spark.schemas import USAGE
 
 LEVELS: Final = ("minute", "hour", "day")

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.errors import BadInputError
+from pipeline.rollup.published.tables import read_table
 from pipeline.rollup.settings import RollupSettings
-from pipeline.rollup.tables import read_table
 from pipeline.spark.rollup.rollup import roll_up
 from pipeline.spark.stream.stream import Stream
 from pipeline.spark.written import check_rows

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipeline.rollup.pressure import pressure_of
+from pipeline.rollup.published.pressure import pressure_of
 
 T = 1_795_262_400_000
 

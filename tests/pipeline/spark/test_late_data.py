@@ -16,8 +16,8 @@ from pipeline.rollup.late import batch_of
 from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import lost_by_hour, plan_of
 from pipeline.rollup.prices import read_prices
+from pipeline.rollup.published.tables import read_table
 from pipeline.rollup.settings import RollupSettings, plan_local
-from pipeline.rollup.tables import read_table
 from tests.pipeline.support.first_hour import CAST, PRICES, manifests
 from tests.support.metering.metering_scene import START_MS, write_scene
 

@@ -13,7 +13,7 @@ from pipeline.report.charts.pressure_chart import draw_pressure
 from pipeline.report.charts.rate_chart import RateSeries, draw_rates
 from pipeline.report.charts.svg import TimeAxis, nice_steps, short
 from pipeline.report.page import Page, Section, draw_page
-from pipeline.rollup.pressure import Pressure
+from pipeline.rollup.published.pressure import Pressure
 from sluice_cli.meter import meter
 from tests.pipeline.validation.test_validation import batches, missed, sensors
 from tests.support.html_page import check_page

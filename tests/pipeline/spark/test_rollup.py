@@ -24,9 +24,9 @@ from pipeline.rollup.inputs import find_inputs, hashes_by_hour
 from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import plan_of
 from pipeline.rollup.prices import read_prices
+from pipeline.rollup.published.summary import lines_of, summary_of
+from pipeline.rollup.published.tables import read_table
 from pipeline.rollup.settings import RollupSettings, plan_local
-from pipeline.rollup.summary import lines_of, summary_of
-from pipeline.rollup.tables import read_table
 from pipeline.rollup.tenants import TenantLine, read_tenants
 from proxy.metering.forget import forget_user
 from sluice_cli.meter import meter

@@ -10,11 +10,11 @@ import pytest
 
 from pipeline.report.page import draw_table
 from pipeline.report.rollup_page import draw_rollup
-from pipeline.rollup import tables
 from pipeline.rollup.inputs import find_inputs
+from pipeline.rollup.published import tables
+from pipeline.rollup.published.summary import clients, groups, summary_of
+from pipeline.rollup.published.tables import read_table
 from pipeline.rollup.settings import RollupResult
-from pipeline.rollup.summary import clients, groups, summary_of
-from pipeline.rollup.tables import read_table
 from pipeline.text import table_lines
 from tests.support.html_page import check_page
 from tests.support.metering.metering_directory import counts_of_types, write_file_set
@@ -29,7 +29,7 @@ TENANTS = (("orders", "", "shop"), ("lake", "", "data"), ("", "", "rest"))
 
 def test_an_amount_is_rounded_once(spark: Any) -> None:
     """Half a GiB less one byte at a millionth per GiB costs 0.000000, and not the 0.000001 of rounding twice."""
-    from pipeline.rollup.columns import USAGE_COUNTS
+    from pipeline.rollup.content.columns import USAGE_COUNTS
     from pipeline.spark.rollup.charges import charges_of
 
     names = "date string, start timestamp, tenant string, principal string, client_id string, "

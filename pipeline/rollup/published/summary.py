@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.rollup.adding import added_up, coarsest_files
+from pipeline.rollup.published.adding import added_up, coarsest_files
 from pipeline.rollup.settings import RollupResult
 from pipeline.text import counted, group_name, human_bytes, human_ms, human_rate, table_lines
 

@@ -11,7 +11,7 @@ from pipeline.duckdb.charges import UsedInDay, charges_of
 from pipeline.duckdb.escapes import edits
 from pipeline.duckdb.names import decoded
 from pipeline.rollup.prices import read_prices
-from pipeline.rollup.tables import read_table
+from pipeline.rollup.published.tables import read_table
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import CAST, two_hours
 from tests.support.metering.metering_scene import write_scene

@@ -4,7 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from pipeline.rollup.focus import COSTS, QUANTITIES, TEXTS, TIMES
+from pipeline.rollup.content.focus import COSTS, QUANTITIES, TEXTS, TIMES
 
 STRING: Final = pa.string()
 LONG: Final = pa.int64()

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pipeline.duckdb.rollup import roll_up as roll_up_here
+from pipeline.rollup.content.sums import USAGE_SUMS
 from pipeline.rollup.ledger import read_ledger
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
-from pipeline.rollup.sums import USAGE_SUMS
 from pipeline.rollup.tenants import read_tenants
 from tests.pipeline.support.equal_tables import assert_equal_tables
 from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS, manifests

@@ -1,0 +1,1 @@
+"""Reads published tables, for summaries and reports."""
