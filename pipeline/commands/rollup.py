@@ -1,5 +1,6 @@
 """`sluice meter rollup`."""
 
+import importlib.util
 import re
 import sys
 from datetime import date
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
-from pipeline.commands.execution.options import LOCAL, Common, common_options
+from pipeline.commands.execution.options import LOCAL, SPARK, Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
 
@@ -41,7 +42,12 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
     "--close-through", metavar="DATE", help="Close all days up to this date. Late data of a closed day is written as adjustments."
 )
 @clear_errors
-@common_options("spark", "local", explain="Print how the coverage of each hour is computed.")
+@common_options(
+    SPARK,
+    LOCAL,
+    usual="local for a directory of this machine, if DuckDB is installed; else spark",
+    explain="Print how the coverage of each hour is computed.",
+)
 def rollup(
     source: str,
     out: Path,
@@ -88,13 +94,12 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
     def report(line: str) -> None:
         click.echo(f"sluice: {line} ...", err=True)
 
-    if common.engine == LOCAL and "://" in settings.source.removeprefix("file://"):
-        raise BadInputError(f"--in {settings.source}: --engine local reads directories of this machine; use --engine spark")
+    engine = _engine(settings.source, common)
     known = plan_local(settings) if "://" not in settings.source else None  # remote directories need Spark
     if known is not None and known[1].is_empty:
         close_books(settings)
         return RollupResult(coverage=published_coverage(known[0], settings))
-    if common.engine == LOCAL:
+    if engine == LOCAL:
         return _on_duckdb(settings, report)
     from pipeline.spark.session import session
 
@@ -102,6 +107,20 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
         from pipeline.spark.rollup.rollup import roll_up
 
         return roll_up(spark, settings, report)
+
+
+def _engine(source: str, common: Common) -> str:
+    """Return the engine: Spark where an option asks for it, where the files are elsewhere, and where DuckDB is not installed.
+
+    Raises:
+        BadInputError: the engine that was asked for cannot read the files.
+    """
+    is_remote = "://" in source.removeprefix("file://")
+    if not common.asks_for_engine:
+        return SPARK if is_remote or importlib.util.find_spec("duckdb") is None else LOCAL
+    if common.engine == LOCAL and is_remote:
+        raise BadInputError(f"--in {source}: --engine local reads directories of this machine; use --engine spark")
+    return common.engine
 
 
 def _on_duckdb(settings: "RollupSettings", report: "ReportProgress") -> "RollupResult":

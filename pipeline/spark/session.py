@@ -19,7 +19,7 @@ from pipeline.spark.failures import HEAP, failure_line, stopped
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
 
-LOCAL_ENGINE_HINT: Final = " (validate, whatif, recommend and neighbours do without, by --engine local)"
+LOCAL_ENGINE_HINT: Final = " (all but stream do without, by --engine local; rollup then needs DuckDB, `pip install duckdb`)"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 
 SETTINGS: Final = {

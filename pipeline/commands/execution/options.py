@@ -28,24 +28,27 @@ class Common:
 
     Attributes:
         engine: `local` or `spark`; the command supports it.
+        asks_for_engine: whether an option, or spark-submit, asks for that engine.
         session: how Spark starts.
         form: format of stdout.
         explain: show the origin of the result.
     """
 
     engine: str
+    asks_for_engine: bool
     session: SessionSettings
     form: str
     explain: bool
 
 
-def common_options(*engines: str, because: str = "", explain: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def common_options(*engines: str, because: str = "", explain: str, usual: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the common options to a command, which receives them as `common`.
 
     Args:
         engines: supported engines, the default first.
         because: why there is no other engine; the beginning of a message.
         explain: what `--explain` shows.
+        usual: the default engine, for the help; empty: the first one.
 
     Raises, when the command is called:
         BadInputError: an unsupported engine, a Spark master without Spark, or an explanation in a format that cannot show it.
@@ -70,10 +73,11 @@ def common_options(*engines: str, because: str = "", explain: str) -> Callable[[
             _check_form(form, explain=explain)
             if chosen == LOCAL:
                 keep_memory()
-            function(*arguments, common=Common(chosen, session, form, explain), **options)
+            asks = engine is not None or master is not None or bool(session.conf) or session.driver_memory is not None
+            function(*arguments, common=Common(chosen, asks or SUBMITTED in os.environ, session, form, explain), **options)
 
         decorated: Callable[..., None] = command
-        for option in reversed(_options(engines, explain)):
+        for option in reversed(_options(engines, explain, usual)):
             decorated = option(decorated)
         return decorated
 
@@ -110,11 +114,11 @@ def _check_form(form: str, *, explain: bool) -> None:
         raise BadInputError(f"--explain: applies to the table, and --format {form} has none; leave it out, or write --format table or json")
 
 
-def _options(engines: tuple[str, ...], explain: str) -> tuple[Callable[[Any], Any], ...]:
+def _options(engines: tuple[str, ...], explain: str, usual: str) -> tuple[Callable[[Any], Any], ...]:
     """Return the options. Options that have only one possible value are hidden from the help text."""
     has_spark = SPARK in engines
     where = "Run in this process, or on Spark." if len(engines) > 1 else None
-    usual = f"{engines[0]}; spark with --master" if len(engines) > 1 else engines[0]
+    usual = usual or (f"{engines[0]}; spark with --master" if len(engines) > 1 else engines[0])
     log = click.option("-v", "--verbose", is_flag=True, help="Write warnings and errors of Spark to stderr.")
     conf = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Setting of Spark; may be repeated.")
     memory = click.option("--driver-memory", metavar="SIZE", help="Heap of Spark's JVM, such as 8g. Default: half of the memory.")
