@@ -177,7 +177,7 @@ class Supervisor:
             if self._predecessor is not None:
                 await self.control.release()
                 self.control.drop_admin_sockets()
-                await self._predecessor.failed(error.lines() if isinstance(error, ConfigProblems) else [str(error)])
+                await self._predecessor.failed(self._lines_of(error))
             raise
         self._watch.start()
         forever = [*self.control.forever(), self._watch.watch(), self.tls.refresh_forever(), self._expire_forever()]
@@ -186,6 +186,10 @@ class Supervisor:
         if self._shared is not None:
             forever.append(self._shared.run_forever())
         self._tasks = [asyncio.create_task(work) for work in forever]
+
+    def _lines_of(self, error: ConfigProblems | StartError) -> list[str]:
+        """Return why a start failed, with file and line where a configuration is the reason."""
+        return self._source.located(error.problems).lines() if isinstance(error, ConfigProblems) else [str(error)]
 
     async def _start(self) -> None:
         if self.hub is not None:
@@ -351,7 +355,7 @@ class Supervisor:
         try:
             await self.control.open(self._shown, self._watch.lag)
         except (ConfigProblems, StartError) as error:
-            log.error("not_resumed", problem="; ".join(error.lines()) if isinstance(error, ConfigProblems) else str(error))
+            log.error("not_resumed", problem="; ".join(self._lines_of(error)))
         self.control.client_listeners.resume()
 
     def _replaced(self, terminate: Callable[[], None]) -> None:
