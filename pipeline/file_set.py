@@ -17,6 +17,8 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import RunKey, by_run
 
 R = TypeVar("R")
+_CHECKSUM = "CRC checksum verification failed"
+"""Part of Arrow's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,15 @@ class FileSet:
         try:
             with (
                 pa.memory_map(str(path)) if self.held is None else pa.BufferReader(self.held[relative]) as source,
-                pq.ParquetFile(source, pre_buffer=False) as file,
+                pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as file,
             ):
                 _check_run(path, file, self.manifest)
                 return ask(file, source)
         except (FileNotFoundError, KeyError) as error:
             raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.file_set} lists it; restore it") from error
         except (pa.ArrowInvalid, OSError) as error:
+            if _CHECKSUM in str(error):
+                raise IncompleteError(f"{path}: the checksum of a page differs, so the file is damaged; restore it") from error
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
 
 

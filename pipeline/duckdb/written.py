@@ -57,7 +57,8 @@ def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) 
                 continue
             if writer is None:
                 folder.mkdir(parents=True, exist_ok=True)
-                writer = pq.ParquetWriter(folder / _FILE, schema, compression="zstd", use_deprecated_int96_timestamps=True)
+                options: dict[str, Any] = {"use_deprecated_int96_timestamps": True, "write_page_checksum": True}
+                writer = pq.ParquetWriter(folder / _FILE, schema, compression="zstd", **options)
             writer.write_table(pa.Table.from_batches([batch]).cast(schema))
             written += batch.num_rows
     finally:

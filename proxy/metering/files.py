@@ -97,6 +97,7 @@ def _write(parts: list[pa.Table], path: Path) -> None:
         use_dictionary=dictionary,
         column_encoding=delta or None,
         data_page_version="2.0",
+        write_page_checksum=True,
     ) as writer:
         for part in parts:
             writer.write_table(part, row_group_size=ROW_GROUP_ROWS)

@@ -23,13 +23,13 @@ ROT = 64
 """Bytes."""
 
 
-def with_plain_files(directory: Path) -> Path:
+def with_plain_files(directory: Path, **options: Any) -> Path:
     """Write the samples without compression and dictionaries, so that the offset of a value in its file is known."""
     for path in (directory / "manifests").rglob("*.json"):
         reported = json.loads(path.read_text())
         entry = next(entry for entry in reported["files"] if entry["table"] == "samples")
         file = directory / entry["path"]
-        pq.write_table(pq.read_table(file, partitioning=None), file, compression="NONE", use_dictionary=False)
+        pq.write_table(pq.read_table(file, partitioning=None), file, compression="NONE", use_dictionary=False, **options)
         entry |= {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
         path.write_text(json.dumps(reported))
     return directory
@@ -59,6 +59,15 @@ def test_a_damaged_file_is_not_the_proxys_doing(tmp_path: Path, options: tuple[s
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1), done.output
     assert f"{path}: its SHA-256 is not the one in manifest" in done.stderr
     assert "the file is damaged" in done.stderr
+
+
+def test_a_page_with_another_checksum_is_damage(tmp_path: Path) -> None:
+    """Where pages have checksums, as in the proxy's own files, a changed byte is found when it is read, also by a column without a rule."""
+    source = with_plain_files(write_directory(tmp_path / "run", batches(), sensors()), write_page_checksum=True)
+    path = rot(source, 1)
+    done = typed(source)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1), done.output
+    assert f"{path}: the checksum of a page differs, so the file is damaged; restore it" in done.stderr
 
 
 def test_a_damaged_file_elsewhere_does_not_excuse_a_proxy(tmp_path: Path) -> None:
