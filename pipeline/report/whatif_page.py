@@ -86,9 +86,9 @@ def _table(own: Sequence[Change]) -> str:
         "decisions",
         "bound",
         "throttled",
-        "p50",
-        "p95",
-        "longest",
+        "p50 wait",
+        "p95 wait",
+        "longest wait",
         *(["sent"] if has_sent else []),
         "note",
     ]

@@ -104,7 +104,8 @@ def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
         today, then = sum(change.wait_ms_today for change in own), sum(change.wait_ms for change in own)
         yield ""
         yield f"{name}: all waits {human_ms(today)} -> {human_ms(then)}, {counted(len(own), 'group')}"
-        header = ["group", "type", "node", "bound today", "bound", "throttled today", "throttled", "waits today", "waits", "p95", "longest"]
+        header = ["group", "type", "node", "bound today", "bound", "throttled today", "throttled"]
+        header += ["waits today", "waits", "p95 wait", "longest wait"]
         header = [*header, "sent"] if mode == CLOSED else header
         several = len({change.proxy_id for change in own}) > 1
         header = ["proxy", *header] if several else header
