@@ -49,8 +49,8 @@ bench: $(VENV)/.dev  ## cost per request against a bare uvloop pump, the same by
 kafka: $(VENV)/.dev  ## a real Apache Kafka in the foreground (VERSION=4.3.1 or 3.9.1)
 	@$(BIN)/python -m tests.support.kafka $(VERSION)
 
-platform: $(VENV)/.dev  ## the image, pip, pipx, uv and the release, built and run; needs root, buildah, mmdebstrap
-	@PLATFORM=1 $(BIN)/python -m pytest tests/platform
+platform: $(VENV)/.dev $(HELM)  ## image, pip, pipx, uv, release and chart, built and run; needs root, buildah, mmdebstrap, Go
+	@PLATFORM=1 $(BIN)/python -m pytest tests/platform tests/contract/kubernetes/test_chart.py
 
 build/release/.done: requirements/release.txt
 	@$(PYTHON) -m venv build/release
