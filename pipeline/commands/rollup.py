@@ -95,12 +95,12 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
         click.echo(f"sluice: {line} ...", err=True)
 
     engine = _engine(settings.source, common)
+    if engine == LOCAL:
+        return _on_duckdb(settings, report)
     known = plan_local(settings) if "://" not in settings.source else None  # remote directories need Spark
     if known is not None and known[1].is_empty:
         close_books(settings)
         return RollupResult(coverage=published_coverage(known[0], settings))
-    if engine == LOCAL:
-        return _on_duckdb(settings, report)
     from pipeline.spark.session import session
 
     with session(common.session) as spark:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Final
 
-from pipeline.rollup.content.focus import PROVIDER
+from pipeline.rollup.content.focus import FIXED, OF_VALUE
 from pipeline.rollup.prices import SKUS, Price, Prices, Sku
 
 _DIGITS: Final = 60
@@ -17,15 +17,6 @@ _QUOTIENT: Final = Decimal("1e-15")
 """Spark rounds the quotient of two decimals to so many places, and then to those of the column."""
 _QUANTITY: Final = Decimal("1e-9")
 _AMOUNT: Final = Decimal("1e-6")
-_FIXED: Final = {
-    "ChargeCategory": "Usage",
-    "ChargeFrequency": "Usage-Based",
-    "PricingCategory": "Standard",
-    "ServiceCategory": "Integration",
-    "ServiceName": "Apache Kafka",
-    "ResourceType": "Kafka client",
-    **dict.fromkeys(("ProviderName", "PublisherName", "InvoiceIssuerName", "BillingAccountId", "BillingAccountName"), PROVIDER),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +110,17 @@ def focus_rows(charges: Iterable[Charge]) -> Iterator[dict[str, Any]]:
         begin = _start(used.date)
         month = begin.replace(day=1)
         tags = {"principal": used.principal, "client_id": used.client_id, "correction": charge.correction}
-        name = f"{used.principal}/{used.client_id}"
+        values = {
+            "quantity": charge.quantity,
+            "unit": sku.unit,
+            "amount": charge.amount,
+            "price": charge.price,
+            "sku": sku.name,
+            "tenant": used.tenant,
+            "resource": f"{used.principal}/{used.client_id}",
+        }
         yield {
-            **_FIXED,
+            **FIXED,
             "BillingPeriodStart": month,
             "BillingPeriodEnd": (month + datetime.timedelta(days=32)).replace(day=1),
             "ChargePeriodStart": begin,
@@ -129,13 +128,7 @@ def focus_rows(charges: Iterable[Charge]) -> Iterator[dict[str, Any]]:
             "ChargeClass": None if charge.correction is None else "Correction",
             "ChargeDescription": f"Kafka: {sku.description} of {used.principal} {used.client_id}",
             "BillingCurrency": charge.currency,
-            **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), charge.quantity),
-            **dict.fromkeys(("ConsumedUnit", "PricingUnit"), sku.unit),
-            **dict.fromkeys(("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"), charge.amount),
-            **dict.fromkeys(("ListUnitPrice", "ContractedUnitPrice"), charge.price),
-            **dict.fromkeys(("SkuId", "SkuPriceId"), sku.name),
-            **dict.fromkeys(("SubAccountId", "SubAccountName"), used.tenant),
-            **dict.fromkeys(("ResourceId", "ResourceName"), name),
+            **{name: values[value] for value, names in OF_VALUE.items() for name in names},
             "Tags": as_json(tags),
             "date": used.date,
         }

@@ -35,7 +35,6 @@ class Database:
     def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         self._connection = connection
         self._folder = folder
-        self._functions: list[str] = []
         self._numbers: dict[Hour, int] = {}
         self._place = folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
 
@@ -62,18 +61,13 @@ class Database:
         self.run(f"CREATE TABLE IF NOT EXISTS {table} AS SELECT * FROM ({query}) LIMIT 0")
         self.run(f"INSERT INTO {table} {query}")
 
-    def clear(self) -> None:
-        """Drop all tables, views and functions."""
-        for kind, name in self.rows("SELECT table_type, table_name FROM information_schema.tables ORDER BY table_type DESC"):
-            self.run(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {name}")
-        for name in self._functions:
-            self._connection.remove_function(name)
-        self._functions.clear()
+    def close(self) -> None:
+        """Release the memory; nothing can be asked any more."""
+        self._connection.close()
 
     def name_function(self, name: str, function: Any, parameters: Sequence[Any], result: Any) -> None:
         """Make a Python function usable in queries."""
         self._connection.create_function(name, function, list(parameters), result)
-        self._functions.append(name)
 
     def read(self, directory: Path, inputs: Sequence[Input], tenants: Iterable[TenantLine]) -> None:
         """Make the views `raw_usage`, `raw_samples` and so on of these file sets, and the tables `hours` and `tenants`.
@@ -89,7 +83,6 @@ class Database:
         schema = pa.schema({"position": pa.int32(), "user": text, "client_id": text, "tenant": text})
         lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
         self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
-        self._place.unlink(missing_ok=True)
         self._place.symlink_to(directory.resolve())
         for table in _RAW:
             self._view(table, inputs)

@@ -7,13 +7,21 @@ from typing import Final
 from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
 from pipeline.duckdb.database import Database
 from pipeline.duckdb.names import GROUP_NAMES
-from pipeline.duckdb.usage import LATE_MS, PERCENTILES, any_negative, any_null, in_hour, start_of, with_coverage
-from pipeline.rollup.content.columns import HOUR_MS
+from pipeline.duckdb.usage import PERCENTILES, any_negative, any_null, in_hour, start_of, with_coverage
+from pipeline.rollup.content.columns import GROUPS_IN_SERIES, HOUR_MS
+from pipeline.rollup.content.problems import (
+    ENDS_EARLY,
+    LATE_MS,
+    MISSING_VALUE,
+    NEGATIVE_COUNT,
+    OTHER_SAMPLE,
+    TOO_MANY_THROTTLED,
+    UNKNOWN_GROUP,
+)
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX
 
-GROUPS_IN_SERIES: Final = 24
 _COUNTS: Final = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum", "waited_n", "waited_ms_sum")
 _SAMPLE: Final = (
     *(
@@ -46,13 +54,13 @@ def see_decisions(database: Database) -> None:
     database.run(f"""
         CREATE VIEW decisions AS
         SELECT *,
-            CASE WHEN quota_type IS NULL THEN 'group_ref is in no dim_group'
-                 WHEN {any_null("sample_start_ms", "last_event_ms", "bound", "sum", *counts)} THEN 'a value is missing'
-                 WHEN {any_negative("n", "throttled_n", "violated_n")} THEN 'a count is below 0'
-                 WHEN throttled_n > n THEN 'more decisions are throttled than there are'
-                 WHEN last_event_ms < sample_start_ms THEN 'the sample ends before it begins'
+            CASE WHEN quota_type IS NULL THEN '{UNKNOWN_GROUP}'
+                 WHEN {any_null("sample_start_ms", "last_event_ms", "bound", "sum", *counts)} THEN '{MISSING_VALUE}'
+                 WHEN {any_negative("n", "throttled_n", "violated_n")} THEN '{NEGATIVE_COUNT}'
+                 WHEN throttled_n > n THEN '{TOO_MANY_THROTTLED}'
+                 WHEN last_event_ms < sample_start_ms THEN '{ENDS_EARLY}'
                  WHEN last_event_ms NOT BETWEEN hour_ms - ({late}) AND hour_ms + {HOUR_MS} + ({late})
-                     THEN 'the sample is not in the hour of its file'
+                     THEN '{OTHER_SAMPLE}'
             END AS problem,
             {in_hour("sample_start_ms")} AS begin_ms, {in_hour("last_event_ms")} AS end_ms
         FROM ({_samples()} UNION ALL BY NAME {_mutations()}) LEFT JOIN groups USING (run_id, proxy_id, group_ref)""")
@@ -113,9 +121,8 @@ def decisions_by_second() -> str:
 
 def waits() -> str:
     """Return a query for the decisions with a throttle time above 0: their time, the throttle time, and whether it was applied."""
-    return """
-        SELECT hour_number, gold_group_number, at_ms, wait_ms, applied,
-               greatest(hour_ms, least(hour_ms + 3599999, at_ms)) AS at_in_hour_ms
+    return f"""
+        SELECT hour_number, gold_group_number, at_ms, wait_ms, applied, {in_hour("at_ms")} AS at_in_hour_ms
         FROM (
             SELECT hour_number, hour_ms, gold_group_number, sample_start_ms + dt_ms[wait[1] + 1] AS at_ms, wait[2]::BIGINT AS wait_ms,
                    wait[3] > 0 AS applied

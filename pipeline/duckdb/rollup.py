@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pipeline.duckdb.charges import Charge, UsedInDay, chargeback_rows, charges_
 from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.names import number_names
 from pipeline.duckdb.quarantine import quarantined
-from pipeline.duckdb.usage import see_usage, usage_by_second, usage_per
+from pipeline.duckdb.usage import see_usage, start_of, usage_by_second, usage_per, with_coverage
 from pipeline.duckdb.written import write_partition, write_rows
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import check_columns
@@ -25,14 +25,12 @@ from pipeline.rollup.content import columns
 from pipeline.rollup.content.sums import DECISION_SUMS, USAGE_SUMS, check_decisions, check_usage
 from pipeline.rollup.coverage import Coverage, coverage_by_day
 from pipeline.rollup.engine import ReportProgress
-from pipeline.rollup.inputs import Hour, Input, find_inputs
+from pipeline.rollup.inputs import Hour, Input, find_inputs, hash_by_day
 from pipeline.rollup.ledger import hour_key
 from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import SKUS
 from pipeline.rollup.run import update_tables
 from pipeline.rollup.settings import RollupResult, RollupSettings
-
-_BATCH: Final = pa.field("batch", pa.string())
 
 
 def roll_up(settings: RollupSettings, report: ReportProgress = lambda _line: None) -> RollupResult:
@@ -42,20 +40,20 @@ def roll_up(settings: RollupSettings, report: ReportProgress = lambda _line: Non
         BadInputError: a file is invalid.
         IncompleteError: the content of files differs from the sums in their manifests. Nothing is published.
     """
-    with database() as made:
+    with contextlib.ExitStack() as opened:
         try:
-            return update_tables(LocalEngine(made, settings), settings, report)
+            return update_tables(LocalEngine(opened, settings), settings, report)
         except (duckdb.IOException, duckdb.InvalidInputException) as error:
             line = str(error).splitlines()[0][:300]
             raise BadInputError(f"{settings.source}: a file cannot be read ({line}); restore it") from error
 
 
 class LocalEngine:
-    """A `RollupEngine` on files of this machine."""
+    """A `RollupEngine` on files of this machine. `opened` closes its databases."""
 
-    def __init__(self, made: Database, settings: RollupSettings) -> None:
-        self._database, self._settings = made, settings
-        self._directory = Path(settings.source.removeprefix("file://"))
+    def __init__(self, opened: contextlib.ExitStack, settings: RollupSettings) -> None:
+        self._opened, self._settings = opened, settings
+        self._directory = settings.directory
 
     def find(self) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
         """Find the file sets of the directory."""
@@ -67,7 +65,7 @@ class LocalEngine:
         check_columns(self._directory, manifests)
         if problems := problems_in(self._directory, manifests):
             raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {self._directory}` names all)")
-        rows = LocalRows(self._database, self._settings)
+        rows = LocalRows(self._opened.enter_context(database()), self._settings)
         rows.check(self._directory, inputs)
         return rows
 
@@ -87,7 +85,6 @@ class LocalRows:
         Raises:
             IncompleteError: a sum differs.
         """
-        self._database.clear()
         self._database.read(directory, inputs, self._settings.tenants)
         number_names(self._database)
         see_usage(self._database)
@@ -96,6 +93,10 @@ class LocalRows:
         aside = ", sum(n) FILTER (problem IS NOT NULL)::BIGINT AS aside"
         found = self._sums("decisions", ("stem", "quota_type"), DECISION_SUMS, aside)
         self.decision_problems, self.decisions_aside = check_decisions(inputs, found)
+
+    @property
+    def _has_problems(self) -> bool:
+        return self.decision_problems > 0 or any(self.usage_problems.values())
 
     def _sums(self, view: str, key: Sequence[str], sums: Sequence[str], others: str) -> list[dict[str, Any]]:
         added = ", ".join(f"sum({name})::BIGINT AS {name}" for name in sums)
@@ -114,7 +115,7 @@ class LocalRows:
             self._database.look_at([hour])
             if hour in wanted:
                 self._put(rows, {"date": hour[0], "hour": hour[1]})
-                aside = quarantined(self._database)
+                aside = quarantined(self._database) if self._has_problems else ()
                 rows["quarantine"] += write_rows(self._settings.out, "quarantine", aside, columns.QUARANTINE, ("date", "hour"))
         escapes.see_client_seconds(self._database)
         for date in plan.days:
@@ -148,8 +149,8 @@ class LocalRows:
         found: dict[str, tuple[str, pa.Schema, bool]] = {}
         for level in self._settings.levels:
             is_day = level == "day"
-            found[f"usage_{level}"] = usage_per(level), _daily(columns.USAGE, is_day), is_day
-            found[f"decisions_{level}"] = decisions.decisions_per(level), _daily(columns.DECISIONS, is_day), is_day
+            found[f"usage_{level}"] = usage_per(level), columns.USAGE, is_day
+            found[f"decisions_{level}"] = decisions.decisions_per(level), columns.DECISIONS, is_day
         found["throttle_histogram"] = decisions.histogram(), columns.HISTOGRAM, False
         found["throttle_stretches"] = decisions.throttle_windows(), columns.THROTTLE_WINDOWS, False
         found["rate_series"] = decisions.series(), columns.SERIES, False
@@ -180,25 +181,24 @@ class LocalRows:
     ) -> dict[str, int]:
         coverage = {date: one.percent for date, one in days.items()}
         tables = {
-            f"chargeback_{suffix}": (chargeback_rows(charges, coverage, hashes_by_day(inputs)), columns.CHARGEBACK),
+            f"chargeback_{suffix}": (chargeback_rows(charges, coverage, hash_by_day(inputs)), columns.CHARGEBACK),
             f"focus_{suffix}": (focus_rows(charges), columns.FOCUS),
         }
         rows = {}
         for table, (made, schema) in tables.items():
-            its = schema if not more else schema.append(_BATCH)
-            rows[table] = write_rows(self._settings.out, table, ({**row, **more} for row in made), its, ("date", *more))
+            rows[table] = write_rows(self._settings.out, table, ({**row, **more} for row in made), schema, ("date", *more))
         return rows
 
     def put_late(self, late: Sequence[Input], batch: str, days: Mapping[str, Coverage]) -> dict[str, int]:
         """Write the adjustments of closed days."""
-        self._add_up(late)
+        self._database.add("usage_seconds", usage_by_second())
         self._put_coverage({}, days)
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in columns.USAGE_COUNTS)
         query = f"""
-            SELECT * EXCLUDE (gold_client_number), '{batch}' AS batch
-            FROM (SELECT date, epoch_ms(min(hour_ms) - min(hour_ms) % {columns.DAY_MS}) AS start, gold_client_number, api_class, {sums}
-                  FROM usage_seconds JOIN hours USING (hour_number) GROUP BY date, gold_client_number, api_class)
-            JOIN gold_clients USING (gold_client_number) LEFT JOIN day_coverage USING (date)"""
+            SELECT * EXCLUDE (gold_client_number)
+            FROM (SELECT date, {start_of("day", "hour_ms")} AS start, gold_client_number, api_class, {sums}
+                  FROM usage_seconds JOIN hours USING (hour_number) GROUP BY date, start, gold_client_number, api_class)
+            JOIN gold_clients USING (gold_client_number) {with_coverage("day")}"""
         partitions = [{"date": date, "batch": batch} for date in sorted({item.hour[0] for item in late})]
         out = self._settings.out
         rows = {"usage_adjustment": 0}
@@ -211,18 +211,5 @@ class LocalRows:
         return rows
 
     def release(self) -> None:
-        """Drop everything."""
-        self._database.clear()
-
-
-def hashes_by_day(inputs: Sequence[Input]) -> dict[str, str]:
-    """Return one hash over all manifests' hashes of each day."""
-    hashes: dict[str, list[str]] = {}
-    for item in inputs:
-        hashes.setdefault(item.hour[0], []).append(item.sha256)
-    return {date: hashlib.sha256("".join(sorted(own)).encode()).hexdigest() for date, own in hashes.items()}
-
-
-def _daily(schema: pa.Schema, is_daily: bool) -> pa.Schema:
-    """Return the columns without the hour, which files of days do not have."""
-    return schema.remove(schema.get_field_index("hour")) if is_daily else schema
+        """Close the database."""
+        self._database.close()

@@ -6,9 +6,8 @@ from typing import Final
 
 from pipeline.duckdb.database import Database
 from pipeline.rollup.content.columns import DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
+from pipeline.rollup.content.problems import LATE_MS, MISSING_VALUE, NEGATIVE_COUNT, OTHER_SECOND, UNKNOWN_CLIENT
 
-LATE_MS: Final = 60_000
-"""Longest time of a row outside of the hour of its file. Rotation and the flush of the last second are separate steps."""
 UNIT_MS: Final = {"minute": MINUTE_MS, "hour": HOUR_MS, "day": DAY_MS}
 PERCENTILES: Final = "[0.5, 0.95, 0.99]"
 
@@ -21,11 +20,11 @@ def see_usage(database: Database) -> None:
     database.run(f"""
         CREATE VIEW usage AS
         SELECT its.* EXCLUDE (second_ms),
-            CASE WHEN principal IS NULL THEN 'client_ref is in no dim_client'
-                 WHEN {any_null("second_ms", *values[1:])} THEN 'a value is missing'
-                 WHEN {any_negative(*USAGE_COUNTS, "connections_open")} THEN 'a count is below 0'
+            CASE WHEN principal IS NULL THEN '{UNKNOWN_CLIENT}'
+                 WHEN {any_null("second_ms", *values[1:])} THEN '{MISSING_VALUE}'
+                 WHEN {any_negative(*USAGE_COUNTS, "connections_open")} THEN '{NEGATIVE_COUNT}'
                  WHEN second_ms NOT BETWEEN hour_ms - {LATE_MS} AND hour_ms + {HOUR_MS + LATE_MS}
-                     THEN 'second_ms is not in the hour of its file'
+                     THEN '{OTHER_SECOND}'
             END AS problem,
             {in_hour("second_ms", 1_000)} AS second_ms
         FROM (

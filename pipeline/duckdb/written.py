@@ -13,6 +13,8 @@ from pipeline.duckdb.database import Database
 from pipeline.rollup.publish import STAGING
 
 _FILE: Final = "part-0.zstd.parquet"
+_PLACES: Final = ("date", "hour", "batch")
+"""Columns that are names of directories, and not in the files."""
 
 
 def write_partition(database: Database, out: Path, table: str, query: str, schema: pa.Schema, partition: Mapping[str, str]) -> int:
@@ -26,10 +28,10 @@ def write_partition(database: Database, out: Path, table: str, query: str, schem
         schema: columns of the table.
         partition: values of the columns that become directories.
     """
-    columns = [name for name in schema.names if name not in partition]
-    order = ", ".join(f"{name} NULLS FIRST" for name in columns)
-    rows = database.batches(f"SELECT {', '.join(columns)} FROM ({query}) ORDER BY {order}")
-    return write_file(_place(out, table, partition), rows, pa.schema([schema.field(name) for name in columns]))
+    columns = _columns(schema)
+    order = ", ".join(f"{name} NULLS FIRST" for name in columns.names)
+    rows = database.batches(f"SELECT {', '.join(columns.names)} FROM ({query}) ORDER BY {order}")
+    return write_file(_place(out, table, partition), rows, columns)
 
 
 def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema, keys: Iterable[str]) -> int:
@@ -38,7 +40,7 @@ def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema:
     names = list(keys)
     for row in rows:
         by_partition.setdefault(tuple(row[name] for name in names), []).append(row)
-    columns = pa.schema([field for field in schema if field.name not in names])
+    columns = _columns(schema)
     written = 0
     for values, its in sorted(by_partition.items()):
         made = pa.Table.from_pylist(its, schema=columns)
@@ -65,6 +67,10 @@ def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) 
         if writer is not None:
             writer.close()
     return written
+
+
+def _columns(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in _PLACES])
 
 
 def _place(out: Path, table: str, partition: Mapping[str, str]) -> Path:

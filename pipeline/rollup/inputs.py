@@ -1,5 +1,6 @@
 """The input of a roll-up: each file set that a manifest names, once, by hour."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -72,3 +73,11 @@ def hashes_by_hour(inputs: Iterable[Input]) -> dict[Hour, list[str]]:
     for item in inputs:
         hours.setdefault(item.hour, []).append(item.sha256)
     return {hour: sorted(hashes) for hour, hashes in sorted(hours.items())}
+
+
+def hash_by_day(inputs: Iterable[Input]) -> dict[str, str]:
+    """Return one SHA-256 over all manifests' hashes of each day."""
+    hashes: dict[str, list[str]] = {}
+    for item in inputs:
+        hashes.setdefault(item.hour[0], []).append(item.sha256)
+    return {date: hashlib.sha256("".join(sorted(own)).encode()).hexdigest() for date, own in hashes.items()}

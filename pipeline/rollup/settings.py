@@ -43,6 +43,11 @@ class RollupSettings:
     prices: Prices | None = None
 
     @property
+    def directory(self) -> Path:
+        """Return the metering directory, where it is on this machine."""
+        return Path(self.source.removeprefix("file://"))
+
+    @property
     def fingerprint(self) -> str:
         """Return a hash of the settings that affect the content of the tables."""
         return hashlib.sha256(repr((TABLES_VERSION, sorted(self.levels), self.tenants, self.prices)).encode()).hexdigest()
@@ -78,8 +83,7 @@ def plan_local(settings: RollupSettings) -> tuple[Ledger, Plan]:
     Raises:
         BadInputError, IncompleteError: the input or the output directory cannot be used.
     """
-    source = Path(settings.source.removeprefix("file://"))
-    return plan_rollup(settings, find_inputs(source), removed_runs(source))
+    return plan_rollup(settings, find_inputs(settings.directory), removed_runs(settings.directory))
 
 
 def plan_rollup(settings: RollupSettings, inputs: Sequence[Input], removed: Mapping[tuple[str, str], int]) -> tuple[Ledger, Plan]:

@@ -147,6 +147,9 @@ DECISIONS: Final = _schema(
 
 Rates are in units per second (percent for request time) over the seconds with traffic."""
 
+GROUPS_IN_SERIES: Final = 24
+"""Groups of an hour in `rate_series`."""
+
 SERIES: Final = _schema(
     *GROUP,
     ("second_ms", LONG),

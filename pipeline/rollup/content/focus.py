@@ -35,3 +35,26 @@ TEXTS: Final = (
     "SubAccountName",
     "Tags",
 )
+
+FIXED: Final = {
+    "ChargeCategory": "Usage",
+    "ChargeFrequency": "Usage-Based",
+    "PricingCategory": "Standard",
+    "ServiceCategory": "Integration",
+    "ServiceName": "Apache Kafka",
+    "ResourceType": "Kafka client",
+    **dict.fromkeys(("ProviderName", "PublisherName", "InvoiceIssuerName", "BillingAccountId", "BillingAccountName"), PROVIDER),
+}
+"""Columns with the same text in every row."""
+OF_VALUE: Final = {
+    "quantity": QUANTITIES,
+    "unit": ("ConsumedUnit", "PricingUnit"),
+    "amount": ("BilledCost", "EffectiveCost", "ContractedCost", "ListCost"),
+    "price": ("ListUnitPrice", "ContractedUnitPrice"),
+    "sku": ("SkuId", "SkuPriceId"),
+    "tenant": ("SubAccountId", "SubAccountName"),
+    "resource": ("ResourceId", "ResourceName"),
+}
+"""The columns that each value of a line item fills."""
+UNKNOWN: Final = ("AvailabilityZone", "RegionId", "RegionName")
+"""Columns that are null."""

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipeline.rollup.content.columns import USAGE_COUNTS
-from pipeline.rollup.content.focus import PROVIDER
+from pipeline.rollup.content.focus import FIXED, OF_VALUE, UNKNOWN
 from pipeline.rollup.prices import SKUS
 from pipeline.spark.rollup.silver import day_ms
 from pipeline.spark.schemas import CHARGEBACK, CHARGES, FOCUS
@@ -78,9 +78,8 @@ def focus_of(charges: DataFrame) -> DataFrame:
     """Return line items in the columns of FOCUS. An adjustment has the charge class Correction."""
     month = F.trunc(F.col("date").cast("date"), "month")
     description = F.create_map(*(F.lit(text) for sku in SKUS for text in (sku.name, sku.description)))
-    fixed = {"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based", "PricingCategory": "Standard", "ServiceCategory": "Integration"}
-    fixed |= {"ServiceName": "Apache Kafka", "ResourceType": "Kafka client"}
-    fixed |= dict.fromkeys(("ProviderName", "PublisherName", "InvoiceIssuerName", "BillingAccountId", "BillingAccountName"), PROVIDER)
+    resource = F.concat_ws("/", "principal", "client_id")
+    values = {"price": F.col("price").cast("decimal(38,6)"), "resource": resource}
     made = {
         "BillingPeriodStart": F.timestamp_millis(day_ms(month)),
         "BillingPeriodEnd": F.timestamp_millis(day_ms(F.add_months(month, 1))),
@@ -89,16 +88,10 @@ def focus_of(charges: DataFrame) -> DataFrame:
         "ChargeClass": F.when(F.col("correction").isNotNull(), F.lit("Correction")),
         "ChargeDescription": F.concat_ws(" ", F.lit("Kafka:"), description[F.col("sku")], F.lit("of"), "principal", "client_id"),
         "BillingCurrency": F.col("currency"),
-        **{name: F.col("quantity") for name in ("ConsumedQuantity", "PricingQuantity")},
-        **{name: F.col("unit") for name in ("ConsumedUnit", "PricingUnit")},
-        **{name: F.col("amount") for name in ("BilledCost", "EffectiveCost", "ContractedCost", "ListCost")},
-        **{name: F.col("price").cast("decimal(38,6)") for name in ("ListUnitPrice", "ContractedUnitPrice")},
-        **{name: F.col("sku") for name in ("SkuId", "SkuPriceId")},
-        **{name: F.col("tenant") for name in ("SubAccountId", "SubAccountName")},
-        **{name: F.concat_ws("/", "principal", "client_id") for name in ("ResourceId", "ResourceName")},
+        **{name: values.get(value, F.col(value)) for value, names in OF_VALUE.items() for name in names},
         "Tags": F.to_json(F.struct("principal", "client_id", "correction")),
-        **{name: F.lit(text) for name, text in fixed.items()},
-        **{name: F.lit(None).cast("string") for name in ("AvailabilityZone", "RegionId", "RegionName")},
+        **{name: F.lit(text) for name, text in FIXED.items()},
+        **{name: F.lit(None).cast("string") for name in UNKNOWN},
         "date": F.col("date"),
     }
     return charges.select(*(made[field.name].alias(field.name) for field in FOCUS.fields)).to(FOCUS)

@@ -37,20 +37,22 @@ def read_all(spark: SparkSession, settings: RollupSettings) -> CheckedRows:
         BadInputError: a file is invalid.
         IncompleteError: there is none in these hours, or the content of one differs from its manifest.
     """
-    inputs, removed = inputs_at(spark, settings.source)
-    return read_checked(spark, settings, chosen_of(inputs, settings), lost_between(inputs, removed))
+    found, removed = inputs_at(spark, settings.source)
+    inputs = chosen_of(found, settings)
+    silver = read_silver(spark, settings, inputs)
+    coverage = coverage_by_hour(inputs, silver.usage_problems, silver.decisions_aside, lost_between(found, removed))
+    return CheckedRows(silver, inputs, coverage, coverage_by_day(coverage))
 
 
-def read_checked(spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input], lost: Mapping[str, int]) -> CheckedRows:
-    """Read these file sets; `lost` is the number of lost decisions before a file set, by its name.
+def read_silver(spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input]) -> Silver:
+    """Read these file sets, and compare their sums with the manifests.
 
     Raises:
         BadInputError, IncompleteError: as for `read_all`.
     """
     silver = Silver(spark, place_of(settings), inputs, settings.tenants)
     silver.check()
-    coverage = coverage_by_hour(inputs, silver.usage_problems, silver.decisions_aside, lost)
-    return CheckedRows(silver, inputs, coverage, coverage_by_day(coverage))
+    return silver
 
 
 def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
@@ -76,7 +78,7 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
 def place_of(settings: RollupSettings) -> str:
     """Return the metering directory as a path or URL for Spark."""
     source = settings.source
-    return source if is_remote(source) else str(Path(source.removeprefix("file://")).resolve())
+    return source if is_remote(source) else str(settings.directory.resolve())
 
 
 def _proxy_of(path: str) -> str:

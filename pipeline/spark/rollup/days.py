@@ -1,6 +1,5 @@
 """Small frames of values that the driver has: coverage by hour and day, hashes of inputs, prices, tenants."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -8,7 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.rollup.coverage import Coverage, coverage_by_day
-from pipeline.rollup.inputs import Hour, Input
+from pipeline.rollup.inputs import Hour, Input, hash_by_day
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.tenants import TenantLine
 
@@ -37,13 +36,7 @@ def days_frame(spark: SparkSession, days: Mapping[str, Coverage]) -> DataFrame:
 
 def day_frame(spark: SparkSession, inputs: Iterable[Input], days: Mapping[str, Coverage]) -> DataFrame:
     """Return (date, coverage_percent, inputs) of each day; `inputs` is one hash over all its manifests' hashes."""
-    hashes: dict[str, list[str]] = {}
-    for item in inputs:
-        hashes.setdefault(item.hour[0], []).append(item.sha256)
-    rows = (
-        (date, days[date].percent if date in days else None, hashlib.sha256("".join(sorted(own)).encode()).hexdigest())
-        for date, own in hashes.items()
-    )
+    rows = ((date, days[date].percent if date in days else None, sha256) for date, sha256 in hash_by_day(inputs).items())
     return known_frame(spark, rows, _DAYS)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pipeline.rollup.content.columns import GROUP
+from pipeline.rollup.content.columns import GROUP, GROUPS_IN_SERIES
 from pipeline.spark.rollup.silver import hour_ms, in_hour
 from pipeline.spark.rollup.usage import hour_of, start_of, with_coverage
 from pipeline.spark.schemas import DECISIONS, HISTOGRAM, SERIES, THROTTLE_WINDOWS
@@ -14,7 +14,6 @@ from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX
 
 GROUP_KEY: Final = [name for name, _ in GROUP]
-GROUPS_IN_SERIES: Final = 24
 _SECOND_MS: Final = 1_000
 _COUNTS: Final = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum", "waited_n", "waited_ms_sum")
 

@@ -17,7 +17,7 @@ from pipeline.rollup.run import DAILY, update_tables
 from pipeline.rollup.settings import RollupResult, RollupSettings
 from pipeline.spark.rollup.adjustments import adjustments_of
 from pipeline.spark.rollup.charges import chargeback_of, charges_of, focus_of
-from pipeline.spark.rollup.checked import inputs_at, place_of
+from pipeline.spark.rollup.checked import inputs_at, read_silver
 from pipeline.spark.rollup.days import coverage_frame, day_frame, days_frame, known_frame, price_frame
 from pipeline.spark.rollup.frames import Silver
 from pipeline.spark.rollup.tables import Tables
@@ -49,9 +49,7 @@ class SparkEngine:
 
     def read(self, inputs: Sequence[Input]) -> "SparkRows":
         """Read and check file sets."""
-        silver = Silver(self._spark, place_of(self._settings), inputs, self._settings.tenants)
-        silver.check()
-        return SparkRows(self._spark, self._settings, silver)
+        return SparkRows(self._spark, self._settings, read_silver(self._spark, self._settings, inputs))
 
 
 class SparkRows:

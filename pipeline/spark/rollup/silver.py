@@ -1,18 +1,25 @@
 """Raw to silver: names in place of numbers, and the problem of each row that cannot be counted. No session, path, action or UDF."""
 
 from functools import reduce
-from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
 from pipeline.rollup.content.columns import DAY_MS, HOUR_MS, USAGE_COUNTS
+from pipeline.rollup.content.problems import (
+    ENDS_EARLY,
+    LATE_MS,
+    MISSING_VALUE,
+    NEGATIVE_COUNT,
+    OTHER_SAMPLE,
+    OTHER_SECOND,
+    TOO_MANY_THROTTLED,
+    UNKNOWN_CLIENT,
+    UNKNOWN_GROUP,
+)
 from pipeline.rollup.tenants import UNASSIGNED
 from pipeline.spark.schemas import DECISIONS_SILVER, USAGE_SILVER
-
-LATE_MS: Final = 60_000
-"""Longest time of a row outside of the hour of its file. Rotation and the flush of the last second are separate steps."""
 
 
 def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> DataFrame:
@@ -33,10 +40,10 @@ def usage_silver(usage: DataFrame, clients: DataFrame, tenants: DataFrame) -> Da
         .withColumn(
             "problem",
             _first_problem(
-                (F.col("principal").isNull(), "client_ref is in no dim_client"),
-                (_any_null("second_ms", "node", "listener", "api_class", *USAGE_COUNTS), "a value is missing"),
-                (_any_negative(*USAGE_COUNTS, "connections_open"), "a count is below 0"),
-                (~F.col("second_ms").between(begin - LATE_MS, begin + HOUR_MS + LATE_MS), "second_ms is not in the hour of its file"),
+                (F.col("principal").isNull(), UNKNOWN_CLIENT),
+                (_any_null("second_ms", "node", "listener", "api_class", *USAGE_COUNTS), MISSING_VALUE),
+                (_any_negative(*USAGE_COUNTS, "connections_open"), NEGATIVE_COUNT),
+                (~F.col("second_ms").between(begin - LATE_MS, begin + HOUR_MS + LATE_MS), OTHER_SECOND),
             ),
         )
     )
@@ -82,12 +89,12 @@ def decisions_silver(samples: DataFrame, events: DataFrame, groups: DataFrame, c
     joined = rows.join(F.broadcast(named), key, "left").withColumn(
         "problem",
         _first_problem(
-            (F.col("quota_type").isNull(), "group_ref is in no dim_group"),
-            (_any_null("sample_start_ms", "last_event_ms", "bound", "sum", *counts), "a value is missing"),
-            (_any_negative("n", "throttled_n", "violated_n"), "a count is below 0"),
-            (F.col("throttled_n") > F.col("n"), "more decisions are throttled than there are"),
-            (F.col("last_event_ms") < F.col("sample_start_ms"), "the sample ends before it begins"),
-            (~F.col("last_event_ms").between(begin - late_ms, begin + HOUR_MS + late_ms), "the sample is not in the hour of its file"),
+            (F.col("quota_type").isNull(), UNKNOWN_GROUP),
+            (_any_null("sample_start_ms", "last_event_ms", "bound", "sum", *counts), MISSING_VALUE),
+            (_any_negative("n", "throttled_n", "violated_n"), NEGATIVE_COUNT),
+            (F.col("throttled_n") > F.col("n"), TOO_MANY_THROTTLED),
+            (F.col("last_event_ms") < F.col("sample_start_ms"), ENDS_EARLY),
+            (~F.col("last_event_ms").between(begin - late_ms, begin + HOUR_MS + late_ms), OTHER_SAMPLE),
         ),
     )
     span = {"begin_ms": in_hour(F.col("sample_start_ms"), begin), "end_ms": in_hour(F.col("last_event_ms"), begin)}

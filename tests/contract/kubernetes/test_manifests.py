@@ -16,6 +16,7 @@ from tests.support.kubernetes.manifests import (
     MANIFESTS,
     RENDERED,
     SIDECAR,
+    VERSIONS,
     KubernetesObject,
     manifest_of,
     named,
@@ -29,7 +30,6 @@ from tests.support.kubernetes.pod_files import PodFiles
 from tests.support.kubernetes.service_monitor import problems
 from tests.support.monitoring.promtool import promtool
 
-VERSIONS = ("1.35", "1.36", "1.37")
 FLEETS = tuple(map(manifest_of, RENDERED))
 DRAIN_SPARE_S = 2
 TMP = "/tmp"  # noqa: S108 - a folder of the container

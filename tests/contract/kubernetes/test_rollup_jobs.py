@@ -12,12 +12,11 @@ import pytest
 from pipeline.commands.execution.exit_codes import BAD_INPUT
 from pipeline.rollup.ledger import read_ledger
 from tests.pipeline.support.first_hour import two_hours
-from tests.support.kubernetes.manifests import KUBERNETES, KubernetesObject, named, objects
+from tests.support.kubernetes.manifests import KUBERNETES, VERSIONS, KubernetesObject, named, objects
 from tests.support.places import ROOT
 
 JOBS = objects(KUBERNETES / "rollup.yaml")
 HOURLY, DAILY = (named(JOBS, "CronJob", name) for name in ("sluice-rollup", "sluice-rollup-close"))
-VERSIONS = ("1.35", "1.36", "1.37")
 
 
 def container_of(job: KubernetesObject) -> dict[str, Any]:

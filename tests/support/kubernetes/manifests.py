@@ -14,6 +14,8 @@ CHART: Final = KUBERNETES / "chart"
 RENDERED: Final = tuple(sorted((KUBERNETES / "values").glob("*.yaml")))
 """Values of which the manifest with the same name is made."""
 SIDECAR: Final = KUBERNETES / "sidecar.yaml"
+VERSIONS: Final = ("1.35", "1.36", "1.37")
+"""The versions of Kubernetes whose schemas accept the manifests."""
 KubernetesObject = dict[str, Any]
 
 
