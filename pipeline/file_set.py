@@ -15,6 +15,7 @@ from metering_format.tables import ADDED, TABLES
 from pipeline.duplicate_columns import read_groups
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import RunKey, by_run
+from pipeline.storage.paths import AnyPath, StorePath
 
 R = TypeVar("R")
 _CHECKSUM = "CRC checksum verification failed"
@@ -26,11 +27,11 @@ class FileSet:
     """The files of one manifest below a metering directory.
 
     Attributes:
-        directory: the root of the manifest's paths. When the files are on another file system, it only appears in messages.
-        held: content of the files by path, when Spark read them from another file system; None when they are on a local disk.
+        directory: the root of the manifest's paths. When Spark read the files, it only appears in messages.
+        held: content of the files by path, when Spark read them from another file system; None: they are in `directory`.
     """
 
-    directory: Path
+    directory: AnyPath
     manifest: Manifest
     held: Mapping[str, bytes] | None = None
 
@@ -76,7 +77,7 @@ class FileSet:
         path = self.directory / relative
         try:
             with (
-                pa.memory_map(str(path)) if self.held is None else pa.BufferReader(self.held[relative]) as source,
+                self._source(path, relative) as source,
                 pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as file,
             ):
                 _check_run(path, file, self.manifest)
@@ -88,11 +89,17 @@ class FileSet:
                 raise IncompleteError(f"{path}: the checksum of a page differs, so the file is damaged; restore it") from error
             raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
 
+    def _source(self, path: AnyPath, relative: str) -> pa.NativeFile:
+        if self.held is not None:
+            return pa.BufferReader(self.held[relative])
+        return pa.BufferReader(path.read_buffer()) if isinstance(path, StorePath) else pa.memory_map(str(path))
+
 
 def _rows_of(file: pq.ParquetFile, source: pa.NativeFile, *, columns: list[str] | None, after_ms: int | None) -> pa.Table:
     """Read with one thread, since other threads read other file sets."""
     if columns is not None:
-        columns = [name for name in columns if name in file.schema_arrow.names]
+        own = set(file.schema_arrow.names)  # each access converts the schema
+        columns = [name for name in columns if name in own]
     if after_ms is None:
         return read_groups(file, source, range(file.num_row_groups), columns)
     groups = [number for number in range(file.num_row_groups) if _last_ms(file.metadata.row_group(number)) > after_ms]
@@ -122,8 +129,13 @@ def _values(statistics: Any, rows: int) -> tuple[Any] | None:
     return (statistics.min,) if not statistics.null_count and statistics.has_min_max and statistics.min == statistics.max else None
 
 
-def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
+def check_columns(directory: Path, manifests: Iterable[Manifest], shown: AnyPath | None = None) -> None:
     """Compare the columns of every file with the declared schema, and its run with the manifest's. Only footers are read.
+
+    Args:
+        directory: the metering directory, or a copy of it.
+        manifests: the file sets.
+        shown: the directory that messages name; None: `directory`.
 
     Raises:
         IncompleteError: a file that a manifest lists is missing, or belongs to another run.
@@ -131,9 +143,9 @@ def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
     """
     for manifest in manifests:
         for entry in manifest.files:
-            path = directory / entry.path
+            path = (shown or directory) / entry.path
             try:
-                with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+                with pq.ParquetFile(directory / entry.path, memory_map=True, pre_buffer=False) as file:
                     schema = file.schema_arrow
                     _check_run(path, file, manifest)
             except FileNotFoundError as error:
@@ -141,12 +153,12 @@ def check_columns(directory: Path, manifests: Iterable[Manifest]) -> None:
             except PermissionError:
                 raise
             except (pa.ArrowInvalid, OSError) as error:
-                remedy = f"restore it (`sluice meter verify-manifests {directory}` names all)"
+                remedy = f"restore it (`sluice meter verify-manifests {shown or directory}` names all)"
                 raise BadInputError(f"{path}: not a readable Parquet file; {remedy}") from error
             _declared(path, entry.table, schema.empty_table(), None)
 
 
-def _check_run(path: Path, file: pq.ParquetFile, manifest: Manifest) -> None:
+def _check_run(path: AnyPath, file: pq.ParquetFile, manifest: Manifest) -> None:
     """Check that a file belongs to the run of its manifest. Group, client and sequence numbers have a meaning only within a run.
 
     Raises:
@@ -174,7 +186,7 @@ def _last_ms(row_group: Any) -> int:
     return int(statistics.max) if statistics is not None and statistics.has_min_max else 2**63 - 1
 
 
-def _declared(path: Path, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:
+def _declared(path: AnyPath, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:
     """Order and cast columns to the declared schema.
 
     Columns that a newer minor version added are dropped. Columns that an older version lacks are null.
@@ -202,7 +214,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def runs_of(directory: Path, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:
+def runs_of(directory: AnyPath, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:
     """Return file sets by (proxy_id, run_id), each run in decision order."""
     return {key: [FileSet(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
 

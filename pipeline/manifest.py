@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_readable
+from pipeline.storage.paths import AnyPath, below, expect_files
 from pipeline.text import counted
 
 MANIFEST_BYTES_MAX: Final = 16 * 2**20
@@ -24,23 +26,37 @@ RunKey = tuple[str, str]
 """Proxy id and run id."""
 
 
-def manifest_paths(directory: Path) -> list[Path]:
+@dataclass(frozen=True, slots=True)
+class FoundManifest:
+    """A manifest: its path below the metering directory, and the SHA-256 of its text."""
+
+    path: str
+    manifest: Manifest
+    sha256: str
+
+
+def manifest_paths(directory: AnyPath) -> list[AnyPath]:
     """Return the paths of all manifests below a metering directory, without temporary files of unfinished writes."""
-    return sorted(path for path in (directory / MANIFESTS).rglob("*.json") if not path.name.startswith("."))
+    found = (directory / MANIFESTS).rglob("*.json")
+    return sorted((path for path in found if not path.name.startswith(".")), key=str)
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: AnyPath) -> Manifest:
     """Read one manifest.
 
     Raises:
         BadInputError: the file is not a manifest of Sluice, or has another schema version.
     """
+    return manifest_of(_text_of(path), path)
+
+
+def _text_of(path: AnyPath) -> bytes:
     if path.stat().st_size > MANIFEST_BYTES_MAX:
         raise BadInputError(f"{path}: a manifest of more than {MANIFEST_BYTES_MAX} bytes, which was written by another program")
-    return manifest_of(path.read_bytes(), path)
+    return path.read_bytes()
 
 
-def manifest_of(data: bytes, path: Path | str) -> Manifest:
+def manifest_of(data: bytes, path: AnyPath | str) -> Manifest:
     """Parse the text of a manifest; `path` is used in messages.
 
     Raises:
@@ -65,7 +81,7 @@ def manifest_of(data: bytes, path: Path | str) -> Manifest:
     return manifest
 
 
-def _check_entries(path: Path | str, manifest: Manifest) -> None:
+def _check_entries(path: AnyPath | str, manifest: Manifest) -> None:
     for entry in manifest.files:
         inside = not Path(entry.path).is_absolute() and ".." not in Path(entry.path).parts
         if entry.table not in TABLES or not inside:
@@ -74,22 +90,38 @@ def _check_entries(path: Path | str, manifest: Manifest) -> None:
             )
 
 
-def find_manifests(directory: Path) -> list[Manifest]:
-    """Return all manifests below `directory`, each run in decision order.
+def found_manifests(directory: AnyPath) -> list[FoundManifest]:
+    """Return all manifests below `directory` by their path. Each is read once.
 
     Raises:
-        BadInputError: it is no directory, a manifest or directory cannot be read, or two different manifests have the same name.
+        BadInputError: it is no directory, or a manifest or directory cannot be read.
         IncompleteError: there is no manifest.
     """
     if not directory.is_dir():
         raise BadInputError(f"{directory}: no such directory; name a directory that `sluice run --metering` writes")
-    check_readable(directory / MANIFESTS)
+    if isinstance(directory, Path):
+        check_readable(directory / MANIFESTS)
     paths = manifest_paths(directory)
     if not paths:
         raise IncompleteError(
             f"{directory}: contains no manifest, so no file set is finished; stop or rotate the proxy, or run `sluice meter repair`"
         )
-    return in_order(read_manifest(path) for path in paths)
+    expect_files(paths)
+    found = []
+    for path in paths:
+        text = _text_of(path)
+        found.append(FoundManifest(below(directory, path), manifest_of(text, path), hashlib.sha256(text).hexdigest()))
+    return found
+
+
+def find_manifests(directory: AnyPath) -> list[Manifest]:
+    """Return all manifests below `directory`, each run in decision order.
+
+    Raises:
+        BadInputError: as for `found_manifests`, or two different manifests have the same name.
+        IncompleteError: there is no manifest.
+    """
+    return in_order(found.manifest for found in found_manifests(directory))
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -119,7 +151,7 @@ def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:
     return runs
 
 
-def file_sha256(path: Path) -> str:
+def file_sha256(path: AnyPath) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -128,14 +160,14 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def problems_in(directory: Path, manifests: Sequence[Manifest], *, hashes: bool = True) -> list[str]:
+def problems_in(directory: AnyPath, manifests: Sequence[Manifest], *, hashes: bool = True) -> list[str]:
     """Return every difference between files and their manifests, one line each; hashes are computed in a few threads."""
     with ThreadPoolExecutor(HASHING_THREADS if hashes else 1) as threads:
         found = threads.map(lambda manifest: problems_of(directory, manifest, hashes=hashes), manifests)
         return [problem for problems in found for problem in problems]
 
 
-def check_files(directory: Path, manifests: Sequence[Manifest], *, hashes: bool) -> None:
+def check_files(directory: AnyPath, manifests: Sequence[Manifest], *, hashes: bool) -> None:
     """Check that the files of all manifests are present; with `hashes`, also compare their SHA-256.
 
     Raises:
@@ -147,7 +179,7 @@ def check_files(directory: Path, manifests: Sequence[Manifest], *, hashes: bool)
         raise IncompleteError(problems[0] + more)
 
 
-def check_undamaged(directory: Path, manifests: Sequence[Manifest]) -> None:
+def check_undamaged(directory: AnyPath, manifests: Sequence[Manifest]) -> None:
     """Compare the SHA-256 of files that contain divergences, so that damage is not reported as an error of the proxy.
 
     Raises:
@@ -169,7 +201,7 @@ def damaged(problem: str, number: int = 1) -> IncompleteError:
     return IncompleteError(f"{problem}: the file is damaged, so its divergences are not evidence about the proxy; restore it{more}")
 
 
-def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> list[str]:
+def problems_of(directory: AnyPath, manifest: Manifest, *, hashes: bool = True) -> list[str]:
     """Return every difference between a manifest and its files, one line each; an empty list when there is none."""
     problems: list[str] = []
     for entry in manifest.files:
@@ -183,7 +215,7 @@ def problems_of(directory: Path, manifest: Manifest, *, hashes: bool = True) -> 
     return problems
 
 
-def check_held(directory: Path, manifest: Manifest, held: Mapping[str, bytes]) -> None:
+def check_held(directory: AnyPath, manifest: Manifest, held: Mapping[str, bytes]) -> None:
     """Compare files that were read from another file system with the SHA-256 values of a manifest.
 
     Args:

@@ -3,19 +3,20 @@
 import contextlib
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 from metering_format.places import LEDGER_KIND, REMOVED, ledger_name
 from pipeline.manifest import RunKey
+from pipeline.storage.paths import AnyPath
 
 LEDGERS: Final = ledger_name("*")
 
 
-def removed_runs(directory: Path) -> dict[RunKey, int]:
+def removed_runs(directory: AnyPath) -> dict[RunKey, int]:
     """Return the sequence number of the last removed decision by (proxy_id, run_id); unreadable entries are ignored."""
     texts = []
-    for path in sorted((directory / REMOVED).glob(LEDGERS)):
+    found: list[AnyPath] = sorted((directory / REMOVED).glob(LEDGERS), key=str)
+    for path in found:
         with contextlib.suppress(OSError):
             texts.append(path.read_bytes())
     return removed_of(texts)

@@ -1,6 +1,7 @@
 """Fixtures and hooks of all layers: the order of a run, its times by layer, and the brokers; each broker starts once, on first use."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -14,6 +15,9 @@ from tests.support.kafka.zookeeper import ZookeeperServer
 from tests.support.side_by_side import divide, is_worker
 from tests.support.time_shares import TimeShares, rank
 from tests.support.tools import in_ci
+
+if TYPE_CHECKING:
+    from tests.support.metering.object_store import Bucket
 
 hypothesis.settings.register_profile("sluice", deadline=None)  # no test checks how fast a busy machine is
 hypothesis.settings.load_profile("sluice")
@@ -111,3 +115,20 @@ def zookeeper() -> Iterator[ZookeeperServer]:
     _require(ZOOKEEPER)
     with ZookeeperServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The URL of an S3 server in this process."""
+    from tests.support.metering.object_store import s3_server  # imported here, since few tests need its packages
+
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, s3_endpoint: str) -> "Bucket":
+    """An empty bucket of that server, which this process and its children reach."""
+    from tests.support.metering.object_store import new_bucket
+
+    return new_bucket(monkeypatch, s3_endpoint)

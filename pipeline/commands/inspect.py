@@ -1,18 +1,18 @@
 """`sluice meter inspect`."""
 
-from pathlib import Path
-
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import Common, common_options
+from pipeline.storage.paths import AnyPath
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=INPUT)
 @clear_errors
 @common_options("local", because="one file is read in this process", explain="Print type, null count, minimum and maximum of each column.")
-def inspect(file: Path, common: Common) -> None:
+def inspect(file: AnyPath, common: Common) -> None:
     """Print the content of a manifest, a Parquet file or an open segment: table, row count and first rows."""
     from pipeline.commands.execution.output import write_output
     from pipeline.commands.inspection import as_dict, column_lines, draw_inspected, inspected, lines_of, rows_of

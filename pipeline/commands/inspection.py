@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -16,12 +15,13 @@ from metering_format.tables import ADDED, TABLES
 from pipeline.errors import BadInputError
 from pipeline.manifest import read_manifest
 from pipeline.report.plain_page import Table, draw_plain
+from pipeline.storage.paths import AnyPath
 from pipeline.text import counted, table_lines
 
 ROWS_SHOWN: Final = 5
 
 
-def inspected(path: Path) -> Manifest | dict[str, Any]:
+def inspected(path: AnyPath) -> Manifest | dict[str, Any]:
     """Return the content of a manifest, a Parquet file or an open segment. For the last two: kind, table, counts and first rows.
 
     Raises:
@@ -120,11 +120,13 @@ def _manifest_lines(manifest: Manifest) -> Iterator[str]:
         yield f"  {entry.table:<11} {entry.rows:>10,} rows {entry.bytes:>12,} bytes  {entry.path}"
 
 
-def _read(path: Path) -> tuple[pa.Table, str]:
+def _read(path: AnyPath) -> tuple[pa.Table, str]:
     try:
+        with path.open("rb") as file:
+            source = pa.BufferReader(file.read())
         if path.suffix == ".parquet":
-            return pq.read_table(path, partitioning=None), "Parquet"
-        with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            return pq.read_table(source), "Parquet"
+        with pa.ipc.open_stream(source) as stream:
             return _whole_batches(stream), "segment"
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInputError(f"{path}: neither Parquet nor a metering segment ({str(error).splitlines()[0]})") from error

@@ -5,12 +5,16 @@ from pathlib import Path
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.storage.paths import AnyPath
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Metering directory to read.")
+@click.option(
+    "--in", "source", type=INPUT, required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR."
+)
 @click.option(
     "--share",
     type=click.FloatRange(1, 100),
@@ -29,7 +33,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 @click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the figures behind each pair.")
-def neighbours(source: Path, share: float, window_s: int, out: Path | None, common: Common) -> None:
+def neighbours(source: AnyPath, share: float, window_s: int, out: Path | None, common: Common) -> None:
     """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output

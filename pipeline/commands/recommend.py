@@ -5,13 +5,17 @@ from pathlib import Path
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import IncompleteError
+from pipeline.storage.paths import AnyPath
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Metering directory to read.")
+@click.option(
+    "--in", "source", type=INPUT, required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR."
+)
 @click.option(
     "--percentile",
     type=click.FloatRange(1, 100),
@@ -24,7 +28,7 @@ from pipeline.errors import IncompleteError
 @click.option("--report", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print how each bound is computed.")
-def recommend(source: Path, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
+def recommend(source: AnyPath, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
     """Propose quotas from recorded usage, and print their expected effect on the same recording."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import LOCAL, SPARK, Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
+from pipeline.storage.paths import AnyPath
+from sluice.object_store import SCHEMES, is_url
 
 if TYPE_CHECKING:
     from pipeline.rollup.engine import ReportProgress
@@ -24,18 +27,18 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 
 
 @click.command()
-@click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read, or an hdfs:// or s3a:// URL.")
+@click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.")
 @click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Write tables and report.html to this directory.")
 @click.option(
     "--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Comma-separated list of minute, hour and day."
 )
 @click.option(
     "--tenants",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     metavar="FILE",
     help="CSV file with lines of user,client_id,tenant; the first line that matches applies.",
 )
-@click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="TOML file with prices of usage, for chargeback.")
+@click.option("--prices", type=INPUT, metavar="FILE", help="TOML file with prices of usage, for chargeback.")
 @click.option("--from", "begin", metavar="TIME", help="First hour, in UTC: 2026-11-21 or 2026-11-21T07.")
 @click.option("--to", "end", metavar="TIME", help="Last hour, inclusive, in the same format.")
 @click.option(
@@ -45,15 +48,15 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 @common_options(
     SPARK,
     LOCAL,
-    usual="local for a directory of this machine, if DuckDB is installed; else spark",
+    usual="local, if DuckDB is installed and --in is a path or an s3, gs or abfs URL; else spark",
     explain="Print how the coverage of each hour is computed.",
 )
 def rollup(
     source: str,
     out: Path,
     levels: str,
-    tenants: Path | None,
-    prices: Path | None,
+    tenants: AnyPath | None,
+    prices: AnyPath | None,
     begin: str | None,
     end: str | None,
     close_through: str | None,
@@ -97,7 +100,7 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
     engine = _engine(settings.source, common)
     if engine == LOCAL:
         return _on_duckdb(settings, report)
-    known = plan_local(settings) if "://" not in settings.source else None  # remote directories need Spark
+    known = None if is_url(settings.source) else plan_local(settings)  # Spark lists other file systems
     if known is not None and known[1].is_empty:
         close_books(settings)
         return RollupResult(coverage=published_coverage(known[0], settings))
@@ -110,17 +113,11 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
 
 
 def _engine(source: str, common: Common) -> str:
-    """Return the engine: Spark where an option asks for it, where the files are elsewhere, and where DuckDB is not installed.
-
-    Raises:
-        BadInputError: the engine that was asked for cannot read the files.
-    """
-    is_remote = "://" in source.removeprefix("file://")
-    if not common.asks_for_engine:
-        return SPARK if is_remote or importlib.util.find_spec("duckdb") is None else LOCAL
-    if common.engine == LOCAL and is_remote:
-        raise BadInputError(f"--in {source}: --engine local reads directories of this machine; use --engine spark")
-    return common.engine
+    """Return the engine: Spark where an option asks for it, where only Hadoop knows the URL, and where DuckDB is not installed."""
+    if common.asks_for_engine:
+        return common.engine
+    is_of_hadoop = is_url(source) and source.partition("://")[0] not in SCHEMES
+    return SPARK if is_of_hadoop or importlib.util.find_spec("duckdb") is None else LOCAL
 
 
 def _on_duckdb(settings: "RollupSettings", report: "ReportProgress") -> "RollupResult":

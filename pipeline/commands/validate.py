@@ -3,23 +3,24 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import SPARK, Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
+from pipeline.storage.paths import AnyPath, path_of
+from sluice.object_store import is_url, shown_url
 
 if TYPE_CHECKING:
     from pipeline.validation.verdict import Verdict
 
-DIRECTORY: Final = click.Path(path_type=Path)
-
 
 @click.command()
-@click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read; with Spark also an hdfs:// or s3a:// URL.")
+@click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.")
 @click.option(
     "--out",
     type=OUTPUT,
@@ -27,7 +28,7 @@ DIRECTORY: Final = click.Path(path_type=Path)
     help="Verify each file against its manifest, then also write verdict.json and report.html to this directory.",
 )
 @click.option(
-    "--quotas", type=DIRECTORY, metavar="FILE", help="Also check recorded groups and bounds against this quota file, which was in effect."
+    "--quotas", type=INPUT, metavar="FILE", help="Also check recorded groups and bounds against this quota file, which was in effect."
 )
 @click.option(
     "--mode",
@@ -48,7 +49,7 @@ DIRECTORY: Final = click.Path(path_type=Path)
 def validate(
     source: str,
     out: Path | None,
-    quotas: Path | None,
+    quotas: AnyPath | None,
     mode: str,
     max_violations: int,
     common: Common,
@@ -57,10 +58,12 @@ def validate(
     against_broker: bool,
 ) -> None:
     """Recompute each recorded throttle decision exactly, and print the first divergence of each quota group."""
-    if "://" in source and (common.engine != SPARK or quotas is not None or against_broker):
-        remedy = "add --engine spark, and copy the files where --quotas or --against-broker is wanted"
-        raise BadInputError(f"--in {source}: only Spark reads other file systems; {remedy}")
-    if cross_check and (common.engine != SPARK or "://" in source):
+    is_there = is_url(source)
+    if is_there and common.engine == SPARK and (quotas is not None or against_broker):
+        raise BadInputError(
+            f"--in {shown_url(source)}: --quotas and --against-broker read other file systems without Spark; use --engine local"
+        )
+    if cross_check and (common.engine != SPARK or is_there):
         raise BadInputError("--cross-check: SQL needs Spark and local files; add --engine spark")
     every_byte = out is not None or common.form == "html"
     verdict = _judge(source, common, every_byte=every_byte, paced=mode == "paced", cross_check=cross_check)
@@ -68,12 +71,11 @@ def validate(
         from pipeline.file_sets import checked_runs
         from pipeline.validation.by_file import check_by_file
 
-        verdict.add(check_by_file(checked_runs(Path(source)), quotas))
+        verdict.add(check_by_file(checked_runs(path_of(source)), quotas))
     if against_broker:
-        _compare(Path(source), verdict)
-    here = source.removeprefix("file://")
-    if not verdict.holds and not every_byte and "://" not in here:
-        _check_undamaged(Path(here), verdict)
+        _compare(path_of(source), verdict)
+    if not verdict.holds and not every_byte and not (is_there and common.engine == SPARK):
+        _check_undamaged(path_of(source), verdict)
     _report(verdict, out, common, max_violations)
     if not verdict.holds:
         sys.exit(VIOLATIONS)
@@ -88,10 +90,10 @@ def _judge(source: str, common: Common, *, every_byte: bool, paced: bool, cross_
         return validate_on_spark(source, common.session, every_byte=every_byte, paced=paced, in_sql=cross_check)
     from pipeline.validation.local import validate as validate_here
 
-    return validate_here(Path(source), every_byte=every_byte, paced=paced)
+    return validate_here(path_of(source), every_byte=every_byte, paced=paced)
 
 
-def _compare(source: Path, verdict: "Verdict") -> None:
+def _compare(source: AnyPath, verdict: "Verdict") -> None:
     """Add the comparison with brokers' throttle times to the verdict."""
     from pipeline.file_sets import checked_runs
     from pipeline.validation.against_broker import compare, dropped
@@ -102,7 +104,7 @@ def _compare(source: Path, verdict: "Verdict") -> None:
         verdict.incomplete.append(f"{lost} answers of brokers were compared and could not be written")
 
 
-def _check_undamaged(source: Path, verdict: "Verdict") -> None:
+def _check_undamaged(source: AnyPath, verdict: "Verdict") -> None:
     """Compare the files of each run that diverges with their manifests. All its files are checked, since samples affect later ones."""
     from pipeline.manifest import check_undamaged, find_manifests
 

@@ -2,23 +2,24 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import Common, common_options
+from pipeline.storage.paths import AnyPath
 
 if TYPE_CHECKING:
     from metering_format.manifest import Manifest
 
 
 @click.command("verify-manifests")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=INPUT)
 @clear_errors
 @common_options("local", because="the files are read in this process", explain="Print the checked files and bytes of each file set.")
-def verify_manifests(directory: Path, common: Common) -> None:
+def verify_manifests(directory: AnyPath, common: Common) -> None:
     """Verify presence, length and SHA-256 of each file against its manifest, and each manifest against its predecessor."""
     from pipeline.chain import broken_links
     from pipeline.commands.execution.output import write_output

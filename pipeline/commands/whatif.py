@@ -5,16 +5,20 @@ from pathlib import Path
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.storage.paths import AnyPath
 
 
 @click.command()
-@click.option("--in", "source", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Metering directory to read.")
+@click.option(
+    "--in", "source", type=INPUT, required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR."
+)
 @click.option(
     "--quotas",
     "files",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     required=True,
     multiple=True,
     metavar="FILE",
@@ -30,7 +34,7 @@ from pipeline.commands.execution.outputs import OUTPUT
 @click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the quota that gives each group its bound, and the recorded groups in it.")
-def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, common: Common) -> None:
+def whatif(source: AnyPath, files: tuple[AnyPath, ...], mode: str, out: Path | None, common: Common) -> None:
     """Simulate other quotas on recorded decisions, and print how throttling would have changed."""
     import msgspec
 
@@ -58,6 +62,6 @@ def whatif(source: Path, files: tuple[Path, ...], mode: str, out: Path | None, c
     write_output(common.form, out, summary, lines, [msgspec.structs.asdict(change) for change in changes], page)
 
 
-def _names(files: tuple[Path, ...]) -> list[str]:
+def _names(files: tuple[AnyPath, ...]) -> list[str]:
     short = [file.name for file in files]
     return short if len(set(short)) == len(short) else [str(file) for file in files]

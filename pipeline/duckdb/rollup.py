@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from metering_format.manifest import Manifest
 from pipeline.duckdb import decisions, escapes
 from pipeline.duckdb.charges import Charge, UsedInDay, chargeback_rows, charges_of, focus_rows
 from pipeline.duckdb.database import Database, database
@@ -31,6 +33,7 @@ from pipeline.rollup.plan import Plan
 from pipeline.rollup.prices import SKUS
 from pipeline.rollup.run import update_tables
 from pipeline.rollup.settings import RollupResult, RollupSettings
+from pipeline.storage.copies import copy_files
 
 
 def roll_up(settings: RollupSettings, report: ReportProgress = lambda _line: None) -> RollupResult:
@@ -45,11 +48,11 @@ def roll_up(settings: RollupSettings, report: ReportProgress = lambda _line: Non
             return update_tables(LocalEngine(opened, settings), settings, report)
         except (duckdb.IOException, duckdb.InvalidInputException) as error:
             line = str(error).splitlines()[0][:300]
-            raise BadInputError(f"{settings.source}: a file cannot be read ({line}); restore it") from error
+            raise BadInputError(f"{settings.source_name}: a file cannot be read ({line}); restore it") from error
 
 
 class LocalEngine:
-    """A `RollupEngine` on files of this machine. `opened` closes its databases."""
+    """A `RollupEngine` in this process. `opened` closes its databases, and removes its copies of files."""
 
     def __init__(self, opened: contextlib.ExitStack, settings: RollupSettings) -> None:
         self._opened, self._settings = opened, settings
@@ -62,12 +65,21 @@ class LocalEngine:
     def read(self, inputs: Sequence[Input]) -> LocalRows:
         """Read and check file sets. DuckDB does not notice damaged bytes, so their digests are compared first."""
         manifests = [item.manifest for item in inputs]
-        check_columns(self._directory, manifests)
-        if problems := problems_in(self._directory, manifests):
-            raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {self._directory}` names all)")
+        directory = self._local(manifests)
+        check_columns(directory, manifests, self._directory)
+        if directory is self._directory and (problems := problems_in(directory, manifests)):
+            raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {directory}` names all)")
         rows = LocalRows(self._opened.enter_context(database()), self._settings)
-        rows.check(self._directory, inputs)
+        rows.check(directory, inputs)
         return rows
+
+    def _local(self, manifests: Sequence[Manifest]) -> Path:
+        """Return a directory of this machine that has the files. Those of an object store are copied, and compared with their digests."""
+        if isinstance(self._directory, Path):
+            return self._directory
+        copy = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="sluice-metering-")))
+        copy_files(self._directory, manifests, copy)
+        return copy
 
 
 class LocalRows:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -14,6 +13,7 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.replay.rows import Floats, Ints
+from pipeline.storage.paths import AnyPath, path_of, text_of
 from pipeline.tasks import Job
 
 KEYS: Final = ("place", "window", "client")
@@ -65,7 +65,7 @@ class Part(msgspec.Struct):
     sums: bytes
 
 
-def plan_load(directory: Path, window_ms: int) -> list[Work]:
+def plan_load(directory: AnyPath, window_ms: int) -> list[Work]:
     """Return the tasks.
 
     Raises:
@@ -78,12 +78,12 @@ def plan_load(directory: Path, window_ms: int) -> list[Work]:
         raise BadInputError(f"{nameless}: names are none, so clients cannot be distinguished; meter with plain or keyed names")
     if not any(entry.table == "usage" and entry.rows for file_set in file_sets for entry in file_set.manifest.files):
         raise IncompleteError(f"{directory}: contains no usage rows; let the proxy write at least one rotation")
-    return [Work(str(directory.resolve()), file_set.manifest, window_ms) for file_set in file_sets]
+    return [Work(text_of(directory), file_set.manifest, window_ms) for file_set in file_sets]
 
 
 def do(work: Work) -> Part:
     """Return the sums of the usage of one file set by place, window and client."""
-    file_set = FileSet(Path(work.directory), work.manifest)
+    file_set = FileSet(path_of(work.directory), work.manifest)
     usage = file_set.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
     named = file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
     names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}

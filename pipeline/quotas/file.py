@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import BadInputError
+from pipeline.storage.paths import AnyPath
 from quota.callbacks.callback import DefaultQuotaCallback
 from quota.entity import DEFAULT, UNLIMITED, ClientQuotaEntity, ClientQuotaType
 
@@ -57,7 +58,7 @@ class QuotaFile:
         return self.connection_rates.get(ip, self.connection_rates.get(DEFAULT, UNLIMITED))
 
 
-def read_quota_file(path: Path) -> QuotaFile:
+def read_quota_file(path: AnyPath) -> QuotaFile:
     """Read a quota file.
 
     Raises:

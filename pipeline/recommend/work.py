@@ -1,7 +1,6 @@
 """Tasks of a recommendation: one file set for sensors, or a whole run for token buckets, which keep their balance."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -11,6 +10,7 @@ from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.recommend.demand import Demand, Part, add_parts, buckets_in, measured_in
+from pipeline.storage.paths import AnyPath, path_of, text_of
 from pipeline.tasks import Job
 from pipeline.whatif.groups import Group, Sensor, sensors_of
 
@@ -24,7 +24,7 @@ class Work(msgspec.Struct, frozen=True):
     is_of_buckets: bool
 
 
-def plan_demand(directory: Path) -> list[Work]:
+def plan_demand(directory: AnyPath) -> list[Work]:
     """Return the tasks.
 
     Raises:
@@ -36,9 +36,9 @@ def plan_demand(directory: Path) -> list[Work]:
         measured = tuple(sensor for sensor in sensors if sensor.group.quota_type != MUTATION)
         buckets = tuple(sensor for sensor in sensors if sensor.group.quota_type == MUTATION)
         manifests = tuple(file_set.manifest for file_set in file_sets)
-        work += [Work(str(directory.resolve()), (manifest,), measured, False) for manifest in manifests]
+        work += [Work(text_of(directory), (manifest,), measured, False) for manifest in manifests]
         if buckets:
-            work.append(Work(str(directory.resolve()), manifests, buckets, True))
+            work.append(Work(text_of(directory), manifests, buckets, True))
     return work
 
 
@@ -48,7 +48,7 @@ def do(work: Work) -> list[Part]:
     Raises:
         BadInputError: the level was `sample`.
     """
-    file_sets = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
+    file_sets = [FileSet(path_of(work.directory), manifest) for manifest in work.manifests]
     if work.is_of_buckets:
         return list(buckets_in(file_sets, work.sensors))
     return [part for file_set in file_sets for part in measured_in(file_set, {sensor.ref: sensor for sensor in work.sensors})]

@@ -4,12 +4,12 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
-from pipeline.manifest import check_files, file_sha256, find_manifests, manifest_paths, read_manifest
+from pipeline.manifest import check_files, found_manifests
+from pipeline.storage.paths import AnyPath
 
 _HOUR: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
 
@@ -34,15 +34,14 @@ class Input:
         return sum(entry.rows for entry in self.manifest.files if entry.table == table)
 
 
-def find_inputs(directory: Path) -> list[Input]:
+def find_inputs(directory: AnyPath) -> list[Input]:
     """Return every file set below `directory` once, each run in order.
 
     Raises:
         BadInputError: it is not a metering directory, or two different file sets have the same name.
         IncompleteError: there is no manifest, or a file that a manifest lists is missing.
     """
-    find_manifests(directory)  # checks the directory as a whole
-    inputs = each_once((path.as_posix(), read_manifest(path), file_sha256(path)) for path in manifest_paths(directory))
+    inputs = each_once((f"{directory}/{one.path}", one.manifest, one.sha256) for one in found_manifests(directory))
     check_files(directory, [item.manifest for item in inputs], hashes=False)
     return inputs
 

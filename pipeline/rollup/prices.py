@@ -6,11 +6,11 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import BadInputError
 from pipeline.rollup.tenants import UNASSIGNED, TenantLine
+from pipeline.storage.paths import AnyPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def unknown_tenants(prices: Prices | None, lines: Iterable[TenantLine]) -> set[s
     return named - {line.tenant for line in lines} - {UNASSIGNED}
 
 
-def read_prices(path: Path) -> Prices:
+def read_prices(path: AnyPath) -> Prices:
     """Read a price file.
 
     Raises:
@@ -87,7 +87,7 @@ def read_prices(path: Path) -> Prices:
     return Prices(currency, tuple(prices))
 
 
-def _check_once(path: Path, rows: list[dict[str, Any]]) -> None:
+def _check_once(path: AnyPath, rows: list[dict[str, Any]]) -> None:
     """Refuse two prices for the same SKU, day and tenant, since the choice would be arbitrary."""
     seen: set[tuple[str, str, str | None]] = set()
     for number, row in enumerate(rows, 1):
@@ -98,7 +98,7 @@ def _check_once(path: Path, rows: list[dict[str, Any]]) -> None:
             seen.add(price)
 
 
-def _read_row(path: Path, number: int, row: Any) -> list[Price]:
+def _read_row(path: AnyPath, number: int, row: Any) -> list[Price]:
     place = f"{path}: price[{number}]"
     if not isinstance(row, dict) or set(row) - _KEYS - {"from", "tenant"} or not set(row) & _KEYS:
         raise BadInputError(f"{place}: write some of {', '.join(sorted(_KEYS))}, and from and tenant if need be")

@@ -16,6 +16,8 @@ from pipeline.rollup.ledger import Ledger, hour_key, read_ledger, write_ledger
 from pipeline.rollup.plan import Plan, plan_of
 from pipeline.rollup.prices import Prices
 from pipeline.rollup.tenants import TenantLine
+from pipeline.storage.paths import AnyPath, path_of
+from sluice.object_store import is_url, shown_url
 
 CHARGES: Final = "chargeback_day"
 TABLES_VERSION: Final = 4
@@ -27,7 +29,7 @@ class RollupSettings:
     """The settings of a roll-up.
 
     Attributes:
-        source: the metering directory: a local path, or a URL of a file system that Hadoop supports.
+        source: the metering directory: a local path, or a URL of an object store; with Spark of any file system that Hadoop supports.
         levels: a subset of minute, hour and day.
         begin, end: date and hour ("2026-11-21 07"), None: no limit; `end` is included.
         close_through: the last day to close ("2026-11-20"). Rows of closed days never change.
@@ -43,9 +45,18 @@ class RollupSettings:
     prices: Prices | None = None
 
     @property
-    def directory(self) -> Path:
-        """Return the metering directory, where it is on this machine."""
-        return Path(self.source.removeprefix("file://"))
+    def directory(self) -> AnyPath:
+        """Return the metering directory, on this machine or in an object store.
+
+        Raises:
+            BadInputError: its URL is invalid, or of a file system that only Hadoop knows.
+        """
+        return path_of(self.source)
+
+    @property
+    def source_name(self) -> str:
+        """Return the metering directory for messages."""
+        return shown_url(self.source) if is_url(self.source) else self.source
 
     @property
     def fingerprint(self) -> str:
@@ -115,7 +126,7 @@ def _check_prices(settings: RollupSettings, late_days: Iterable[str]) -> None:
     charged = [date for date in sorted(late_days) if (settings.out / CHARGES / f"date={date}").exists()]
     if charged and settings.prices is None:
         raise BadInputError(
-            f"{settings.source}: late files for {charged[0]}, which was charged and is closed; add --prices with the file used before"
+            f"{settings.source_name}: late files for {charged[0]}, which was charged and is closed; add --prices with the file used before"
         )
 
 
@@ -143,7 +154,7 @@ def chosen_of(inputs: Sequence[Input], settings: RollupSettings) -> list[Input]:
     """
     chosen = [item for item in inputs if _is_chosen(item, settings)]
     if not chosen:
-        raise IncompleteError(f"{settings.source}: no file set in the hours from --from to --to; it has {_hours_of(inputs)}")
+        raise IncompleteError(f"{settings.source_name}: no file set in the hours from --from to --to; it has {_hours_of(inputs)}")
     return chosen
 
 

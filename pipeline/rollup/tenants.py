@@ -1,12 +1,13 @@
 """The tenants file, which maps users and client-ids to tenants. It is CSV; the first line that matches wins."""
 
 import csv
+import io
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pipeline.errors import BadInputError
+from pipeline.storage.paths import AnyPath
 
 HEADER: Final = ("user", "client_id", "tenant")
 UNASSIGNED: Final = "(unassigned)"
@@ -24,15 +25,14 @@ class TenantLine:
     tenant: str
 
 
-def read_tenants(path: Path) -> list[TenantLine]:
+def read_tenants(path: AnyPath) -> list[TenantLine]:
     """Read a tenants file. `*` matches any characters, `?` matches one, and an empty field matches any name.
 
     Raises:
         BadInputError: the file cannot be read or parsed.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.reader(file, strict=True))
+        rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig")), strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise BadInputError(f"{path}: cannot be read as CSV ({error}); {_REMEDY}") from error
     if not rows or tuple(name.strip() for name in rows[0]) != HEADER:

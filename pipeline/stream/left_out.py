@@ -8,6 +8,7 @@ from pipeline.errors import IncompleteError
 from pipeline.files import check_readable
 from pipeline.manifest import by_run, manifest_paths, read_manifest
 from pipeline.removed import removed_runs
+from pipeline.storage.paths import below
 from pipeline.stream.ledger import file_sets_before
 from pipeline.stream.settings import StreamSettings
 from pipeline.text import counted
@@ -23,7 +24,7 @@ def check_none_left_out(directory: Path, settings: StreamSettings) -> int:
         IncompleteError: a file set that existed is in no batch, for example a late one that the source took for an old one.
     """
     check_readable(directory / MANIFESTS)
-    there = {str(path.relative_to(directory)) for path in manifest_paths(directory)}
+    there = {below(directory, path) for path in manifest_paths(directory)}
     landed = file_sets_before(settings.out, 2**62)
     began = _began(settings.checkpoint)
     still = [path for path in sorted(there - landed) if (directory / path).stat().st_mtime < began]

@@ -2,13 +2,13 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.quotas.file import QuotaFile, read_quota_file
 from pipeline.replay.findings import Finding, Findings, Kind
+from pipeline.storage.paths import AnyPath
 from pipeline.whatif.groups import CONNECTION, clients_of, display_name, place, sensors_of
 from quota.entity import UNLIMITED
 
@@ -16,7 +16,7 @@ STATIC_DEFAULT: Final = "static default"
 REGROUP: Final = "regroup"
 
 
-def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: Path) -> dict[tuple[str, str], Findings]:
+def check_by_file(runs: Mapping[tuple[str, str], Sequence[FileSet]], path: AnyPath) -> dict[tuple[str, str], Findings]:
     """Return, by run, each group or bound that differs from the quota file.
 
     Args:

@@ -1,13 +1,13 @@
 """The validator in this process, without Spark."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
-from pipeline.file_sets import checked_runs
-from pipeline.manifest import RunKey, file_sha256, manifest_paths, read_manifest
+from pipeline.file_sets import runs_checked
+from pipeline.manifest import FoundManifest, RunKey, found_manifests
 from pipeline.removed import removed_runs
+from pipeline.storage.paths import AnyPath
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.verdict import Verdict, merge
 from pipeline.validation.workers import add_shared
@@ -15,7 +15,9 @@ from pipeline.validation.workers import add_shared
 OnFileSet = Callable[[str], None]
 
 
-def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *, every_byte: bool = False, paced: bool = False) -> Verdict:
+def validate(
+    directory: AnyPath, on_file_set: OnFileSet = lambda _file_set: None, *, every_byte: bool = False, paced: bool = False
+) -> Verdict:
     """Judge every file set of a metering directory, one after the other.
 
     Args:
@@ -27,23 +29,19 @@ def validate(directory: Path, on_file_set: OnFileSet = lambda _file_set: None, *
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
     """
-    runs = checked_runs(directory, every_byte=every_byte)
+    found = found_manifests(directory)
+    runs = runs_checked(directory, found, every_byte=every_byte)
     judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for key, file_sets in runs.items():
         for number, file_set in enumerate(file_sets):
             on_file_set(file_set.manifest.file_set)
             judged.setdefault(key, []).append((file_set.manifest, judge_file_set(file_set, file_sets[:number], paced=paced)))
-    verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+    verdict = merge(judged, manifest_hashes(found, runs), removed_runs(directory), paced=paced)
     add_shared(verdict, runs)
     return verdict
 
 
-def manifest_hashes(directory: Path, runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:
+def manifest_hashes(found: Iterable[FoundManifest], runs: Mapping[RunKey, Sequence[FileSet]]) -> dict[str, str]:
     """Return the SHA-256 of each manifest of `runs` by its path below the directory. Manifests that arrived later are left out."""
     judged = {(file_set.manifest.proxy_id, file_set.manifest.file_set) for file_sets in runs.values() for file_set in file_sets}
-    found = {}
-    for path in manifest_paths(directory):
-        manifest = read_manifest(path)
-        if (manifest.proxy_id, manifest.file_set) in judged:
-            found[str(path.relative_to(directory))] = file_sha256(path)
-    return found
+    return {one.path: one.sha256 for one in found if (one.manifest.proxy_id, one.manifest.file_set) in judged}

@@ -1,7 +1,6 @@
 """Tasks of a what-if, each a pure function of files. They run in this process or as Spark tasks, with the same result."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -11,6 +10,7 @@ from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.quotas.file import QuotaFile
+from pipeline.storage.paths import AnyPath, path_of, text_of
 from pipeline.tasks import Job, run_local
 from pipeline.whatif.file_set_outcome import file_set_outcomes
 from pipeline.whatif.groups import GroupAssignment, Sensor, clients_of, place, sensors_of
@@ -40,7 +40,7 @@ class Work(msgspec.Struct, frozen=True):
     scenarios: tuple[tuple[GroupAssignment, ...], ...]
 
 
-def plan_work(directory: Path, files: Sequence[QuotaFile], mode: str, *, since_ms: int = 0) -> list[Work]:
+def plan_work(directory: AnyPath, files: Sequence[QuotaFile], mode: str, *, since_ms: int = 0) -> list[Work]:
     """Return the tasks of a what-if. File sets that ended before `since_ms` (wall clock) are left out.
 
     Raises:
@@ -76,7 +76,7 @@ def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], l
 
 
 def _by_file_set(
-    directory: Path, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: AnyPath, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
     if not any(scenarios):
         return
@@ -85,11 +85,11 @@ def _by_file_set(
         since_ms = file_set.manifest.first_ts_ms - span_ms
         near = [earlier.manifest for earlier in file_sets[:number] if earlier.manifest.last_ts_ms > since_ms]
         placed = tuple(tuple(scenario.values()) for scenario in scenarios)
-        yield Work(str(directory.resolve()), (*near, file_set.manifest), False, mode, tuple(sensors.values()), placed)
+        yield Work(text_of(directory), (*near, file_set.manifest), False, mode, tuple(sensors.values()), placed)
 
 
 def _by_groups(
-    directory: Path, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: AnyPath, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
 ) -> Iterable[Work]:
     manifests = tuple(file_set.manifest for file_set in file_sets)
     for number, scenario in enumerate(scenarios):
@@ -98,12 +98,12 @@ def _by_groups(
             placed = tuple(item for members in groups[begin : begin + GROUPS_AT_ONCE] for item in members)
             needed = tuple(sensors[item.ref] for item in placed)
             own = tuple(placed if number == at else () for at in range(len(scenarios)))
-            yield Work(str(directory.resolve()), manifests, True, mode, needed, own)
+            yield Work(text_of(directory), manifests, True, mode, needed, own)
 
 
 def do(work: Work) -> list[list[Outcome]]:
     """Execute one task; return the outcomes of each scenario."""
-    file_sets = [FileSet(Path(work.directory), manifest) for manifest in work.manifests]
+    file_sets = [FileSet(path_of(work.directory), manifest) for manifest in work.manifests]
     sensors = {sensor.ref: sensor for sensor in work.sensors}
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
     if work.is_whole_run:

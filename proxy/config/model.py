@@ -15,6 +15,7 @@ from proxy.config.sections.admin import Admin, Audit, QuotaAdmin
 from proxy.config.sections.fleet import Fleet
 from proxy.config.sections.groups import Group
 from proxy.config.sections.login import Credentials
+from proxy.config.sections.metering import Upload
 from proxy.config.sections.stores import CONNECT_REMEDY, read_connect
 from proxy.config.sections.tls import ListenerSni, ListenerTls, UpstreamTls
 from proxy.config.sections.upstream import Upstream
@@ -256,6 +257,8 @@ class Metering(msgspec.Struct, frozen=True, kw_only=True):
     """Of all finished files of this proxy; the oldest are deleted first. None: no limit."""
     max_age: Annotated[int | None, Reader(read_age, AGE_REMEDY)] = None
     """Of a file, in seconds. None: no limit."""
+    upload: Upload | None = None
+    """None: files stay on this machine."""
 
     @property
     def is_on(self) -> bool:

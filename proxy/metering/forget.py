@@ -178,6 +178,12 @@ def _next_name(name: str) -> str:
     return f"{file_set}.r{number + 1}.parquet"
 
 
+def earlier_names(name: str) -> list[str]:
+    """Return the names of the versions of a file before this one, which had the names that were removed; `name` may be a path."""
+    file_set, number = _parted(name)
+    return [f"{file_set}.r{earlier}.parquet" if earlier else f"{file_set}.parquet" for earlier in range(number)]
+
+
 def _parted(name: str) -> tuple[str, int]:
     """Return the common name of a file's versions, and the number of this one."""
     found = re.fullmatch(r"(.+?)(?:\.r(\d+))?\.parquet", name)

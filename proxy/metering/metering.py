@@ -19,6 +19,7 @@ from proxy.base.errors import StartError
 from proxy.base.files import FILE_MODE, make_directory, try_lock
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.model import Config
+from proxy.config.model import Metering as MeteringSettings
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import QuotaScopes
 from proxy.meter.buffer import DecisionBuffer
@@ -34,11 +35,13 @@ from proxy.metering.locks import lock_path
 from proxy.metering.retention import Retention
 from proxy.metering.segment import left_over
 from proxy.metering.topic import TopicSink
+from proxy.metering.upload.uploader import Uploader
 from proxy.metering.writer import WAITING_BYTES_MAX, MeteringWriter, WriterSettings, header_of
 from proxy.telemetry import log
 from proxy.telemetry.counters import MeteringCounts
 from quota.connections.connection_quotas import ConnectionQuotas
 from quota.connections.connection_rate import ConnectionRate
+from sluice.object_store import shown_url
 
 if TYPE_CHECKING:
     from proxy.shared_usage.shared_usage import SharedUsage
@@ -103,7 +106,11 @@ class Metering:
         if settings.topic is not None:
             reach = functools.partial(kafka_client_settings, config.upstream)
             self._topic = TopicSink(settings.dir, self.proxy_id, settings.topic, reach, counts, _log_topic_problem)
-            self.writer.converter.on_converted = self._topic.notify
+        self._uploader: Uploader | None = None
+        if settings.upload is not None:
+            self._uploader = Uploader(settings.dir, self.proxy_id, settings.upload.url, counts, _log_upload_problem)
+        self.writer.converter.on_converted = self._converted
+        self.writer.converter.on_lost = _log_lost
         self._buffer = _buffer(pending_path(settings.dir, self.run_id))
         describe = GroupDescription(scopes, admission.quotas, self._names, self.wall_ms, lambda: self._table_source, lambda: self._table_by)
         meter_of_level = TracingMeter if settings.level == "trace" else Meter
@@ -145,9 +152,21 @@ class Metering:
             header,
             settings.rotate_bytes,
             settings.rotate_seconds * 1_000,
-            Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id),
+            self._retention(settings, age_ms_max),
             publish=settings.topic is not None,
         )
+
+    def _retention(self, settings: MeteringSettings, age_ms_max: int | None) -> Retention:
+        if settings.upload is None:
+            return Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id)
+        uploads_to, local_bytes_max = shown_url(settings.upload.url), settings.upload.local_bytes_max
+        return Retention(settings.max_bytes, age_ms_max, proxy_id=self.proxy_id, uploads_to=uploads_to, local_bytes_max=local_bytes_max)
+
+    def _converted(self) -> None:
+        """Let finished file sets be sent. Called by the converter's thread."""
+        for sink in (self._topic, self._uploader):
+            if sink is not None:
+                sink.notify()
 
     def start(self, config: Config) -> None:
         """Repair the files of earlier runs, then start to write."""
@@ -155,6 +174,8 @@ class Metering:
         self.writer.start(left_over(self._directory, self.proxy_id))
         if self._topic is not None:
             self._topic.start()
+        if self._uploader is not None:
+            self._uploader.start()
         self._tick()
 
     def settings_changed(self, config: Config) -> None:
@@ -208,8 +229,9 @@ class Metering:
         done = await loop.run_in_executor(None, self.writer.stop, STOP_S)
         if done:
             self._buffer.close()
-        if self._topic is not None:
-            done = await loop.run_in_executor(None, self._topic.stop, STOP_S) and done
+        for sink in (self._topic, self._uploader):
+            if sink is not None:
+                done = await loop.run_in_executor(None, sink.stop, STOP_S) and done
         if not done:
             log.warning(
                 "metering_not_finished", directory=str(self._directory), remedy="the next start, or sluice meter repair, completes it"
@@ -296,6 +318,17 @@ def _log_problem(problem: str | None) -> None:
         log.info("metering_written_again")
     else:
         log.warning("metering_not_written", limit_key="metering_not_written", problem=problem)
+
+
+def _log_upload_problem(problem: str | None) -> None:
+    if problem is None:
+        log.info("metering_uploaded_again")
+    else:
+        log.warning("metering_not_uploaded", limit_key="metering_not_uploaded", problem=problem)
+
+
+def _log_lost(file_sets: int) -> None:
+    log.warning("metering_lost", file_sets=file_sets, remedy="raise metering.upload.local_bytes_max, or make the object store reachable")
 
 
 def _log_topic_problem(problem: str | None) -> None:

@@ -52,12 +52,17 @@ class MeteringCounts:
         "done_bytes",
         "dropped_decisions",
         "dropped_usage_rows",
+        "file_sets_lost",
         "file_sets_published",
         "file_sets_removed",
+        "file_sets_to_upload",
+        "file_sets_uploaded",
         "handed_bytes",
         "last_error",
         "publish_failures",
         "segments",
+        "upload_failures",
+        "uploaded_bytes",
         "usage_rows",
         "write_errors",
     )
@@ -78,6 +83,13 @@ class MeteringCounts:
         """File sets removed by retention."""
         self.file_sets_published = 0
         self.publish_failures = 0
+        self.file_sets_uploaded = 0
+        self.uploaded_bytes = 0
+        self.upload_failures = 0
+        self.file_sets_to_upload = 0
+        """File sets that the object store does not have, at the end of the last attempt."""
+        self.file_sets_lost = 0
+        """File sets that retention removed before they were uploaded."""
         self.handed_bytes = 0
         """Bytes handed from the event loop to the writer."""
         self.done_bytes = 0

@@ -8,11 +8,10 @@ import pyarrow as pa
 from msgspec.structs import astuple
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.errors import BadInputError
 from pipeline.quotas.file import read_quota_file
-from pipeline.spark.remote import is_remote
 from pipeline.spark.rollup.days import known_frame
 from pipeline.spark.tasks import run_on_spark
+from pipeline.storage.paths import path_of
 from pipeline.whatif.comparison import changes_of
 from pipeline.whatif.work import JOB, outcomes_of, plan_work
 
@@ -37,8 +36,8 @@ def whatif(
 
     Args:
         spark: the caller's session.
-        source: the metering directory: a path that the workers see.
-        quotas: quota files of this machine; the path is the column `scenario`.
+        source: the metering directory: a path that the workers see, or the URL of an object store (`s3`, `gs`, `abfs`).
+        quotas: quota files of this machine or of an object store; the path is the column `scenario`.
         mode: open: recorded times and groups; regroup: recorded times, groups of the file; closed: times shifted by the new waits.
 
     Returns:
@@ -47,11 +46,8 @@ def whatif(
     Raises:
         BadInputError, IncompleteError: a quota file or the directory cannot be used.
     """
-    place = str(source)
-    if is_remote(place):
-        raise BadInputError(f"{place}: a what-if reads paths that the workers see; mount the files, or copy them first")
-    files = [read_quota_file(Path(file)) for file in quotas]
-    done = run_on_spark(spark, JOB, plan_work(Path(place.removeprefix("file://")), files, mode))
+    files = [read_quota_file(path_of(str(file))) for file in quotas]
+    done = run_on_spark(spark, JOB, plan_work(path_of(str(source)), files, mode))
     found = zip(map(str, quotas), outcomes_of(done, len(files)), strict=True)
     changes = [change for name, outcomes in found for change in changes_of(name, outcomes, mode)]
     return known_frame(spark, map(astuple, changes), _CHANGES)

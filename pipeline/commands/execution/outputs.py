@@ -11,8 +11,8 @@ from pipeline.commands.execution.exit_codes import BAD_INPUT
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
-class RefusedOutputError(click.ClickException):
-    """A command cannot write to the path. It is shown as one line, like every error."""
+class RefusedPathError(click.ClickException):
+    """A command cannot use a path. It is shown as one line, like every error."""
 
     exit_code = BAD_INPUT
 
@@ -25,7 +25,7 @@ class OutputPath(click.Path):
     """An output path. A URL is refused, since it would create a local directory with that name.
 
     Raises, when the command line is read:
-        RefusedOutputError: the value is a URL.
+        RefusedPathError: the value is a URL.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class OutputPath(click.Path):
         if isinstance(value, str) and _URL.match(value):
             option = param.opts[0] if param is not None else "output"
             remedy = "write a path of this machine and copy from there, or put ./ before a folder of that name"
-            raise RefusedOutputError(f"{option} {value}: is a URL, and files are written to local paths only; {remedy}")
+            raise RefusedPathError(f"{option} {value}: is a URL, and files are written to local paths only; {remedy}")
         return super().convert(value, param, ctx)
 
 

@@ -12,6 +12,7 @@ from pipeline.rollup.inputs import Hour, Input, each_once, find_inputs
 from pipeline.rollup.settings import RollupSettings, chosen_of
 from pipeline.spark.remote import is_remote, removed_at, runs_at
 from pipeline.spark.rollup.frames import Silver
+from pipeline.storage.paths import text_of
 
 
 class CheckedRows(NamedTuple):
@@ -78,7 +79,7 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
 def place_of(settings: RollupSettings) -> str:
     """Return the metering directory as a path or URL for Spark."""
     source = settings.source
-    return source if is_remote(source) else str(settings.directory.resolve())
+    return source if is_remote(source) else text_of(settings.directory)
 
 
 def _proxy_of(path: str) -> str:

@@ -14,7 +14,7 @@ from metering_format.places import CONTINUED, SHARED
 from pipeline.errors import IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
-from pipeline.manifest import RunKey, check_held, damaged
+from pipeline.manifest import RunKey, check_held, damaged, found_manifests
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.session_settings import SessionSettings
@@ -66,7 +66,7 @@ def validate_runs(spark: Any, directory: Path, runs: dict[RunKey, list[FileSet]]
     """Judge file sets that every machine of the session can read under the same path."""
     works = works_of(runs)
     judged = _judged(runs, works, judge_file_sets(spark, directory, works, paced=paced))
-    verdict = merge(judged, manifest_hashes(directory, runs), removed_runs(directory), paced=paced)
+    verdict = merge(judged, manifest_hashes(found_manifests(directory), runs), removed_runs(directory), paced=paced)
     add_shared(verdict, runs)
     return verdict
 

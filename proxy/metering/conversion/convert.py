@@ -38,7 +38,7 @@ from proxy.metering.files import hashed, write_parquet
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, STATE_SUFFIX, pending_path, remove_temporaries
 from proxy.metering.locks import converting
 from proxy.metering.marks import put_mark
-from proxy.metering.retention import DISK_FAILURE, Retention, apply_retention
+from proxy.metering.retention import DISK_FAILURE, Removed, apply_retention, retention_of
 from proxy.metering.segment import Segment, read_segment
 
 REQUEST: Final = "Request"
@@ -275,14 +275,14 @@ def _put_manifest(path: Path, manifest: Manifest) -> None:
     put_bytes(path, manifest_text(manifest))
 
 
-def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
+def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, Removed]:
     """Convert segments in order, end the runs that were killed without one, then apply retention.
 
     Args:
         order: `stems`, each with how it `end`ed, whose they are (`proxy_id`), and the limits of retention.
 
     Returns:
-        0, or `DISK_FAILURE` when the segments stay; and the number of file sets that retention removed.
+        0, or `DISK_FAILURE` when the segments stay; and what retention removed.
     """
     try:
         with converting(directory, order["proxy_id"]):
@@ -290,11 +290,11 @@ def run(directory: Path, order: dict[str, Any], now_ms: int) -> tuple[int, int]:
                 convert(directory, item["stem"], item["end"], publish=order["publish"])
             for file_set in end_runs(directory, order["proxy_id"].__eq__):
                 convert(directory, file_set, publish=order["publish"])
-        removed = apply_retention(directory, order["proxy_id"], Retention(order["bytes_max"], order["age_ms_max"], now_ms))
+        removed = apply_retention(directory, order["proxy_id"], retention_of(order, now_ms))
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         remove_temporaries(directory, order["proxy_id"])
-        return DISK_FAILURE, 0
+        return DISK_FAILURE, Removed()
     return 0, removed
 
 
@@ -315,7 +315,7 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     code, removed = run(Path(arguments[0]), msgspec.json.decode(sys.stdin.buffer.read()), int(wall_time_s() * 1_000))
-    sys.stdout.write(str(removed))
+    sys.stdout.write(msgspec.json.encode(removed).decode())
     return code
 
 

@@ -14,17 +14,17 @@ import msgspec
 
 from proxy.meter.batch import Fact
 from proxy.metering.conversion.unended import unended
-from proxy.metering.retention import DISK_FAILURE, Retention
+from proxy.metering.retention import DISK_FAILURE, Removed, Retention
 from proxy.telemetry.counters import MeteringCounts
 
 RETRY_S: Final = 5.0
 CONVERT_S_MAX: Final = 600.0
 
-Convert = Callable[[Path, Fact], tuple[int, int]]
-"""Converts segments, see `proxy.metering.conversion.convert.run`; returns its exit code, and how many file sets retention removed."""
+Convert = Callable[[Path, Fact], tuple[int, Removed]]
+"""Converts segments, see `proxy.metering.conversion.convert.run`; returns its exit code, and what retention removed."""
 
 
-def convert_in_child(directory: Path, order: Fact) -> tuple[int, int]:
+def convert_in_child(directory: Path, order: Fact) -> tuple[int, Removed]:
     """Run `proxy.metering.conversion.convert`: compression takes long, and a thread of this process would block the event loop."""
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter, our own module
@@ -35,8 +35,8 @@ def convert_in_child(directory: Path, order: Fact) -> tuple[int, int]:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return DISK_FAILURE, 0
-    return done.returncode, int(done.stdout or 0)
+        return DISK_FAILURE, Removed()
+    return done.returncode, msgspec.json.decode(done.stdout, type=Removed) if done.stdout else Removed()
 
 
 class Converter:
@@ -49,6 +49,7 @@ class Converter:
         self._retention = retention
         self._publish = publish
         self.on_converted: Callable[[], None] = lambda: None
+        self.on_lost: Callable[[int], None] = lambda _file_sets: None
         self._queue: queue.SimpleQueue[tuple[str, Fact | None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="metering-converter", daemon=True)
         self._waiting: list[tuple[str, Fact | None]] = []
@@ -93,7 +94,10 @@ class Converter:
         }
         code, removed = self._convert_all(self._directory, order)
         self._counts.conversion_failures += code != 0
-        self._counts.file_sets_removed += removed
+        self._counts.file_sets_removed += removed.file_sets
+        self._counts.file_sets_lost += removed.lost
+        if removed.lost:
+            self.on_lost(removed.lost)
         self.on_converted()
         if code != DISK_FAILURE:
             self._waiting.clear()  # any other failure is an unreadable segment: `sluice meter repair` says why

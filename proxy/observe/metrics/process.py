@@ -89,6 +89,13 @@ def _metering_families(metering: MeteringCounts) -> Iterator[Metric]:
     yield counter("kafka_sluice_metering_file_sets_removed_total", "File sets that retention removed.", metering.file_sets_removed)
     yield counter("kafka_sluice_metering_file_sets_published_total", "File sets sent to the topic.", metering.file_sets_published)
     yield counter("kafka_sluice_metering_publish_failures_total", "Attempts to send to the topic that failed.", metering.publish_failures)
+    yield counter("kafka_sluice_metering_file_sets_uploaded_total", "File sets copied to the object store.", metering.file_sets_uploaded)
+    yield counter("kafka_sluice_metering_uploaded_bytes_total", "Bytes of these file sets.", metering.uploaded_bytes)
+    yield counter("kafka_sluice_metering_upload_failures_total", "Attempts to upload that failed.", metering.upload_failures)
+    yield gauge("kafka_sluice_metering_file_sets_to_upload", "File sets that wait for their upload.", metering.file_sets_to_upload)
+    yield counter(
+        "kafka_sluice_metering_file_sets_lost_total", "File sets that retention removed before their upload.", metering.file_sets_lost
+    )
     yield gauge("kafka_sluice_metering_waiting_bytes", "Estimated bytes that wait to be written.", metering.waiting_bytes)
 
 

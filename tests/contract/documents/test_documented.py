@@ -15,6 +15,7 @@ from proxy.config.sections.admin import Admin, AdminTls, AdminToken, Audit, Quot
 from proxy.config.sections.fleet import Fleet
 from proxy.config.sections.groups import Group, GroupBudget, GroupMatch
 from proxy.config.sections.login import Credentials
+from proxy.config.sections.metering import Upload
 from proxy.config.sections.tls import ListenerTls, UpstreamTls
 from proxy.observe.fleet import SharedConnectionsStatus
 from proxy.observe.metrics.exposition import MetricsPage
@@ -52,6 +53,7 @@ SECTIONS = {
     "`[connections]`": Connections,
     "`[limits]`": Limits,
     "`[metering]`": Metering,
+    "`[metering.upload]`": Upload,
     "`[log]`": Log,
 }
 NOT_ROWS = {

@@ -14,14 +14,15 @@ from pipeline.neighbours.load import load_of, plan_load
 from pipeline.recommend.work import JOB as DEMAND
 from pipeline.recommend.work import plan_demand
 from pipeline.tasks import run_local
-from proxy.metering.commands import forget_command
+from proxy.metering.commands.forget import forget_command
+from proxy.metering.commands.upload import upload_command
 from proxy.metering.repair import repair
 from sluice_cli.meter import with_writers
 from tests.support.metering.metering_scene import Client, write_scene
 from tests.support.metering.metering_topics import write_topics
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
-meter = with_writers(repair, forget_command)
+meter = with_writers(repair, forget_command, upload_command)
 ELSEWHERE = ("rollup", "stream")
 """Commands that run on Spark unless another engine is named."""
 LOOKS = ("inspect", "repair", "verify-manifests")
@@ -59,7 +60,7 @@ def typed(command: str, scene: Path, *options: str) -> Result:
     [
         ("stream", ["--engine", "local"], "--engine local: "),
         ("rollup", ["--engine", "local", "--driver-memory", "2g"], "--driver-memory: is for Spark"),
-        ("rollup", ["--engine", "local", "--in", "s3a://bucket/metering"], "--engine local reads directories of this machine; use"),
+        ("rollup", ["--engine", "local", "--in", "hdfs://host/metering"], "hdfs://host/metering: not a URL of an object store; write"),
         *((command, ["--engine", "spark"], "--engine spark: ") for command in LOOKS),
         *((command, ["--master", "local[1]"], "--master local[1]: ") for command in LOOKS),
         *((command, ["--engine", "local", "--master", "local[1]"], "leave one of the two out") for command in (*BOTH, "rollup")),

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from pipeline.manifest import find_manifests, problems_of
 from proxy.metering import forget
-from proxy.metering.commands import forget_command
+from proxy.metering.commands.forget import forget_command
 from proxy.metering.facts.names import Names
 from proxy.metering.forget import FORGOTTEN, forget_user
 from proxy.metering.retention import Retention, apply_retention

@@ -17,11 +17,11 @@ from pipeline.manifest import find_manifests, problems_of
 from pipeline.validation.local import validate
 from proxy.enforcement.mode import Mode
 from proxy.metering import retention
-from proxy.metering.commands import forget_command
+from proxy.metering.commands.forget import forget_command
 from proxy.metering.facts.names import Names
 from proxy.metering.forget import FORGOTTEN
 from proxy.metering.repair import repair
-from proxy.metering.retention import Retention, apply_retention
+from proxy.metering.retention import Removed, Retention, apply_retention
 from tests.support.frames.kafka_frames import answered, plain, produced
 from tests.support.memory.metered_fixture import MeteredFixture
 from tests.support.memory.verdicts import BOUND, PRODUCE_VERSION, produce_of
@@ -50,7 +50,7 @@ def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None
     file_sets(tmp_path, 5)
     before = find_manifests(tmp_path)
     sizes = sum(path.stat().st_size for path in tmp_path.rglob("*.*") if path.suffix in (".parquet", ".json"))
-    gone = apply_retention(tmp_path, PROXY, Retention(bytes_max=sizes * 3 // 5))
+    gone = apply_retention(tmp_path, PROXY, Retention(bytes_max=sizes * 3 // 5)).file_sets
     after = find_manifests(tmp_path)
     assert 0 < gone == len(before) - len(after) < len(before)
     assert [one.first_seq for one in after] == [one.first_seq for one in before[gone:]]
@@ -63,9 +63,9 @@ def test_the_oldest_go_first_and_nothing_else_is_missing(tmp_path: Path) -> None
 def test_files_that_are_too_old_go(tmp_path: Path) -> None:
     """Above `max_age` retention removes file sets by their last decision."""
     proxy = file_sets(tmp_path, 3)
-    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=10**9, now_ms=proxy.now_ms + WALL_MS)) == 0
+    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=10**9, now_ms=proxy.now_ms + WALL_MS)) == Removed()
     file_sets_before = len(find_manifests(tmp_path))
-    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=1, now_ms=proxy.now_ms + WALL_MS + 10)) == file_sets_before
+    assert apply_retention(tmp_path, PROXY, Retention(age_ms_max=1, now_ms=proxy.now_ms + WALL_MS + 10)) == Removed(file_sets_before)
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
@@ -91,7 +91,7 @@ def test_retention_that_was_killed_is_gone_on_with(tmp_path: Path, monkeypatch: 
     if not removals:
         verdict = validate(tmp_path)
         assert (verdict.kinds(), verdict.incomplete, verdict.removed) == ({}, [], [])
-    assert apply_retention(tmp_path, PROXY, limits) == 0
+    assert apply_retention(tmp_path, PROXY, limits) == Removed()
     assert find_manifests(tmp_path) == before[2:]
     named_files = {entry.path for one in before[2:] for entry in one.files}
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.parquet")} == named_files
@@ -108,7 +108,7 @@ def test_a_manifest_that_was_never_finished_is_no_file_set(tmp_path: Path) -> No
         path.with_name(f".tmp-{path.name}").write_bytes(path.read_bytes())
         path.with_name(f".tmp-x{path.name}").write_bytes(path.read_bytes()[:100])
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".json") and path.name[0] != ".")
-    assert apply_retention(tmp_path, PROXY, Retention(bytes_max=size)) == 0
+    assert apply_retention(tmp_path, PROXY, Retention(bytes_max=size)) == Removed()
     assert find_manifests(tmp_path) == before
     assert (validate(tmp_path).kinds(), validate(tmp_path).incomplete) == ({}, [])
 

@@ -1,0 +1,1 @@
+"""Directories to read: on this machine, or in an object store."""

@@ -1,0 +1,1 @@
+"""Copies finished file sets to an object store, in a child process."""
