@@ -38,6 +38,13 @@ class UsageTotal(msgspec.Struct, frozen=True):
     handler_ns: int = 0
 
 
+class MergedFileSet(msgspec.Struct, frozen=True):
+    """A file set that is a part of a merged one: its name, and the SHA-256 of all manifests that had it, the oldest first."""
+
+    file_set: str
+    manifests: tuple[str, ...]
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """One file set: the files that were written together. The order of the fields is that of the text.
 
@@ -49,6 +56,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         part: number of file sets before it with the same first number, because they held no decision.
         previous: the file set before it in the run, or None.
         replaces: SHA-256 of the manifests that this one replaced when a user was forgotten, the oldest first.
+        merged: the file sets that were merged to this one, in order; it has the name of the first. Empty: it was written as it is.
     """
 
     schema: int
@@ -76,6 +84,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, TypeCount] = {}
     usage: UsageTotal = UsageTotal()
     replaces: tuple[str, ...] = ()
+    merged: tuple[MergedFileSet, ...] = ()
+
+    @property
+    def last_file_set(self) -> str:
+        """The name that the next file set of the run has as `previous`."""
+        return self.merged[-1].file_set if self.merged else self.file_set
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the file sets that it contains besides the one with its own name."""
+        return tuple(one.file_set for one in self.merged[1:])
 
     @property
     def file_set(self) -> str:
@@ -99,10 +118,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def manifest_text(manifest: Manifest) -> bytes:
-    """Return the content of a manifest's file. `replaces` is present only after a user was forgotten."""
+    """Return the content of a manifest's file. `replaces` and `merged` are present only when they have content."""
     fields: dict[str, Any] = msgspec.to_builtins(manifest)
-    if not manifest.replaces:
-        del fields["replaces"]
+    for name in ("replaces", "merged"):
+        if not fields[name]:
+            del fields[name]
     return pretty(fields)
 
 

@@ -17,7 +17,7 @@ def broken_link(manifest: Manifest, before: Manifest | None, *, is_cut: bool) ->
         return _missing(manifest) if manifest.previous is not None and not is_cut else None
     if before.final:
         return f"{before.file_set} is marked as the last one, but {manifest.file_set} follows"
-    if manifest.previous == before.file_set:
+    if manifest.previous == before.last_file_set:
         return None
     if manifest.previous is None:
         return f"{manifest.file_set} names no file set before it, and {before.file_set} is there"

@@ -125,7 +125,7 @@ def find_manifests(directory: AnyPath) -> list[Manifest]:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """Return manifests with each run in decision order, and each manifest once.
+    """Return manifests with each run in decision order, and each manifest once. Parts of a merged file set are left out.
 
     Raises:
         BadInputError: two different manifests have the same name.
@@ -138,7 +138,13 @@ def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
                 f"{manifest.file_set}: {manifest.proxy_id} has another file set of the same name with a different manifest;"
                 " keep one of the two"
             )
-    return [found[key] for key in sorted(found)]
+    return without_parts([found[key] for key in sorted(found)])
+
+
+def without_parts(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """Return manifests without those of file sets that another one contains, which an interrupted `sluice meter compact` leaves."""
+    parts = {(one.proxy_id, one.run_id, name) for one in manifests for name in one.parts}
+    return [one for one in manifests if (one.proxy_id, one.run_id, one.file_set) not in parts] if parts else list(manifests)
 
 
 def by_run(manifests: Iterable[Manifest]) -> dict[RunKey, list[Manifest]]:

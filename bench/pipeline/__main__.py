@@ -1,7 +1,7 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|workers|fleet] [--workers N]
-    [--members N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|small|workers|fleet]
+    [--workers N] [--members N] [--file-sets N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -23,6 +23,7 @@ from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
 from bench.pipeline.of_fleet import judged_fleet
 from bench.pipeline.of_workers import judged
+from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, roll_up
 
@@ -58,6 +59,10 @@ def main() -> int:
             wrong += sum(one.missing for one in rolled_up)
             report.add("", *(f"- {one.line()}" for one in rolled_up))
             report.data["tables"] = [one._asdict() for one in rolled_up]
+        if options.only == "small":
+            small = list(measured_small(folder, options.file_sets))
+            report.add("", *HEADER, *(arm.line() for arm in small))
+            report.data["small"] = [arm._asdict() for arm in small]
         if options.only == "workers":
             verdict = judged(folder, options.events, options.workers)
             wrong += verdict.is_wrong
@@ -171,9 +176,10 @@ def _options() -> argparse.Namespace:
         "--proof-events", type=int, help="decisions of each quota type in the proof; 10 million with --only proof, otherwise 1 million"
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
-    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "workers", "fleet"], help="only this part")
+    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "small", "workers", "fleet"], help="only this part")
     parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the part `tables`")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
+    parser.add_argument("--file-sets", type=int, default=3_000, help="number of file sets in the part `small`")
     parser.add_argument("--members", type=int, default=3, help="number of members in the trace of the part `fleet`")
     parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")

@@ -8,7 +8,7 @@ from typing import Final
 
 from metering_format.manifest import Manifest
 from pipeline.errors import BadInputError
-from pipeline.manifest import check_files, found_manifests
+from pipeline.manifest import check_files, found_manifests, without_parts
 from pipeline.storage.paths import AnyPath
 
 _HOUR: Final = re.compile(r"date=(\d{4}-\d\d-\d\d)/hour=(\d\d)/")
@@ -63,7 +63,9 @@ def each_once(found: Iterable[tuple[str, Manifest, str]]) -> list[Input]:
         key = (manifest.proxy_id, manifest.run_id, manifest.first_seq, manifest.part)
         if inputs.setdefault(key, Input(manifest, sha256, (place[1], place[2]))).manifest != manifest:
             raise BadInputError(f"{path}: another file set of the same name was read before; keep one of the two")
-    return [inputs[key] for key in sorted(inputs)]
+    in_order = [inputs[key] for key in sorted(inputs)]
+    kept = {id(manifest) for manifest in without_parts([item.manifest for item in in_order])}
+    return [item for item in in_order if id(item.manifest) in kept]
 
 
 def hashes_by_hour(inputs: Iterable[Input]) -> dict[Hour, list[str]]:

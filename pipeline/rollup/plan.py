@@ -1,6 +1,6 @@
 """Plans a roll-up: the hours with new files, and the days of these hours."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -67,7 +67,7 @@ def plan_of(
     open_inputs = [item for item in inputs if not _is_closed(item.hour[0], ledger) and item.hour[0] not in as_they_stand]
     closed = [item for item in inputs if is_chosen(item) and (_is_closed(item.hour[0], ledger) or item.hour[0] in as_they_stand)]
     known = ledger.known
-    late = [item for item in closed if not known.intersection(_names(item))]
+    late = [item for item in closed if not _is_counted(item, known)]
     found = hashes_by_hour(item for item in open_inputs if is_chosen(item))
     lost_now = lost_by_hour(inputs, lost)
     came = {hour for hour in found if lost_now.get(hour_key(hour), 0) < ledger.lost.get(hour_key(hour), 0)}
@@ -98,9 +98,31 @@ def _is_closed(date: str, ledger: Ledger) -> bool:
     return ledger.closed_through is not None and date <= ledger.closed_through
 
 
-def _names(item: Input) -> tuple[str, ...]:
+def _versions(item: Input) -> tuple[str, ...]:
     """Return the hash of a file set, and its hash before the names of a user were erased. The measurements are the same."""
     return (item.sha256, *item.manifest.replaces)
+
+
+def _names(item: Input) -> tuple[str, ...]:
+    """Return the same, and the hashes of the file sets that were merged to this one."""
+    return (*_versions(item), *(sha256 for part in item.manifest.merged for sha256 in part.manifests))
+
+
+def _is_counted(item: Input, known: Container[str]) -> bool:
+    """Whether the tables have the measurements of a file set.
+
+    Raises:
+        IncompleteError: they have some of the file sets that were merged to this one, and not the others.
+    """
+    if any(sha256 in known for sha256 in _versions(item)):
+        return True
+    counted_parts = [any(sha256 in known for sha256 in part.manifests) for part in item.manifest.merged]
+    if any(counted_parts) and not all(counted_parts):
+        raise IncompleteError(
+            f"{item.manifest.file_set}: `sluice meter compact` merged file sets that a closed day has with later ones that it lacks;"
+            " restore the file sets from before, and run the roll-up before the next compaction"
+        )
+    return bool(counted_parts) and all(counted_parts)
 
 
 def _gone(names: set[str], ledger: Ledger) -> dict[str, int]:

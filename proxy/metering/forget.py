@@ -138,7 +138,7 @@ def _forget_in(directory: Path, path: Path, manifest: dict[str, Any], names: set
         if not rows:
             continue
         changed += rows
-        new = place.with_name(_next_name(place.name))
+        new = place.with_name(next_name(place.name))
         temporary = new.with_name(TEMPORARY + new.name)
         write_parquet(rewritten, temporary)
         put(new, temporary)
@@ -172,7 +172,7 @@ def _read(place: Path, name: str) -> pa.Table:
     return table
 
 
-def _next_name(name: str) -> str:
+def next_name(name: str) -> str:
     """Return the next name: `X.parquet` becomes `X.r1.parquet`, then `X.r2.parquet`."""
     file_set, number = _parted(name)
     return f"{file_set}.r{number + 1}.parquet"

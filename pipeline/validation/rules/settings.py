@@ -44,7 +44,7 @@ def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findin
         findings: where divergences are added.
     """
     for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
-        if not earlier or not states or manifest.previous != before.file_set or manifest.first_seq != before.last_seq + 1:
+        if not earlier or not states or manifest.previous != before.last_file_set or manifest.first_seq != before.last_seq + 1:
             continue
         names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # a user was erased
         in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)

@@ -57,12 +57,17 @@ def _has_segment(directory: Path, run_id: str) -> bool:
 def _last_manifest(directory: Path, run_id: str) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the content of the last file set of a run."""
     found = max(directory.glob(f"{MANIFESTS}/schema=*/proxy=*/**/{run_id}-*.json"), key=lambda path: path.stem, default=None)
-    return None if found is None else (found.stem, msgspec.json.decode(found.read_bytes()))
+    if found is None:
+        return None
+    manifest = msgspec.json.decode(found.read_bytes())
+    merged = manifest.get("merged", ())
+    return (merged[-1]["file_set"] if merged else found.stem), manifest
 
 
 def _begin(directory: Path, file_set: str, manifest: dict[str, Any]) -> str:
     first_seq = manifest["last_seq"] + 1
-    part = manifest["part"] + 1 if first_seq == manifest["first_seq"] else 0
+    parts = len(manifest.get("merged", ())) or 1
+    part = manifest["part"] + parts if first_seq == manifest["first_seq"] else 0
     place = {"first_seq": first_seq, "part": part, "opened_ts_ms": manifest["last_ts_ms"], "previous": file_set}
     begun = file_set_name(manifest["run_id"], first_seq, part)
     header = {name: manifest[name] for name in RUN_KEYS}

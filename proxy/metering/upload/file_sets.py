@@ -96,8 +96,17 @@ class Upload:
             return
         text, files = found
         put_file_set(self._store, path, text, files)
+        self._remove_parts(path, text)
         self._state.manifests[path] = sha256_of(text)
         self._on_uploaded(len(text) + sum(map(len, files.values())))
+
+    def _remove_parts(self, path: str, text: bytes) -> None:
+        """Remove the file sets that were merged to this one, which the store may have."""
+        for part in msgspec.json.decode(text).get("merged", ())[1:]:
+            merged = str(Path(path).with_name(f"{part['file_set']}.json"))
+            before = self._store.get(merged)
+            if before is not None:
+                self._store.delete((*_entries(merged, before), merged))
 
     def _contents(self, path: str) -> tuple[bytes, dict[str, bytes]] | None:
         """Return the manifest and the files that it names; None: retention has removed the file set.

@@ -14,6 +14,7 @@ from pipeline.neighbours.load import load_of, plan_load
 from pipeline.recommend.work import JOB as DEMAND
 from pipeline.recommend.work import plan_demand
 from pipeline.tasks import run_local
+from proxy.metering.commands.compact import compact_command
 from proxy.metering.commands.forget import forget_command
 from proxy.metering.commands.upload import upload_command
 from proxy.metering.repair import repair
@@ -22,7 +23,7 @@ from tests.support.metering.metering_scene import Client, write_scene
 from tests.support.metering.metering_topics import write_topics
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2), Client("lake", "loader", "fetch", 30_000.0, 9_000, 45, 2)]
-meter = with_writers(repair, forget_command, upload_command)
+meter = with_writers(repair, compact_command, forget_command, upload_command)
 ELSEWHERE = ("rollup", "stream")
 """Commands that run on Spark unless another engine is named."""
 LOOKS = ("inspect", "repair", "verify-manifests")

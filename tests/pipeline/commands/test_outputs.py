@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.commands.execution.outputs import OutputPath
+from proxy.metering.commands.compact import compact_command
 from proxy.metering.commands.forget import forget_command
 from proxy.metering.commands.upload import upload_command
 from proxy.metering.repair import repair
@@ -75,7 +76,7 @@ def test_a_name_with_a_colon_is_a_name(folder: Path, name: str) -> None:
 
 def test_every_option_that_writes_is_known() -> None:
     """Every path option of a command is either an input or an output that may not be a URL."""
-    commands = with_writers(repair, forget_command, upload_command).commands
+    commands = with_writers(repair, compact_command, forget_command, upload_command).commands
     paths = [(name, option) for name, command in commands.items() for option in command.params if isinstance(option.type, click.Path)]
     outputs = sorted((name, option.opts[0]) for name, option in paths if isinstance(option.type, OutputPath))
     assert outputs == sorted(OUTPUTS)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from proxy.metering.commands.compact import compact_command
 from proxy.metering.commands.forget import forget_command
 from proxy.metering.commands.upload import upload_command
 from proxy.metering.repair import repair
@@ -47,7 +48,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(os, "scandir", refusing)  # root ignores the mode of a folder
     reported = CliRunner().invoke(
-        with_writers(repair, forget_command, upload_command), [argument.format(source) for argument in COMMANDS[name]]
+        with_writers(repair, compact_command, forget_command, upload_command), [argument.format(source) for argument in COMMANDS[name]]
     )
     monkeypatch.undo()
     assert (reported.exit_code, reported.stdout, reported.stderr.count("\n")) == (2, "", 1), reported.output

@@ -16,6 +16,7 @@ from pipeline.validation.local import validate
 from proxy.base.files import make_directory
 from proxy.meter.batch import Batch
 from proxy.meter.buffer import DecisionBuffer, read_abandoned
+from proxy.metering.compaction.compact import HOUR_MS, compact
 from proxy.metering.layout import FACTS_SUFFIX, RAW_SUFFIX, pending_path
 from proxy.metering.locks import converting, lock_path, locked
 from proxy.metering.repair import repair
@@ -100,6 +101,24 @@ def test_what_was_decided_between_two_segments_is_counted(killed: Killed, damage
     assert any("20 decisions that could not be written" in line for line in verdict.incomplete)
     assert not killed.pending.exists()
     assert repair(killed.directory).manifests == []
+
+
+def test_a_killed_run_goes_on_after_a_merged_file_set(killed: Killed) -> None:
+    """If the file sets of a run were merged before it is repaired, its last file set follows the last part, and the chain is whole."""
+    killed.write(500)
+    killed.write(300)
+    while made(killed.directory) < 2 or len(killed.open_segments()) > 1:
+        time.sleep(0.001)
+    assert compact(killed.directory, HOUR_MS * 10**6).after == 1
+    killed.proxy.play(20, 3)
+    killed.lose_the_segment()
+    killed.die()
+    assert repair(killed.directory).problems == []
+    merged, last = find_manifests(killed.directory)
+    verdict = validate(killed.directory)
+    assert (last.previous, last.first_seq, last.dropped_decisions) == (merged.merged[-1].file_set, 800, 20)
+    assert (verdict.kinds(), verdict.decisions, verdict.dropped) == ({}, 800, 20)
+    assert not any("is in no manifest" in line for line in verdict.incomplete), verdict.incomplete
 
 
 def test_a_segment_of_another_version_stays_and_is_named(killed: Killed) -> None:

@@ -1,0 +1,1 @@
+"""Merges small file sets, so that readers open fewer files."""
