@@ -5,14 +5,19 @@ import os
 from pathlib import Path
 
 from pipeline.errors import BadInputError
+from pipeline.storage.paths import AnyPath, StorePath
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: AnyPath, text: str) -> None:
     """Write `text` to `path` with an atomic rename; create missing directories.
 
     Raises:
         OSError: the file cannot be written, or `path` exists and is not a regular file. Nothing is left behind.
+        BadInputError: an object store refuses, or cannot be reached.
     """
+    if isinstance(path, StorePath):
+        path.write_bytes(text.encode())
+        return
     if path.exists() and not path.is_file():  # a rename would replace a device by a file
         raise OSError(errno.EEXIST, "is there and no file; name another", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
 """`sluice meter neighbours`."""
 
-from pathlib import Path
-
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
@@ -33,7 +31,7 @@ from pipeline.storage.paths import AnyPath
 @click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the figures behind each pair.")
-def neighbours(source: AnyPath, share: float, window_s: int, out: Path | None, common: Common) -> None:
+def neighbours(source: AnyPath, share: float, window_s: int, out: AnyPath | None, common: Common) -> None:
     """Find clients whose load makes requests of other clients slower or throttled, and print pairs of neighbour and victim."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output

@@ -1,7 +1,5 @@
 """`sluice meter recommend`."""
 
-from pathlib import Path
-
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
@@ -28,7 +26,7 @@ from pipeline.storage.paths import AnyPath
 @click.option("--report", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print how each bound is computed.")
-def recommend(source: AnyPath, percentile: float, headroom: float, out: Path | None, report: Path | None, common: Common) -> None:
+def recommend(source: AnyPath, percentile: float, headroom: float, out: AnyPath | None, report: AnyPath | None, common: Common) -> None:
     """Propose quotas from recorded usage, and print their expected effect on the same recording."""
     from pipeline.commands.execution.executor import executor
     from pipeline.commands.execution.output import write_output

@@ -1,8 +1,10 @@
 """`sluice meter rollup`."""
 
+import contextlib
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -53,7 +55,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 )
 def rollup(
     source: str,
-    out: Path,
+    out: AnyPath,
     levels: str,
     tenants: AnyPath | None,
     prices: AnyPath | None,
@@ -74,20 +76,39 @@ def rollup(
     costs = read_prices(prices) if prices is not None else None
     for tenant in sorted(unknown_tenants(costs, lines)):
         click.echo(f"sluice: {prices}: tenant {tenant} is in no line of a tenants file, so its prices apply to no client", err=True)
-    from pipeline.rollup.exclusive import exclusive
-    from pipeline.rollup.settings import RollupSettings
-
     hours = (_hour("--from", begin, "00"), _hour("--to", end, "23"))
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
-    settings = RollupSettings(source, out, chosen, lines, *hours, _day(close_through), costs)
-    with exclusive(out):
-        result = _updated(settings, common)
-        _report(out, result, common)
+    closing = _day(close_through)
+    with _tables(source, out, common) as folder:
+        from pipeline.rollup.exclusive import exclusive
+        from pipeline.rollup.settings import RollupSettings
+
+        with exclusive(folder):
+            result = _updated(RollupSettings(source, folder, chosen, lines, *hours, closing, costs), common)
+            _report(folder, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
     if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
         sys.exit(INCOMPLETE)
+
+
+@contextlib.contextmanager
+def _tables(source: str, out: AnyPath, common: Common) -> "Iterator[Path]":
+    """Yield the directory of this machine that the tables are written to; those of an object store are copied to it and back.
+
+    Raises:
+        BadInputError: the engine cannot write to an object store.
+    """
+    if isinstance(out, Path):
+        yield out
+        return
+    if _engine(source, common) != LOCAL:
+        raise BadInputError(f"--out {out}: Spark writes tables to a folder that all workers mount; use --engine local, or a path")
+    from pipeline.rollup.store_tables import tables_at
+
+    with tables_at(out) as folder:
+        yield folder
 
 
 def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":

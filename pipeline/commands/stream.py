@@ -7,13 +7,13 @@ import click
 
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.options import Common, common_options
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.outputs import LOCAL_OUTPUT
 
 
 @click.command()
 @click.option("--from", "source", required=True, metavar="DIR|URL", help="Metering directory, or kafka://HOST:PORT/TOPIC.")
-@click.option("--checkpoint", type=OUTPUT, required=True, metavar="DIR", help="Checkpoint directory of Spark Structured Streaming.")
-@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Write the tables to this directory.")
+@click.option("--checkpoint", type=LOCAL_OUTPUT, required=True, metavar="DIR", help="Checkpoint directory of Spark Structured Streaming.")
+@click.option("--out", type=LOCAL_OUTPUT, required=True, metavar="DIR", help="Write the tables to this directory.")
 @click.option("--once", is_flag=True, help="Process the available file sets, then exit.")
 @clear_errors
 @common_options("spark", because="streams need Spark", explain="Print the samples that prove each divergence.")

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 @common_options("local", "spark", explain="Print the samples that prove each divergence.")
 def validate(
     source: str,
-    out: Path | None,
+    out: AnyPath | None,
     quotas: AnyPath | None,
     mode: str,
     max_violations: int,
@@ -113,7 +112,7 @@ def _check_undamaged(source: AnyPath, verdict: "Verdict") -> None:
     check_undamaged(source, blamed)
 
 
-def _report(verdict: "Verdict", out: Path | None, common: Common, max_violations: int) -> None:
+def _report(verdict: "Verdict", out: AnyPath | None, common: Common, max_violations: int) -> None:
     from pipeline.commands.execution.output import csv_of
     from pipeline.files import write_whole
     from pipeline.report.validate_page import draw_verdict

@@ -1,7 +1,5 @@
 """`sluice meter whatif`."""
 
-from pathlib import Path
-
 import click
 
 from pipeline.commands.execution.exit_codes import clear_errors
@@ -34,7 +32,7 @@ from pipeline.storage.paths import AnyPath
 @click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the quota that gives each group its bound, and the recorded groups in it.")
-def whatif(source: AnyPath, files: tuple[AnyPath, ...], mode: str, out: Path | None, common: Common) -> None:
+def whatif(source: AnyPath, files: tuple[AnyPath, ...], mode: str, out: AnyPath | None, common: Common) -> None:
     """Simulate other quotas on recorded decisions, and print how throttling would have changed."""
     import msgspec
 

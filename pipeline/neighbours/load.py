@@ -13,7 +13,7 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.replay.rows import Floats, Ints
-from pipeline.storage.paths import AnyPath, path_of, text_of
+from pipeline.storage.paths import AnyPath, path_of_job, text_of
 from pipeline.tasks import Job
 
 KEYS: Final = ("place", "window", "client")
@@ -83,7 +83,7 @@ def plan_load(directory: AnyPath, window_ms: int) -> list[Work]:
 
 def do(work: Work) -> Part:
     """Return the sums of the usage of one file set by place, window and client."""
-    file_set = FileSet(path_of(work.directory), work.manifest)
+    file_set = FileSet(path_of_job(work.directory), work.manifest)
     usage = file_set.read("usage", columns=["client_ref", "node", "second_ms", *COUNTS])
     named = file_set.read("dim_client", columns=["client_ref", "principal", "client_id"]).to_pylist()
     names = {row["client_ref"]: (row["principal"], row["client_id"]) for row in named}

@@ -10,7 +10,7 @@ from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.recommend.demand import Demand, Part, add_parts, buckets_in, measured_in
-from pipeline.storage.paths import AnyPath, path_of, text_of
+from pipeline.storage.paths import AnyPath, path_of_job, text_of
 from pipeline.tasks import Job
 from pipeline.whatif.groups import Group, Sensor, sensors_of
 
@@ -48,7 +48,7 @@ def do(work: Work) -> list[Part]:
     Raises:
         BadInputError: the level was `sample`.
     """
-    file_sets = [FileSet(path_of(work.directory), manifest) for manifest in work.manifests]
+    file_sets = [FileSet(path_of_job(work.directory), manifest) for manifest in work.manifests]
     if work.is_of_buckets:
         return list(buckets_in(file_sets, work.sensors))
     return [part for file_set in file_sets for part in measured_in(file_set, {sensor.ref: sensor for sensor in work.sensors})]

@@ -71,8 +71,33 @@ class StoreDirectory:
             except OSError as error:
                 raise self._unreadable(below, error) from error
 
+    def write(self, below: str, data: bytes) -> None:
+        """Write a file; it appears when it is complete.
+
+        Raises:
+            BadInputError: the store refuses, or cannot be reached.
+        """
+        try:
+            with self.store.files.open_output_stream(self.store.path(below)) as file:
+                file.write(data)
+        except OSError as error:
+            raise BadInputError(f"{self.store.name}/{below}: cannot be written ({first_line(error)}); {_REMEDY}") from error
+
+    def remove(self, below: str) -> None:
+        """Remove a file that may not exist.
+
+        Raises:
+            BadInputError: the store refuses, or cannot be reached.
+        """
+        try:
+            self.store.files.delete_file(self.store.path(below))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise BadInputError(f"{self.store.name}/{below}: cannot be removed ({first_line(error)}); {_REMEDY}") from error
+
     def _unreadable(self, below: str, error: OSError) -> BadInputError:
-        return BadInputError(f"{self.store.path(below)}: cannot be read ({first_line(error)}); {_REMEDY}")
+        return BadInputError(f"{self.store.name}/{below}: cannot be read ({first_line(error)}); {_REMEDY}")
 
 
 class StorePath:
@@ -176,6 +201,23 @@ class StorePath:
         """Return the content as text, with the line ends of this machine."""
         return io.TextIOWrapper(io.BytesIO(self.read_bytes()), encoding=encoding).read()
 
+    def read_now(self) -> bytes | None:
+        """Return the content as it is in the store now; None: there is no such file."""
+        try:
+            with self.open() as file:
+                data: bytes = file.read()
+                return data
+        except FileNotFoundError:
+            return None
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write the file. The listing does not have it."""
+        self._directory.write(self._below, data)
+
+    def unlink(self) -> None:
+        """Remove the file, which may not exist."""
+        self._directory.remove(self._below)
+
     def expect(self, paths: Iterable["StorePath"]) -> None:
         """Announce the files that are read next, in order."""
         self._directory.read_ahead.expect(path._below for path in paths)
@@ -188,25 +230,32 @@ class StorePath:
 AnyPath = Path | StorePath
 
 _OPEN: Final[WeakValueDictionary[str, StoreDirectory]] = WeakValueDictionary()
-"""The directories in use by their URL, so that the parts of one job share a listing."""
+"""The directory that was opened last for each URL, for the parts of a job in the same process."""
 
 
 def path_of(text: str) -> AnyPath:
-    """Return the path of a file or directory to read: of this machine, or a URL of an object store.
+    """Return the path of a file or directory: of this machine, or a URL of an object store, which is listed anew.
 
     Raises:
         BadInputError: the URL is invalid.
     """
     if not is_url(text):
         return Path(text.removeprefix(FILE_SCHEME))
-    directory = _OPEN.get(text)
-    if directory is None:
-        try:
-            directory = StoreDirectory(open_object_store(text))
-        except ObjectStoreError as error:
-            raise BadInputError(str(error)) from error
-        _OPEN[text] = directory
+    try:
+        directory = _OPEN[text] = StoreDirectory(open_object_store(text))
+    except ObjectStoreError as error:
+        raise BadInputError(str(error)) from error
     return StorePath(directory)
+
+
+def path_of_job(text: str) -> AnyPath:
+    """Return the same for a part of a job. Parts in one process share the listing, and the files that were read, with the command.
+
+    Raises:
+        BadInputError: the URL is invalid.
+    """
+    directory = _OPEN.get(text)
+    return path_of(text) if directory is None else StorePath(directory)
 
 
 def text_of(path: AnyPath) -> str:

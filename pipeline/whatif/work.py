@@ -10,7 +10,7 @@ from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.quotas.file import QuotaFile
-from pipeline.storage.paths import AnyPath, path_of, text_of
+from pipeline.storage.paths import AnyPath, path_of_job, text_of
 from pipeline.tasks import Job, run_local
 from pipeline.whatif.file_set_outcome import file_set_outcomes
 from pipeline.whatif.groups import GroupAssignment, Sensor, clients_of, place, sensors_of
@@ -103,7 +103,7 @@ def _by_groups(
 
 def do(work: Work) -> list[list[Outcome]]:
     """Execute one task; return the outcomes of each scenario."""
-    file_sets = [FileSet(path_of(work.directory), manifest) for manifest in work.manifests]
+    file_sets = [FileSet(path_of_job(work.directory), manifest) for manifest in work.manifests]
     sensors = {sensor.ref: sensor for sensor in work.sensors}
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
     if work.is_whole_run:

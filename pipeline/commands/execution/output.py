@@ -4,12 +4,12 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pipeline.files import write_whole
+from pipeline.storage.paths import AnyPath
 
 Page = Callable[[], str]
 """Draws the report; called only when the page is printed or written."""
@@ -17,7 +17,7 @@ Page = Callable[[], str]
 
 def write_output(
     form: str,
-    out: Path | None,
+    out: AnyPath | None,
     summary: Mapping[str, Any],
     lines: Iterable[str],
     rows: Sequence[Mapping[str, Any]],

@@ -1,4 +1,4 @@
-"""Options for an output path on this machine."""
+"""Options for an output path: of this machine, or a URL of an object store."""
 
 import re
 from pathlib import Path
@@ -7,6 +7,9 @@ from typing import Any, Final
 import click
 
 from pipeline.commands.execution.exit_codes import BAD_INPUT
+from pipeline.errors import BadInputError
+from pipeline.storage.paths import path_of
+from sluice.object_store import SCHEMES
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -22,22 +25,39 @@ class RefusedPathError(click.ClickException):
 
 
 class OutputPath(click.Path):
-    """An output path. A URL is refused, since it would create a local directory with that name.
+    """An output path. Other URLs are refused, since they would create a local directory with that name.
+
+    Args:
+        stores: whether a URL of an object store is accepted.
 
     Raises, when the command line is read:
-        RefusedPathError: the value is a URL.
+        RefusedPathError: the value is a URL that is not accepted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, stores: bool) -> None:
         super().__init__(path_type=Path)
+        self._stores = stores
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value as a path."""
         if isinstance(value, str) and _URL.match(value):
             option = param.opts[0] if param is not None else "output"
-            remedy = "write a path of this machine and copy from there, or put ./ before a folder of that name"
-            raise RefusedPathError(f"{option} {value}: is a URL, and files are written to local paths only; {remedy}")
+            if not self._stores or value.partition("://")[0] not in SCHEMES:
+                raise RefusedPathError(f"{option} {value}: {self._refusal}")
+            try:
+                return path_of(value)
+            except BadInputError as error:
+                raise RefusedPathError(f"{option} {error}") from error
         return super().convert(value, param, ctx)
 
+    @property
+    def _refusal(self) -> str:
+        remedy = "write a path of this machine and copy from there, or put ./ before a folder of that name"
+        if self._stores:
+            return f"is a URL of no object store; write s3://BUCKET/PATH, gs:// or abfs://, or {remedy}"
+        return f"is a URL, and files are written to local paths only; {remedy}"
 
-OUTPUT: Final = OutputPath()
+
+OUTPUT: Final = OutputPath(stores=True)
+LOCAL_OUTPUT: Final = OutputPath(stores=False)
+"""Of a command that Spark writes for."""

@@ -1,4 +1,4 @@
-"""Commands write to local paths only."""
+"""Commands write to local paths, and most of them to object stores."""
 
 from pathlib import Path
 
@@ -54,10 +54,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("url", ["s3a://bucket/v", "hdfs:/v", "file:///tmp/v"])
-@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+@pytest.mark.parametrize(
+    ("command", "option", "url"),
+    [
+        *((*output, url) for output in OUTPUTS for url in ("hdfs:/v", "hdfs://host/v", "file:///tmp/v")),
+        *((command, option, "s3a://bucket/v") for command, option in OUTPUTS if command == "stream"),
+    ],
+)
 def test_a_url_is_no_place_to_write_to(folder: Path, command: str, option: str, url: str) -> None:
-    """An output URL is refused in one line with the option and the remedy and exit code 2, before anything is read, started or written."""
+    """A URL of no object store, and with `stream` any URL, is refused in one line with the option and the remedy and exit code 2, before
+    anything is read, started or written.
+    """
     before = sorted(folder.rglob("*"))
     done = typed(command, option, url)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.output

@@ -1,0 +1,170 @@
+"""Results in an S3 server: the files are those that a local directory gets, also after runs that ended early."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.storage.paths import StoreDirectory
+from sluice_cli.meter import meter
+from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS, manifests, two_hours
+from tests.support.metering.metering_scene import write_scene
+from tests.support.metering.object_store import Bucket
+
+Files = dict[str, bytes]
+
+
+def typed(*arguments: object) -> Result:
+    return CliRunner().invoke(meter, [str(argument) for argument in arguments])
+
+
+def rolled_up(source: Path, out: object, *options: object) -> Result:
+    files = ("--tenants", source.parent / "tenants.csv", "--prices", source.parent / "prices.toml")
+    return typed("rollup", "--in", source, "--out", out, "--engine", "local", *files, *options)
+
+
+def tables_in(files: Files) -> Files:
+    """Return the tables, without the ledger and the report, which name the directory or a time."""
+    return {name: data for name, data in files.items() if name.endswith(".parquet")}
+
+
+def of_directory(out: Path) -> Files:
+    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two hours, of which the second has no manifest yet, with tenants and prices."""
+    (tmp_path / "tenants.csv").write_text(TENANTS)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    directory = two_hours(tmp_path / "in")
+    shutil.move(manifests(directory)[1], tmp_path / "late.json")
+    return directory
+
+
+def let_come(source: Path) -> None:
+    """Put the manifest of the second hour back, as a late one."""
+    first = manifests(source)[0]
+    place = first.parent.with_name("hour=13") if first.parent.name == "hour=12" else first.parent.with_name("hour=12")
+    place.mkdir(exist_ok=True)
+    shutil.copy(source.parent / "late.json", place / "late.json")
+
+
+STEPS: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
+    (lambda _source: None, ("--level", "hour,day")),
+    (lambda _source: None, ("--level", "hour")),
+    (lambda _source: None, ("--close-through", "2026-11-21")),
+    (let_come, ()),
+]
+
+
+def test_a_store_gets_what_a_directory_gets(tmp_path: Path, bucket: Bucket, source: Path) -> None:
+    """After each of several runs (other levels, a closed day, late data) the bucket has the files of a local directory."""
+    place = f"s3://{bucket.name}/tables"
+    for change, options in STEPS:
+        change(source)
+        here, there = rolled_up(source, tmp_path / "out", *options), rolled_up(source, place, *options)
+        assert (there.exit_code, there.stdout) == (here.exit_code, here.stdout), there.output
+        found = {name.removeprefix("tables/"): data for name, data in bucket.contents().items()}
+        assert tables_in(found) == tables_in(of_directory(tmp_path / "out"))
+        assert found.keys() == of_directory(tmp_path / "out").keys()
+    assert "no new file sets" in rolled_up(source, place).stdout
+    assert any(name.startswith("usage_adjustment/") for name in found)
+
+
+def writes_that_fail(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Let the store refuse after some changes."""
+    left = iter(range(after))
+    for name in ("write", "remove"):
+        real = getattr(StoreDirectory, name)
+
+        def some(self: StoreDirectory, *arguments: object, real: Callable[..., None] = real) -> None:
+            if next(left, None) is None:
+                raise OSError("gone")
+            real(self, *arguments)
+
+        monkeypatch.setattr(StoreDirectory, name, some)
+
+
+@pytest.mark.parametrize("changes", [0, 1, 3, 6, 9])
+def test_a_run_that_ended_early_is_repeated(
+    tmp_path: Path, bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch, changes: int
+) -> None:
+    """If the store refuses after any number of changes, the next run leaves the tables of a run that was never interrupted."""
+    place = f"s3://{bucket.name}/tables"
+    for change, options in STEPS:
+        change(source)
+        rolled_up(source, tmp_path / "out", *options)
+        with monkeypatch.context() as patched:
+            writes_that_fail(patched, changes)
+            rolled_up(source, place, *options)
+        assert rolled_up(source, place, *options).exit_code in (0, 3)
+        found = {name.removeprefix("tables/"): data for name, data in bucket.contents().items()}
+        assert tables_in(found) == tables_in(of_directory(tmp_path / "out"))
+
+
+def test_two_at_a_time(bucket: Bucket, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that finds another ledger than at its begin writes nothing, and says so with exit code 3."""
+    place = f"s3://{bucket.name}/tables"
+    rolled_up(source, place)
+    let_come(source)
+    from pipeline.rollup import store_tables
+
+    copy = store_tables._copy
+
+    def copied_and_overtaken(*arguments: object) -> dict[str, str]:
+        found = copy(*arguments)  # type: ignore[arg-type]
+        bucket.write("tables/ledger.json", b"{}")
+        return found
+
+    before = bucket.contents()
+    monkeypatch.setattr(store_tables, "_copy", copied_and_overtaken)
+    done = rolled_up(source, place)
+    assert (done.exit_code, "another roll-up has written" in done.stderr) == (3, True), done.output
+    assert {**bucket.contents(), "tables/ledger.json": b""} == {**before, "tables/ledger.json": b""}
+
+
+def test_errors_name_the_url(bucket: Bucket, source: Path) -> None:
+    """A place with other files, a missing bucket, and Spark are one line each with the URL, and exit code 2."""
+    bucket.write("other/file.txt", b"?")
+    other = rolled_up(source, f"s3://{bucket.name}/other")
+    missing = rolled_up(source, "s3://no-such-bucket/tables")
+    by_spark = typed("rollup", "--in", source, "--out", f"s3://{bucket.name}/tables", "--engine", "spark")
+    for done, words in (
+        (other, f"s3://{bucket.name}/other: is not empty and contains no ledger.json"),
+        (missing, "s3://no-such-bucket/tables: cannot be listed"),
+        (by_spark, f"--out s3://{bucket.name}/tables: Spark writes tables to a folder that all workers mount"),
+    ):
+        assert (done.exit_code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.output
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "expected"),
+    [
+        (["validate"], "--out", ["report.html", "verdict.json"]),
+        (["whatif", "--quotas", "q.toml"], "--out", ["report.html", "summary.json"]),
+        (["neighbours"], "--out", ["report.html", "summary.json"]),
+        (["recommend"], "--report", ["report.html", "summary.json"]),
+    ],
+)
+def test_reports_go_to_a_store(
+    tmp_path: Path, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, command: list[str], option: str, expected: list[str]
+) -> None:
+    """The files of `--out` and `--report` are those of a local directory."""
+    monkeypatch.chdir(tmp_path)
+    Path("q.toml").write_text('[[quota]]\nuser = "orders"\nproducer_byte_rate = 20000\n')
+    write_scene(tmp_path / "in", 30, clients=CAST)
+    for out in (bucket.url, tmp_path / "out"):
+        assert typed(*command, "--in", "in", option, out).exit_code == 0
+    assert sorted(bucket.contents()) == expected
+    assert bucket.contents() == of_directory(tmp_path / "out")
+
+
+def test_a_proposal_goes_to_a_store(tmp_path: Path, bucket: Bucket) -> None:
+    """`recommend --out URL` writes the quota file that `whatif --quotas URL` reads."""
+    write_scene(tmp_path / "in", 30, clients=CAST)
+    file = f"s3://{bucket.name}/quotas.toml"
+    assert typed("recommend", "--in", tmp_path / "in", "--out", file).exit_code == 0
+    assert typed("whatif", "--in", tmp_path / "in", "--quotas", file).exit_code == 0
