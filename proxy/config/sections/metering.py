@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,6 +25,8 @@ def _read_url(value: object) -> str:
     scheme, _, place = value.partition("://")
     if scheme not in SCHEMES:
         raise ValueError(f'has the scheme "{scheme}", which is none of {", ".join(SCHEMES)}')
+    if urlsplit(value).password is not None:
+        raise ValueError("has a password, and credentials come from the environment or the role of the machine")
     if not place.partition("?")[0].strip("/"):
         raise ValueError("names no bucket")
     return value

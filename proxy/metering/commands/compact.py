@@ -29,7 +29,8 @@ def compact_command(directory: Path, decisions_max: int) -> None:
         done = compact(directory, int(wall_time_s() * 1_000), decisions_max)
     except OSError as error:
         fail(line_of(error))
-    click.echo(f"{done.before:,} file sets became {done.after:,}, and {done.bytes_before:,} bytes became {done.bytes_after:,}")
+    file_sets = f"{done.before:,} file set{'' if done.before == 1 else 's'}"
+    click.echo(f"{file_sets} became {done.after:,}, and {done.bytes_before:,} bytes became {done.bytes_after:,}")
     for problem in done.problems:
         click.echo(f"sluice: {problem}", err=True)
     if done.problems:

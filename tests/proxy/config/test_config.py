@@ -337,6 +337,23 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not valid; write "off", "sample", "packed" or "trace"', id="metering"),
         pytest.param(
+            '[metering.upload]\nurl = "ftp://host/x"',
+            'metering.upload.url: has the scheme "ftp", which is none of s3, s3a, gs, abfs, abfss; write a URL of a directory in an'
+            " object store, such as s3://BUCKET/metering",
+            id="upload scheme",
+        ),
+        pytest.param(
+            '[metering.upload]\nurl = "s3://key:word@bucket/x"',
+            "metering.upload.url: has a password, and credentials come from the environment or the role of the machine; write a URL of a"
+            " directory in an object store, such as s3://BUCKET/metering",
+            id="upload password",
+        ),
+        pytest.param(
+            "[metering.upload]\nlocal_bytes_max = '1GiB'",
+            "metering.upload.url: is missing; write a URL of a directory in an object store, such as s3://BUCKET/metering",
+            id="upload url",
+        ),
+        pytest.param(
             "[quota_admin]\nauthority = 'list'",
             'quota_admin.principals: is missing: the list is empty; write principals = ["User:NAME"], or authority = "nobody"',
             id="quota-admin",
