@@ -57,6 +57,7 @@ def test_lint_finds_nothing(helm: str) -> None:
         pytest.param("quotas.store=zookeeper", "quotas.store is file or topic, not zookeeper", id="another-store"),
         pytest.param("quota.store=topic", "additional properties 'quota' not allowed", id="a-mistyped-key"),
         pytest.param("workers=0", "at '/workers'", id="no-worker"),
+        pytest.param("metering.url=ftp://x/y", "at '/metering/url'", id="no-object-store"),
         pytest.param("upstream.protocol=SASL_SSL", "needs upstream.credentials", id="no-account"),
     ],
 )

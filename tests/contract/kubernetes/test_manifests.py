@@ -32,6 +32,7 @@ from tests.support.monitoring.promtool import promtool
 
 FLEETS = tuple(map(manifest_of, RENDERED))
 DRAIN_SPARE_S = 2
+STATE = "/var/lib/sluice"
 TMP = "/tmp"  # noqa: S108 - a folder of the container
 by_name = pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 by_fleet = pytest.mark.parametrize("path", FLEETS, ids=lambda path: path.stem)
@@ -181,8 +182,9 @@ def test_three_members_of_a_fleet(path: Path) -> None:
 
 @by_name
 def test_it_runs_without_privileges(path: Path) -> None:
-    """Sluice runs as the user of the image, cannot gain rights, and can write to no file but those of /tmp."""
+    """Sluice runs as the user of the image, cannot gain rights, and can write to no file but those of /tmp and of metering."""
     found = objects(path)
+    writable = [STATE, TMP] if "metering" in config_of(found) else [TMP]
     pod, container = pod_of(found)["spec"], sluice_of(found)
     context = pod["securityContext"] | container["securityContext"]
     (user,) = re.findall(r"^USER (\d+):", (KUBERNETES.parents[1] / "Dockerfile").read_text(), re.MULTILINE)
@@ -191,7 +193,7 @@ def test_it_runs_without_privileges(path: Path) -> None:
     assert context["readOnlyRootFilesystem"]
     assert not context["allowPrivilegeEscalation"]
     assert context["capabilities"] == {"drop": ["ALL"]}
-    assert [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")] == [TMP]
+    assert [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")] == writable
     assert not pod["automountServiceAccountToken"]
 
 

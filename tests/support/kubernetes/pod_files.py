@@ -62,7 +62,7 @@ class PodFiles:
             folder, volume = root / mount["mountPath"].lstrip("/"), volumes[mount["name"]]
             if "configMap" in volume:
                 content = named(objects, "ConfigMap", volume["configMap"]["name"])["data"]
-                moved = {name: text.replace('"/etc/', f'"{root}/etc/') for name, text in content.items()}
+                moved = {name: text.replace('"/etc/', f'"{root}/etc/').replace('"/var/', f'"{root}/var/') for name, text in content.items()}
                 self.volumes[mount["name"]] = MountedVolume(folder, moved)
             elif "secret" in volume:
                 self.volumes[mount["name"]] = MountedVolume(

@@ -100,6 +100,16 @@ key = "/etc/sluice-admin/tls.key"
 
 [limits]
 drain_ms = {{ mul .Values.drainSeconds 1000 }}
+{{- if .Values.metering.url }}
+
+[metering]
+dir = "/var/lib/sluice/metering"
+max_age = {{ .Values.metering.maxAge | quote }}
+
+[metering.upload]
+url = {{ .Values.metering.url | quote }}
+local_bytes_max = {{ .Values.metering.localBytesMax | quote }}
+{{- end }}
 {{- with .Values.extraConfig }}
 
 {{ . | trim }}
