@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from metering_format.manifest import Manifest
 from pipeline.duckdb.rollup import roll_up
@@ -28,8 +30,10 @@ from sluice.object_store import open_object_store
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import CAST, PRICES
 from tests.pipeline.validation.test_buckets import played
+from tests.pipeline.workers.test_fleet_runs import STEPS
 from tests.pipeline.workers.test_shared_runs import in_parts
 from tests.proxy.metering.test_upkeep import PROXY, file_sets
+from tests.support.fleet.metering_members import Fleet, FleetStep
 from tests.support.metering.metering_buckets import Buckets, write_buckets
 from tests.support.metering.metering_rows import PROXY_ID
 from tests.support.metering.metering_scene import START_MS, write_scene
@@ -91,6 +95,19 @@ def test_the_verdict_stays(tmp_path: Path, write: Callable[[Path], Path]) -> Non
     listed = {entry.path for one in after for entry in one.files}
     assert {str(path.relative_to(source)) for path in source.rglob("*.parquet")} == listed
     assert compact(source, LATER_MS).after == len(after), "a second call has nothing to do"
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, level=st.sampled_from(["packed", "trace"]))
+def test_any_runs_of_a_fleet_stay(tmp_path_factory: pytest.TempPathFactory, steps: list[FleetStep], level: str) -> None:
+    """Whatever members with workers record, take back, assume and rotate, the verdict on their merged file sets is the same."""
+    source = tmp_path_factory.mktemp("metering")
+    fleet = Fleet(source, 3, 2, level)
+    fleet.play(steps)
+    fleet.stop()
+    before = verdict_of(source)
+    compact(source, LATER_MS)
+    assert verdict_of(source) == before
 
 
 def test_a_divergence_stays(tmp_path: Path) -> None:
