@@ -15,6 +15,7 @@ from tests.support.clients.recorder import IDEMPOTENT, RecordingProducer, as_sto
 from tests.support.clients.topics import new_topic
 from tests.support.frames.wire import WireConnection, produce_frame, request_frame
 from tests.support.kafka.broker import KafkaCluster
+from tests.support.patience import stop_process
 from tests.support.processes.ledger import Ledger
 from tests.support.processes.sluice_process import SluiceProcess
 
@@ -125,7 +126,7 @@ def test_a02_a_stopped_broker_stops_only_its_own_clients(pair_route: Route) -> N
         _until_answered(producer, 500)
     before = _closes(pair_route.sluice)
     stopped = pair_route.kafka.nodes[2].process
-    stopped.signal(signal.SIGSTOP)
+    stop_process(stopped.pid)
     try:
         for producer in (there, here):
             _send(producer, 500)

@@ -16,6 +16,7 @@ from proxy.quota_store.store import StoreUnavailable
 from quota.admin.kraft import Change
 from quota.admin.messages import entity_key
 from tests.support.kafka.broker import KafkaCluster
+from tests.support.patience import stop_process
 from tests.support.processes.stores import Opened, Place, opened_place, topic_place
 
 pytestmark = pytest.mark.kafka
@@ -141,7 +142,7 @@ async def test_silent_brokers_delay_no_client(kraft: KafkaCluster, topic: str, m
         opened = await place.open()
         await opened.alter(Change(ALICE, PRODUCE, 1.0))
         (node,) = kraft.nodes.values()
-        os.kill(node.process.pid, signal.SIGSTOP)
+        stop_process(node.process.pid)
         try:
             await until_error(opened, "the last quotas that were read apply until it responds")
             refused: Any = await asyncio.gather(opened.alter(Change(ALICE, PRODUCE, 2.0)), return_exceptions=True)

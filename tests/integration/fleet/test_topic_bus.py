@@ -29,6 +29,7 @@ from tests.support.fleet.topic_members import (
 )
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
+from tests.support.patience import stop_process
 
 pytestmark = pytest.mark.kafka
 LOST = "messages were lost"
@@ -206,7 +207,7 @@ async def test_a_broker_that_is_stopped_and_continues(members: TopicMembers, top
     bus = await members.join(topic)
     await bus.send(b"before")
     await received(bus, 1)
-    os.kill(stopped, signal.SIGSTOP)
+    stop_process(stopped)
     for problem in await asyncio.gather(*map(problem_of, (bus.send(b"meanwhile"), bus.receive(), bus.read_from(0)))):
         assert problem == SILENT
     os.kill(stopped, signal.SIGCONT)
@@ -222,7 +223,7 @@ async def test_a_start_and_a_stop_with_a_stopped_broker(
     monkeypatch.setattr(bus_in_topic, "STOP_S", 0.2)
     before = asyncio.all_tasks()
     bus = await members.join(topic)
-    os.kill(stopped, signal.SIGSTOP)
+    stop_process(stopped)
     sending = asyncio.create_task(bus.send(b"x"))
     await asyncio.sleep(0)
     await bus.stop()

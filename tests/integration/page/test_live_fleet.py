@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from proxy.demo.mock_cluster import MockCluster
 from tests.support.fleet.fleet_process import FleetProcess, eventually
 from tests.support.page.browser import LIMIT_MS, WatchedPage, chromium
+from tests.support.patience import stop_process
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import hubs_of
 
@@ -47,7 +48,7 @@ def test_the_members_of_a_fleet(tmp_path: Path) -> None:
         members = page.get_by_role("table", name="Members")
         expect(members).to_contain_text(re.compile(r"north\s*heard\s*equal quotas.*south\s*heard\s*equal quotas", re.DOTALL))
         (hub,) = hubs_of(other.sluice.pid)
-        os.kill(hub, signal.SIGSTOP)
+        stop_process(hub)
         expect(members).to_contain_text(re.compile(r"south\s*silent for"))
         expect(page.locator("dl")).to_contain_text("1 of 2 members")
         os.kill(hub, signal.SIGCONT)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import stop_process
 from tests.support.processes.sluice_process import SluiceProcess
 from tests.support.processes.sluice_workers import connected, page_of, running, workers_of
 from tests.support.scripted.scripted_broker import ScriptedBroker
@@ -63,7 +64,7 @@ async def test_a_worker_that_stands_still_stops_no_page(tmp_path: Path) -> None:
         clients = await connected(sluice, 2)
         assert await metric(sluice, "kafka_sluice_connections_open") == 2
         stopped, _ = workers_of(sluice)
-        os.kill(stopped, signal.SIGSTOP)
+        stop_process(stopped)
         try:
             assert await metric(sluice, "kafka_sluice_worker_stale") == 1
             assert await metric(sluice, "kafka_sluice_connections_open") == 2

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+from tests.support.patience import stop_process
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.processes.sluice_workers import BOUND, connected, connections_of_workers, page_of, running, workers_of
 from tests.support.scripted.scripted_broker import BrokerConnection, ScriptedBroker
@@ -166,7 +167,7 @@ async def test_a_stopped_worker_stops_no_other_client(tmp_path: Path) -> None:
     async with ScriptedBroker() as broker, running(broker, tmp_path) as sluice:
         _, second = clients = await connected(sluice, 2)
         stopped, _ = workers_of(sluice)
-        os.kill(stopped, signal.SIGSTOP)
+        stop_process(stopped)
         try:
             await asyncio.sleep(1.5)  # a worker signals every 100 ms and gets no connection after a second of silence
             for client in await connected(sluice, 4):

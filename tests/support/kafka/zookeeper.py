@@ -13,6 +13,7 @@ from typing import Self
 from tests.support.kafka import settings as files
 from tests.support.kafka.jars import ZOOKEEPER
 from tests.support.kafka.java_process import JavaProcess, Jvm
+from tests.support.patience import stop_process
 from tests.support.places import make_directory
 from tests.support.ports import free_port_range
 
@@ -74,10 +75,7 @@ class ZookeeperServer:
     def freeze(self) -> None:
         """Stop the process: it accepts connections and does not answer."""
         assert self._process is not None
-        pid = self._process.pid
-        os.kill(pid, signal.SIGSTOP)
-        while not _is_stopped(pid):  # a thread may still run, and answer, when the signal was sent
-            time.sleep(0.001)
+        stop_process(self._process.pid)
 
     def thaw(self) -> None:
         """Continue the process."""
@@ -101,9 +99,3 @@ class ZookeeperServer:
             self.thaw()
         self.kill()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are stopped."""
-    states = [path.read_text().rpartition(") ")[2][0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(state == "T" for state in states)

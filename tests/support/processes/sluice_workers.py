@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
+from tests.support.patience import stop_process
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
 from tests.support.scripted.scripted_client import ScriptedClient
@@ -129,7 +130,7 @@ async def configured(broker: ScriptedBroker, folder: Path, *tables: str, listene
 async def stopped(*pids: int) -> AsyncIterator[None]:
     """Stop processes for the length of the block."""
     for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
+        stop_process(pid)
     try:
         yield
     finally:
