@@ -76,6 +76,7 @@ class Row {
     );
     this.element.addEventListener("click", () => (window.location.hash = this.link.hash));
     this.at = -1;
+    this.group = null;
   }
 
   draw(row, at, points) {
@@ -143,8 +144,21 @@ export function waitingView(main) {
       rows.push(new Row());
       space.append(rows.at(-1).element);
     }
-    while (rows.length > Math.max(count, 0)) rows.pop().element.remove();
-    rows.forEach((row, at) => row.draw(order[first + at], first + at, points.get(order[first + at][0])));
+    // A row stays that of its group when the order changes: otherwise a click on one group could open another.
+    const shown = order.slice(first, first + Math.max(count, 0));
+    const wanted = new Set(shown.map((data) => data[0]));
+    const own = new Map(rows.filter((row) => wanted.has(row.group)).map((row) => [row.group, row]));
+    const spare = rows.filter((row) => !wanted.has(row.group));
+    while (rows.length > shown.length) {
+      const row = spare.pop();
+      rows.splice(rows.indexOf(row), 1);
+      row.element.remove();
+    }
+    shown.forEach((data, at) => {
+      const row = own.get(data[0]) ?? spare.pop();
+      row.group = data[0];
+      row.draw(data, first + at, points.get(data[0]));
+    });
     if (Date.now() - asked >= POINTS_MS) askPoints(first, count);
   }
 
