@@ -46,6 +46,11 @@ def place_of(table: str, proxy_id: str, first_ts_ms: int, schema: int = SCHEMA_V
     return Path(table, f"schema={schema}", f"proxy={proxy_id}", f"date={at:%Y-%m-%d}", f"hour={at:%H}")
 
 
+def is_inside(path: str) -> bool:
+    """Whether a path of a manifest is below the metering directory."""
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
 def ledger_name(proxy_id: str) -> str:
     """Return the name of a proxy's ledger in `REMOVED`; "*" for the id gives a pattern for all."""
     return f"proxy={proxy_id}.json"

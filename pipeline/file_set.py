@@ -16,6 +16,7 @@ from pipeline.duplicate_columns import read_groups
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import RunKey, by_run
 from pipeline.storage.paths import AnyPath, StorePath
+from sluice.object_store import first_line
 
 R = TypeVar("R")
 _CHECKSUM = "CRC checksum verification failed"
@@ -87,7 +88,7 @@ class FileSet:
         except (pa.ArrowInvalid, OSError) as error:
             if _CHECKSUM in str(error):
                 raise IncompleteError(f"{path}: the checksum of a page differs, so the file is damaged; restore it") from error
-            raise BadInputError(f"{path}: not a readable Parquet file ({_first_line(error)}); restore it") from error
+            raise BadInputError(f"{path}: not a readable Parquet file ({first_line(error)}); restore it") from error
 
     def _source(self, path: AnyPath, relative: str) -> pa.NativeFile:
         if self.held is not None:
@@ -207,11 +208,7 @@ def _declared(path: AnyPath, table: str, read: pa.Table, columns: list[str] | No
     try:
         return chosen.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise BadInputError(f"{path}: is not of table {table} ({_first_line(error)}); restore it") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInputError(f"{path}: is not of table {table} ({first_line(error)}); restore it") from error
 
 
 def runs_of(directory: AnyPath, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:

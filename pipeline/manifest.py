@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from metering_format.manifest import Manifest
-from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, is_inside
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_readable
@@ -83,8 +83,7 @@ def manifest_of(data: bytes, path: AnyPath | str) -> Manifest:
 
 def _check_entries(path: AnyPath | str, manifest: Manifest) -> None:
     for entry in manifest.files:
-        inside = not Path(entry.path).is_absolute() and ".." not in Path(entry.path).parts
-        if entry.table not in TABLES or not inside:
+        if entry.table not in TABLES or not is_inside(entry.path):
             raise BadInputError(
                 f"{path}: names {entry.table} at {entry.path}, which is no table of schema {manifest.schema} in this directory"
             )

@@ -24,11 +24,6 @@ MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 Judge = Callable[[int, Mapping[str, bytes]], bytes]
 
 
-def is_remote(place: str) -> bool:
-    """Whether a path is a URL of a file system other than this machine's."""
-    return "://" in place and not place.startswith("file:")
-
-
 def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]], dict[str, str]]:
     """Return all file sets by (proxy_id, run_id), and the SHA-256 of each manifest by its path below `place`.
 

@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.errors import BadInputError
-from pipeline.spark.remote import is_remote
+from sluice.object_store import is_url
 
 _ROWS: Final = "rows"
 
 
 def url_of(path: Path | str) -> str:
     """Return a local path as a URL for Spark. Without a scheme, Spark would use the cluster's default file system."""
-    return str(path) if is_remote(str(path)) else f"file://{path}"
+    return str(path) if is_url(str(path)) else f"file://{path}"
 
 
 def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **options: Any) -> int:

@@ -117,10 +117,6 @@ class StorePath:
         name = self._directory.store.name
         return f"{name}/{self._below}" if self._below else name
 
-    def __lt__(self, other: "StorePath") -> bool:
-        """Whether this path is sorted before another one of the same directory."""
-        return self._below < other._below
-
     @property
     def url(self) -> str:
         """The URL of the directory, to open it in another process."""
@@ -136,10 +132,6 @@ class StorePath:
         """The end of the name, from its last dot on."""
         return PurePosixPath(self.name).suffix
 
-    def as_posix(self) -> str:
-        """Return the URL for messages."""
-        return str(self)
-
     def relative_to(self, other: "StorePath") -> PurePosixPath:
         """Return the path below another one of the same directory."""
         return PurePosixPath(self._below).relative_to(other._below)
@@ -151,10 +143,6 @@ class StorePath:
     def is_dir(self) -> bool:
         """Whether the directory's listing has a file below this path."""
         return any(True for _ in self._files())
-
-    def exists(self) -> bool:
-        """Whether this is a file or a directory."""
-        return self.is_file() or self.is_dir()
 
     def stat(self) -> FileStatus:
         """Return the length of the file.

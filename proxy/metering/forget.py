@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from metering_format.manifest import pretty
-from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, is_inside
 from proxy.base.files import TEMPORARY, put, remove
 from proxy.metering.facts.names import Names
 from proxy.metering.files import hashed, write_parquet
@@ -122,7 +122,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
         entries = msgspec.convert(manifest.get("files"), list[_Entry])
     except msgspec.ValidationError as error:
         raise ForgetError(f"{path}: not a manifest ({error}); restore it") from error
-    if outside := [entry.path for entry in entries if Path(entry.path).is_absolute() or ".." in Path(entry.path).parts]:
+    if outside := [entry.path for entry in entries if not is_inside(entry.path)]:
         raise ForgetError(f"{path}: names {outside[0]}, which is not in this directory; restore it")
     return manifest
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.file_sets import checked_runs
-from pipeline.spark.remote import is_remote
 from pipeline.spark.rollup.days import known_frame
 from pipeline.spark.validation.validate import validate_remote, validate_runs
+from sluice.object_store import is_url
 
 _SHOWN_MAX: Final = 50
 _DIVERGENCES: Final = pa.schema(
@@ -54,7 +54,7 @@ def validate(spark: SparkSession, source: str | Path, *, every_byte: bool = Fals
         BadInputError, IncompleteError: the directory cannot be judged.
     """
     place = str(source)
-    if is_remote(place):
+    if is_url(place):
         verdict = validate_remote(spark, place, every_byte=every_byte)
     else:
         directory = Path(place.removeprefix("file://"))

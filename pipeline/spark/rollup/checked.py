@@ -10,9 +10,10 @@ from pipeline.removed import removed_runs
 from pipeline.rollup.coverage import Coverage, coverage_by_day, coverage_by_hour, lost_between
 from pipeline.rollup.inputs import Hour, Input, each_once, find_inputs
 from pipeline.rollup.settings import RollupSettings, chosen_of
-from pipeline.spark.remote import is_remote, removed_at, runs_at
+from pipeline.spark.remote import removed_at, runs_at
 from pipeline.spark.rollup.frames import Silver
 from pipeline.storage.paths import text_of
+from sluice.object_store import is_url
 
 
 class CheckedRows(NamedTuple):
@@ -62,7 +63,7 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
     Raises:
         BadInputError, IncompleteError: the directory cannot be used.
     """
-    if not is_remote(source):
+    if not is_url(source):
         directory = Path(source.removeprefix("file://"))
         return find_inputs(directory), removed_runs(directory)
     runs, hashes = runs_at(spark, source)
@@ -79,7 +80,7 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
 def place_of(settings: RollupSettings) -> str:
     """Return the metering directory as a path or URL for Spark."""
     source = settings.source
-    return source if is_remote(source) else text_of(settings.directory)
+    return source if is_url(source) else text_of(settings.directory)
 
 
 def _proxy_of(path: str) -> str:

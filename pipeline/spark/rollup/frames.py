@@ -16,10 +16,10 @@ from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
 from pipeline.spark.failures import error_of, is_of_spark_itself
 from pipeline.spark.raw import read_raw
-from pipeline.spark.remote import is_remote
 from pipeline.spark.rollup.days import tenant_frame
 from pipeline.spark.rollup.silver import decisions_silver, usage_silver
 from pipeline.spark.rollup.sums import decision_sums, usage_sums
+from sluice.object_store import is_url
 
 _FILE: Final = re.compile(r"reading file (?:file:(?://)?)?(\S+\.parquet)")
 
@@ -41,7 +41,7 @@ class Silver:
 
     def __init__(self, spark: SparkSession, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> None:
         self._spark, self._place, self._inputs = spark, place, inputs
-        if not is_remote(place):
+        if not is_url(place):
             check_columns(Path(place), (item.manifest for item in inputs))
         mapping = tenant_frame(spark, tenants)
         self.usage = usage_silver(self._raw("usage"), self._raw("dim_client"), mapping).persist()

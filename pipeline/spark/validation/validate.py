@@ -18,13 +18,14 @@ from pipeline.manifest import RunKey, check_held, damaged, found_manifests
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.session_settings import SessionSettings
-from pipeline.spark.remote import is_remote, judge_at, removed_at, runs_at
+from pipeline.spark.remote import judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
 from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
 from pipeline.validation.local import manifest_hashes
 from pipeline.validation.verdict import Verdict, merge
 from pipeline.validation.workers import add_shared
+from sluice.object_store import is_url
 
 TASKS_PER_CORE: Final = 2
 FILE_SETS_MAX: Final = 4
@@ -49,7 +50,7 @@ def validate(place: str, settings: SessionSettings, *, every_byte: bool = False,
     """
     from pipeline.spark.session import session
 
-    if is_remote(place):
+    if is_url(place):
         with session(settings) as spark:
             return validate_remote(spark, place, every_byte=every_byte, paced=paced)
     directory = Path(place.removeprefix("file://"))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metering_format.manifest import FileEntry, Manifest, manifest_text
-from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, SEGMENTS
+from metering_format.places import KIND, MANIFESTS, SCHEMA_VERSIONS, SEGMENTS, is_inside
 from proxy.base.files import TEMPORARY, put, put_bytes, remove
 from proxy.metering.compaction.merge import merged_manifest, merged_table
 from proxy.metering.files import hashed, write_parquet
@@ -106,13 +106,9 @@ def _found(path: Path) -> _Found | None:
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         text = path.read_bytes()
         manifest = msgspec.json.decode(text, type=Manifest)
-        if manifest.kind == KIND and manifest.schema in SCHEMA_VERSIONS and all(_is_inside(entry.path) for entry in manifest.files):
+        if manifest.kind == KIND and manifest.schema in SCHEMA_VERSIONS and all(is_inside(entry.path) for entry in manifest.files):
             return _Found(path, manifest, hashlib.sha256(text).hexdigest())
     return None
-
-
-def _is_inside(path: str) -> bool:
-    return not Path(path).is_absolute() and ".." not in Path(path).parts
 
 
 def _without_parts(directory: Path, found: Sequence[_Found]) -> list[_Found]:

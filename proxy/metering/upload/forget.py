@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from metering_format.places import MANIFESTS
+from metering_format.places import MANIFESTS, is_inside
 from proxy.metering.forget import NAMING, ForgetError, ForgetResult, earlier_names, forget_user
 from proxy.metering.upload.file_sets import put_file_set
 from proxy.metering.upload.store_files import StoreFiles
@@ -77,11 +77,5 @@ def _copied(store: StoreFiles, to: Path) -> dict[str, bytes]:
 def _naming(text: bytes) -> list[str]:
     """Return the files with names of a manifest; none if it is invalid, which `forget_user` reports."""
     with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
-        return [
-            str(entry["path"]) for entry in msgspec.json.decode(text)["files"] if entry["table"] in NAMING and _is_inside(entry["path"])
-        ]
+        return [str(entry["path"]) for entry in msgspec.json.decode(text)["files"] if entry["table"] in NAMING and is_inside(entry["path"])]
     return []
-
-
-def _is_inside(path: str) -> bool:
-    return not Path(path).is_absolute() and ".." not in Path(path).parts
