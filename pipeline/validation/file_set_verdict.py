@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import TypeCount
-from metering_format.places import SHARED
+from metering_format.places import PACED, PACED_TYPES, SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
-from pipeline.replay.decisions import NO_CAP, Sensor, decide
+from pipeline.replay.decisions import NO_CAP, Sensor, decide, without_waits
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
+from pipeline.replay.rows import COLUMNS, LEAD, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.text import group_name
 from pipeline.validation.rules.application import Observed, SettingsIntervals, check_applied, check_states
@@ -26,6 +26,7 @@ from pipeline.validation.rules.described import check_described
 from pipeline.validation.rules.gaps import Resumptions, resumptions
 from pipeline.validation.rules.group_bits import bits_of, united
 from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, fastest, throttle_windows
+from pipeline.validation.rules.schedules import check_schedules
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
 from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
@@ -86,6 +87,7 @@ class _Asked:
     settings_intervals: SettingsIntervals
     conditions: GroupConditions
     traced: Traced | None
+    begins_run: bool
 
 
 def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool = False) -> FileSetVerdict:
@@ -100,16 +102,23 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
         BadInputError, IncompleteError: a file cannot be used.
     """
     verdict = FileSetVerdict(file_set.manifest.file_set)
-    shares = SHARED in file_set.manifest.settings
-    samples = file_set.read("samples", columns=[*COLUMNS, *REMOTE_SUM_COLUMNS] if shares else COLUMNS)
+    settings = file_set.manifest.settings
+    of_rows = [*COLUMNS, LEAD] if PACED in settings else COLUMNS
+    samples = file_set.read("samples", columns=[*of_rows, *REMOTE_SUM_COLUMNS] if SHARED in settings else of_rows)
     kinds = _kinds(file_set)
     differ = False
     if len(samples):
-        own = samples.select(COLUMNS)
+        own = samples.select(of_rows)
         table = pa.concat_tables([_warm_up(file_set, before, own, kinds), own])
-        conditions, traced = GroupConditions(file_set, paced=paced), traced_of(file_set)
+        conditions, traced = GroupConditions(file_set, paced=paced or PACED in settings), traced_of(file_set)
         asked = _Asked(
-            file_set, resumptions(file_set, before, table), RecordedBounds(file_set), SettingsIntervals(file_set), conditions, traced
+            file_set,
+            resumptions(file_set, before, table),
+            RecordedBounds(file_set),
+            SettingsIntervals(file_set),
+            conditions,
+            traced,
+            begins_run=file_set.manifest.previous is None,
         )
         in_order = [_judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict) for kind, refs in kinds.items()]
         differ = in_order == [len(table)]
@@ -150,6 +159,10 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     if not whole.all():
         return
     decided = decide(rows, kind.sensor)
+    burst_ms = asked.file_set.manifest.settings.get(PACED) if kind.quota_type in PACED_TYPES else None
+    if burst_ms is not None:
+        decided = without_waits(decided)
+        check_schedules(rows, int(burst_ms), judged, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
     if asked.traced is not None:
@@ -157,7 +170,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
     if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
-        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions))
+        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions, burst_ms=burst_ms))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
@@ -232,5 +245,5 @@ def _warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, ki
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:
             break
-        parts.append(earlier.read("samples", columns=COLUMNS, after_ms=after_ms))
+        parts.append(earlier.read("samples", columns=samples.schema.names, after_ms=after_ms))
     return pa.concat_tables(reversed(parts))
