@@ -79,13 +79,13 @@ class PacedRequests:
         admission = self._admission
         group = limited_group(context.client.fetch(now_ms))
         if group is None:
-            admission.fetched(None, 0, now_ms)
+            admission.fetched(None, 0, 0, now_ms)
         else:
             requested = INT32_MAX if context.max_bytes is None else context.max_bytes
             most, reserved = admission.fetch_bytes(group, requested, now_ms)
             if not self._admits(context, group, reserved, data, at, size, now_ms, read_ms, ungated=False):
                 return None
-            admission.fetched(group, reserved, now_ms)
+            admission.fetched(group, reserved, most, now_ms)
             self._count_wait(context, group, now_ms)
             if most < requested and context.max_bytes is not None and context.client.is_enforced:
                 data = lowered(context, data, at, most)

@@ -19,14 +19,15 @@ CHECK_EVERY_MS: Final = 1_000
 
 
 class Reserved(NamedTuple):
-    """A fetch in flight: its group and member, and the bytes that it reserved. Without a group no quota applies to it."""
+    """A fetch in flight: its group and member, the bytes that it reserved, and `max_bytes`. Without a group no quota applies to it."""
 
     group: PacedGroup | None
     member: Member | None
     size: int
+    most: int
 
 
-_NOTHING: Final = Reserved(None, None, 0)
+_NOTHING: Final = Reserved(None, None, 0, 0)
 
 
 class PacedAdmission(FetchAdmission):
@@ -46,7 +47,7 @@ class PacedAdmission(FetchAdmission):
         self._waiting: Place | None = None  # ... and its place
         self._is_fetch = False
         self._member: Member | None = None  # of the last request
-        self._over_bytes = 0  # size of the last response, if that was more than reserved: its first batch is larger than max_bytes
+        self._over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
         self.is_on_time = True
         self.waited_ms = 0
 
@@ -115,15 +116,15 @@ class PacedAdmission(FetchAdmission):
         group.record(size, now_ms)
         self._passed(group, size, now_ms)
 
-    def fetched(self, group: PacedGroup | None, size: int, now_ms: int) -> None:
-        """Reserve `size` bytes for a fetch that passes now; None: no quota applies to it."""
+    def fetched(self, group: PacedGroup | None, size: int, most: int, now_ms: int) -> None:
+        """Reserve `size` bytes for a fetch of `most` bytes that passes now; None: no quota applies to it."""
         if group is None:
             self.leave_queue()
             self._reserved.append(_NOTHING)
             return
         group.pending += size
         group.open_fetches += 1
-        self._reserved.append(Reserved(group, self._member, size))
+        self._reserved.append(Reserved(group, self._member, size, most))
         self._passed(group, size, now_ms)
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
@@ -138,8 +139,8 @@ class PacedAdmission(FetchAdmission):
         """The response to the oldest fetch in flight has arrived; return the bytes that it had reserved."""
         if not self._reserved:
             return 0
-        group, member, reserved = self._reserved.pop(0)
-        self._over_bytes = size_bytes if size_bytes > reserved else 0
+        group, member, reserved, most = self._reserved.pop(0)
+        self._over_bytes = size_bytes if size_bytes > most else 0
         if group is not None and member is not None:
             self._release(group, reserved)
             if size_bytes < reserved:
@@ -158,7 +159,7 @@ class PacedAdmission(FetchAdmission):
         """The connection ends: nothing waits any more, and nothing is reserved."""
         super().abandon()
         while self._reserved:
-            group, _, reserved = self._reserved.pop()
+            group, _, reserved, _ = self._reserved.pop()
             if group is not None:
                 self._release(group, reserved)
                 group.line.notify_first()
