@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metering_format.tables import TABLES
+from pipeline.duckdb.small_tables import FACTS, RAW, SmallTables
 from pipeline.errors import BadInputError
 from pipeline.memory import memory_bytes
 from pipeline.rollup.content.columns import DAY_MS, HOUR_MS
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.tenants import TenantLine
+from pipeline.storage.paths import AnyPath
 
 MEMORY_SHARE: Final = 2
 """DuckDB gets one byte in this many. The rest is for the page cache and for what DuckDB does not count."""
 BATCH_ROWS: Final = 100_000
 _MIB: Final = 2**20
-_FACTS: Final = ("usage", "samples", "events")
-_RAW: Final = (*_FACTS, "dim_group", "dim_client")
 
 
 class Database:
@@ -36,6 +36,7 @@ class Database:
         self._connection = connection
         self._folder = folder
         self._numbers: dict[Hour, int] = {}
+        self._kept: set[str] = set()
         self._place = folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
 
     def run(self, statement: str) -> None:
@@ -69,10 +70,19 @@ class Database:
         """Make a Python function usable in queries."""
         self._connection.create_function(name, function, list(parameters), result)
 
-    def read(self, directory: Path, inputs: Sequence[Input], tenants: Iterable[TenantLine]) -> None:
+    def read(self, directory: Path, shown: AnyPath, inputs: Sequence[Input], tenants: Iterable[TenantLine]) -> None:
         """Make the views `raw_usage`, `raw_samples` and so on of these file sets, and the tables `hours` and `tenants`.
 
         A row of a view has the number of its hour and its file set. A table of hours has number, date, hour and first millisecond.
+
+        Args:
+            directory: the metering directory, or a copy of it.
+            shown: the metering directory, which messages name.
+            inputs: the file sets.
+            tenants: the lines of the tenants file.
+
+        Raises:
+            IncompleteError, BadInputError: a file is not the one that its manifest lists.
         """
         hours = sorted({item.hour for item in inputs})
         self._numbers = {hour: number for number, hour in enumerate(hours)}
@@ -84,12 +94,23 @@ class Database:
         lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
         self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
         self._place.symlink_to(directory.resolve())
-        for table in _RAW:
+        for table in RAW:
+            declared = pa.schema([*TABLES[table], *(pa.field(name, text) for name in ("stem", "date", "hour"))])
+            self.put(f"small_{table}", declared.empty_table())
+        small = SmallTables(directory, shown, self._insert)
+        small.read(inputs)
+        self._kept = small.kept
+        for table in RAW:
             self._view(table, inputs)
 
+    def _insert(self, table: str, rows: pa.Table) -> None:
+        self._connection.register("given", rows)
+        self.run(f"INSERT INTO small_{table} BY NAME SELECT * FROM given")
+        self._connection.unregister("given")
+
     def narrow(self, inputs: Sequence[Input]) -> None:
-        """Limit the views of facts to some of the file sets."""
-        for table in _FACTS:
+        """Limit the views of facts to the file sets of some hours."""
+        for table in FACTS:
             self._view(table, inputs)
 
     def look_at(self, hours: Iterable[Hour]) -> None:
@@ -99,10 +120,25 @@ class Database:
             self.run(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {table} WHERE hour_number IN ({numbers})")
 
     def _view(self, table: str, inputs: Sequence[Input]) -> None:
-        """Make a view of a table's files. A file without rows declares all columns, since files of an earlier version lack some."""
+        """Make a view of a table's rows of some file sets, which are all those of their hours."""
+        numbers = ", ".join(str(self._numbers[hour]) for hour in sorted({item.hour for item in inputs}))
+        rows = (
+            f"SELECT its.*, hour_number, hour_ms FROM small_{table} AS its JOIN hours USING (date, hour) WHERE hour_number IN ({numbers})"
+        )
+        found = [(path, item) for item in inputs for path in self._paths(table, item)]
+        if found:
+            rows += f" UNION ALL BY NAME {self._of_files(table, found)}"
+        self.run(f"CREATE OR REPLACE VIEW raw_{table} AS {rows}")
+
+    def _paths(self, table: str, item: Input) -> list[str]:
+        """Return the paths of the files whose rows are not in the database."""
+        entries = (entry.path for entry in item.manifest.files if entry.table == table)
+        return [f"{self._place}/{path}" for path in entries if path not in self._kept]
+
+    def _of_files(self, table: str, found: Sequence[tuple[str, Input]]) -> str:
+        """Return a query for the rows of files. A file without rows declares all columns, since files of an earlier version lack some."""
         empty = self._folder / f"{table}.parquet"
         pq.write_table(TABLES[table].empty_table(), empty)
-        found = [(path, item) for item in inputs for path in item.paths(str(self._place), table)]
         names = [path for path, _ in found]
         columns = {
             "filename": names,
@@ -113,9 +149,9 @@ class Database:
         self.put(f"files_{table}", pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}))
         paths = ", ".join(quoted(path) for path in (str(empty), *names))
         source = f"read_parquet([{paths}], filename = true, union_by_name = true, hive_partitioning = false)"
-        self.run(f"""
-            CREATE OR REPLACE VIEW raw_{table} AS SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
-            FROM {source} AS rows JOIN files_{table} USING (filename) JOIN hours USING (hour_number)""")
+        return f"""
+            SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
+            FROM {source} AS rows JOIN files_{table} USING (filename) JOIN hours USING (hour_number)"""
 
 
 def quoted(text: str) -> str:

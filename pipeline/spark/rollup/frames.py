@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.errors import BadInputError
-from pipeline.file_set import check_columns
+from pipeline.parquet.checks import check_columns
 from pipeline.rollup.content.sums import check_decisions, check_usage
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.file_set import check_columns
 from pipeline.manifest import file_sha256, find_manifests
+from pipeline.parquet.checks import check_columns
 from pipeline.replay.findings import Kind
 from pipeline.validation.local import validate
 from sluice_cli.meter import meter
