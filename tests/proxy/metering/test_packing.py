@@ -33,7 +33,7 @@ def traces(draw: st.DrawFn) -> list[list[Event]]:
     return batches
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(traces(), st.sampled_from([(11, 1_000), (2, 300)]), st.booleans())
 def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: tuple[int, int], noted: bool) -> None:
     """Packed rows equal those of a loop over all samples, for any cut into file sets and any runs."""
@@ -55,7 +55,7 @@ def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: t
         assert packed.samples.to_pylist() == expected.to_pylist()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(traces(), st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, 400), st.floats(0.0, 9_000.0)), max_size=6), st.data())
 def test_a_run_is_packed_as_each_of_its_decisions(
     batches: list[list[Event]], changes: list[tuple[int, int, float]], data: st.DataObject
