@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands.archive import archive
 from pipeline.commands.ddl import ddl
 from pipeline.commands.inspect import inspect
 from pipeline.commands.neighbours import neighbours
@@ -22,7 +23,7 @@ def meter() -> None:
     """Analyse the files that `sluice run --metering DIR` writes: usage, validation, simulation, recommendations."""
 
 
-for command in (validate, rollup, ddl, whatif, recommend, neighbours, stream, inspect, verify_manifests):
+for command in (validate, rollup, ddl, whatif, recommend, neighbours, stream, inspect, verify_manifests, archive):
     meter.add_command(command)
 
 
