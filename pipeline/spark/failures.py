@@ -34,13 +34,21 @@ def reported_in_one_line() -> Iterator[None]:
     Raises:
         BadInputError, IncompleteError: as raised in the task; IncompleteError also when Spark itself failed.
     """
-    from py4j.protocol import Py4JJavaError
+    try:
+        yield
+    except spark_errors() as error:
+        raise error_of(str(error)) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of PySpark. The client of Spark Connect has no Py4J."""
     from pyspark.errors import PySparkException
 
     try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise error_of(str(error)) from error
+        from py4j.protocol import Py4JJavaError
+    except ImportError:
+        return (PySparkException,)
+    return PySparkException, Py4JJavaError
 
 
 def error_of(text: str) -> PipelineError:

@@ -66,9 +66,9 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
     if not is_url(source):
         directory = Path(source.removeprefix("file://"))
         return find_inputs(directory), removed_runs(directory)
-    runs, hashes = runs_at(spark, source)
-    by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in hashes.items()}
-    manifests = [file_set.manifest for file_sets in runs.values() for file_set in file_sets]
+    found = runs_at(spark, source)
+    by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in found.hashes.items()}
+    manifests = [file_set.manifest for file_sets in found.runs.values() for file_set in file_sets]
     named = (
         (f"{source}/{path}", manifest, sha256)
         for manifest in manifests

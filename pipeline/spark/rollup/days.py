@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.rollup.coverage import Coverage, coverage_by_day
 from pipeline.rollup.inputs import Hour, Input, hash_by_day
@@ -20,7 +21,8 @@ _TENANTS: Final = pa.schema({"position": pa.int32(), "user": _TEXT, "client_id":
 
 def known_frame(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: pa.Schema) -> DataFrame:
     """Return the driver's rows as part of the query plan. No Python worker runs for them, and Spark can optimise empty frames away."""
-    return spark.createDataFrame(pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema))
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+    return spark.createDataFrame(table, from_arrow_schema(schema))
 
 
 def coverage_frame(spark: SparkSession, hours: Mapping[Hour, Coverage]) -> DataFrame:

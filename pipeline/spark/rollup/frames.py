@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipeline.errors import BadInputError
@@ -14,7 +12,7 @@ from pipeline.parquet.checks import check_columns
 from pipeline.rollup.content.sums import check_decisions, check_usage
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
-from pipeline.spark.failures import error_of, is_of_spark_itself
+from pipeline.spark.failures import error_of, is_of_spark_itself, spark_errors
 from pipeline.spark.raw import read_raw
 from pipeline.spark.rollup.days import tenant_frame
 from pipeline.spark.rollup.silver import decisions_silver, usage_silver
@@ -68,7 +66,7 @@ class Silver:
     def _collected(self, sums: DataFrame) -> list[Row]:
         try:
             return sums.collect()
-        except (PySparkException, Py4JJavaError) as error:
+        except spark_errors() as error:
             if is_of_spark_itself(str(error)):
                 raise error_of(str(error)) from error
             raise BadInputError(_unreadable(error, self._place)) from error

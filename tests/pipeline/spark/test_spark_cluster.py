@@ -62,7 +62,7 @@ def cluster(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 
 @pytest.mark.timeout(300)
 def test_a_cluster_says_what_the_local_engine_says(cluster: Cluster, tmp_path: Path) -> None:
-    """With the archive and files on viewfs:, verdict and exit code equal those of the local engine; workers have neither packages nor paths."""
+    """With the archive, and files on viewfs:, verdict and exit code equal those of the local engine; workers have no other packages."""
     directory = write_directory(tmp_path / "run", batches(file_sets=2), sensors(), mutate=missed)
     done = subprocess.run(
         _submit(cluster, tmp_path, directory, more=FOR_SMALL_JOBS),
