@@ -33,8 +33,8 @@ def register(directory: AnyPath, name: str, table: str, catalog: str | None, pro
     from pipeline.commands.execution.output import write_output
     from pipeline.errors import BadInputError
 
-    block = chosen_catalog(catalog, properties).open("register")  # before the import, since it names a missing package
-    from pipeline.iceberg.catalog import identifier_of
+    opened = chosen_catalog(catalog, properties).open("register")  # before the imports, since it names a missing package
+    from pipeline.iceberg.catalog import errors_of, identifier_of
     from pipeline.iceberg.registration import files_of
     from pipeline.iceberg.registration import register as registered
 
@@ -42,7 +42,7 @@ def register(directory: AnyPath, name: str, table: str, catalog: str | None, pro
     if len(identifier) == 1:
         raise BadInputError(f'--table: "{name}" has no namespace; write for example sluice.{name}')
     files = files_of(directory, table)
-    with block as opened:
+    with opened, errors_of(opened.name):
         done = registered(files, opened, identifier)
     summary = _summary(name, table, done)
     lines = _lines(summary, explain=common.explain)

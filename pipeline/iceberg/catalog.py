@@ -18,11 +18,11 @@ from sluice.object_store import first_line
 _REMEDY: Final = "check --catalog, --property and pyiceberg's configuration, then run this again"
 _UNREACHABLE: Final = (exceptions.RESTError, exceptions.ValidationError, exceptions.NotInstalledError, SQLAlchemyError, OSError, ValueError)
 _MISSING: Final = (exceptions.NoSuchTableError, exceptions.NoSuchNamespaceError, exceptions.NoSuchIdentifierError)
+_OVERTAKEN: Final = (exceptions.CommitFailedException, exceptions.ValidationException)
 
 
-@contextlib.contextmanager
-def open_catalog(name: str, properties: Mapping[str, str]) -> Iterator[Catalog]:
-    """Open a catalog for a block.
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """Open a catalog.
 
     Args:
         name: the name in pyiceberg's configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__NAME__URI`).
@@ -30,15 +30,25 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Iterator[Catalog]:
 
     Raises:
         BadInputError: the catalog is not configured, refuses, or cannot be reached.
-        IncompleteError: another program has changed the same table meanwhile; nothing of this commit is in the table.
     """
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # its warnings would be lines between those of the command
+    with errors_of(name):
+        return load_catalog(name, **properties)
+
+
+@contextlib.contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Turn the errors of a catalog and its tables, in a block, to errors of input.
+
+    Raises:
+        BadInputError: the catalog refuses, or cannot be reached.
+        IncompleteError: another program has changed the same table meanwhile; nothing of this commit is in the table.
+    """
     try:
-        with load_catalog(name, **properties) as catalog:
-            yield catalog
+        yield
     except PipelineError:
         raise
-    except exceptions.CommitFailedException as error:
+    except _OVERTAKEN as error:
         message = f"catalog {name}: another program has changed the table meanwhile ({first_line(error)}); run this again"
         raise IncompleteError(message) from error
     except _MISSING as error:

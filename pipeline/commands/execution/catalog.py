@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,14 +26,14 @@ class CatalogChoice:
     name: str
     properties: Sequence[str]
 
-    def open(self, option: str) -> AbstractContextManager[Catalog]:
-        """Return a block in which the catalog is open.
+    def open(self, option: str) -> Catalog:
+        """Open the catalog.
 
         Args:
             option: the option or command that needs it, for messages.
 
         Raises:
-            BadInputError: pyiceberg is not installed, or a property is invalid. The block raises what `open_catalog` does.
+            BadInputError: pyiceberg is not installed, a property is invalid, or the catalog cannot be reached.
         """
         properties = dict(map(_property, self.properties))
         if any(importlib.util.find_spec(module) is None for module in MODULES):
