@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pyiceberg import exceptions
@@ -32,13 +34,17 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         BadInputError: the catalog is not configured, refuses, or cannot be reached.
     """
     logging.getLogger("pyiceberg").setLevel(logging.ERROR)  # its warnings would be lines between those of the command
-    with errors_of(name):
+    with errors_of(name, hidden=properties):
         return load_catalog(name, **properties)
 
 
 @contextlib.contextmanager
-def errors_of(name: str) -> Iterator[None]:
+def errors_of(name: str, hidden: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Turn the errors of a catalog and its tables, in a block, to errors of input.
+
+    Args:
+        name: the name of the catalog.
+        hidden: values that messages do not show, such as passwords, by their names.
 
     Raises:
         BadInputError: the catalog refuses, or cannot be reached.
@@ -54,7 +60,10 @@ def errors_of(name: str) -> Iterator[None]:
     except _MISSING as error:
         raise BadInputError(f"catalog {name}: {first_line(error)}; {_REMEDY}") from error
     except _UNREACHABLE as error:
-        raise BadInputError(f"catalog {name}: cannot be used ({first_line(error)}); {_REMEDY}") from error
+        reason = first_line(error)
+        for key, value in hidden.items():
+            reason = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", f"<{key}>", reason) if value else reason
+        raise BadInputError(f"catalog {name}: cannot be used ({reason}); {_REMEDY}") from error
 
 
 def identifier_of(option: str, text: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def test_the_queries_of_the_document_run(tmp_path: Path, capfd: pytest.CaptureFi
     for name, table in (("decisions", "samples"), ("groups", "dim_group")):
         assert catalog.typed("register", source, "--table", f"sluice.{name}", "--of", table).exit_code == 0
     [program] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    exec(program.replace('load_catalog("lake")', f"load_catalog('default', **{catalog.properties!r})"), {})  # noqa: S102 - the document's
+    exec(program.replace('"lake"', f"'lake', **{catalog.properties!r}"), {})  # noqa: S102 - the document's
     assert "(unassigned)" in capfd.readouterr().out
     of_views, of_files = re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)
     with duckdb.connect() as engine:

@@ -212,6 +212,7 @@ def test_files_in_an_object_store_are_registered(catalog: FolderCatalog, source:
         (["--table", "a..b"], "is no name"),
         (["--table", "a.b", "--property", "uri"], "is not KEY=VALUE"),
         (["--table", "a.b", "--property", "uri=sqlite:////nowhere/c.db"], "unable to open database"),
+        (["--table", "a.b", "--property", "type=", "--property", "uri=ftp://me:secret@host"], "infer the catalog type from the uri: <uri>"),
         (["--table", "a.b", "--property", "type=ftp"], "not a valid CatalogType"),
     ],
 )

@@ -16,6 +16,7 @@ class FolderCatalog:
     """A catalog in SQLite, whose tables are in the same folder."""
 
     folder: Path
+    name = "lake"
 
     @property
     def properties(self) -> dict[str, str]:
@@ -23,10 +24,11 @@ class FolderCatalog:
 
     @property
     def options(self) -> list[str]:
-        return [text for name, value in self.properties.items() for text in ("--property", f"{name}={value}")]
+        properties = [text for name, value in self.properties.items() for text in ("--property", f"{name}={value}")]
+        return ["--catalog", self.name, *properties]
 
     def open(self) -> Catalog:
-        return load_catalog("default", **self.properties)
+        return load_catalog(self.name, **self.properties)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.open().load_table(table).scan().to_arrow().to_pylist()

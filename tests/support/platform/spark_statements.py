@@ -1,0 +1,50 @@
+"""Runs statements on Spark with a catalog of Iceberg tables in SQLite; `spark_40` says by which Python.
+
+`python spark_statements.py JARS FOLDER < STATEMENTS` reads a list of statements as JSON, and prints as JSON the rows of each, or the begin
+of its error.
+"""
+
+import json
+import sys
+from typing import Any
+
+CATALOG = "lake"
+ERROR_LETTERS_MAX = 1_000
+
+
+def session(jars: str, folder: str) -> Any:
+    """Start Spark; `folder` has the catalog."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.jars": jars,
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.defaultCatalog": CATALOG,
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        f"spark.sql.catalog.{CATALOG}.jdbc.schema-version": "V1",
+        f"spark.sql.catalog.{CATALOG}.uri": f"jdbc:sqlite:{folder}/catalog.db",
+        f"spark.sql.catalog.{CATALOG}.warehouse": f"file://{folder}/warehouse",
+    }
+    builder = SparkSession.builder.master("local[2]")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def answer(spark: Any, statement: str) -> list[list[Any]] | str:
+    """Return the rows of a statement, or its error."""
+    try:
+        return [list(row) for row in spark.sql(statement).collect()]
+    except Exception as error:  # noqa: BLE001 - the caller knows which errors it expects
+        return str(error)[:ERROR_LETTERS_MAX]
+
+
+if __name__ == "__main__":
+    started = session(*sys.argv[1:])
+    answers = [answer(started, statement) for statement in json.load(sys.stdin)]
+    started.stop()
+    print(json.dumps(answers, default=str))
