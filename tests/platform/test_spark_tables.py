@@ -1,4 +1,4 @@
-"""Spark 4.0.1 with Iceberg reads the tables of a roll-up by the printed views, and the metering files that are registered in place."""
+"""Spark 4.0.1 reads the Iceberg and Delta tables of a roll-up by the printed views, and the metering files that are registered in place."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,13 @@ from typing import Any
 
 import duckdb
 import pytest
+from click.testing import CliRunner
 
 from pipeline.commands.register import OF
 from pipeline.rollup.published.ddl import TABLES
+from sluice_cli.meter import meter
+from tests.pipeline.support.build_places import DeltaPlace
+from tests.pipeline.support.build_views import attach, printed_views
 from tests.pipeline.support.first_hour import PRICES, TENANTS, two_hours
 from tests.pipeline.support.iceberg_catalog import FolderCatalog
 from tests.support.places import ROOT
@@ -32,14 +36,34 @@ def test_spark_reads_what_pyiceberg_wrote(tmp_path: Path) -> None:
     queries += [f"SELECT count(*) FROM sluice.{name}" for name in OF]
     queries += ["SELECT sum(amount) FROM sluice_views.charges_total", "SELECT sum(size(val)), sum(n), max(last_seq) FROM sluice.samples"]
     queries += [query.strip() for query in re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)]
-    views = list(filter(None, catalog.printed_views("spark", "--at", "lake.sluice").split(";\n")))
-    *answers, refused = run_on_spark(tmp_path, [*views, *queries, "CALL lake.system.expire_snapshots('sluice.samples')"])
+    views = list(filter(None, printed_views("spark", "--sink", "iceberg", "--at", "lake.sluice").stdout.split(";\n")))
+    *answers, refused = run_on_spark(tmp_path, "iceberg", [*views, *queries, "CALL lake.system.expire_snapshots('sluice.samples')"])
     assert [answer for answer in answers[: len(views)] if answer] == []
     with duckdb.connect() as engine:
-        catalog.attach(engine)
+        attach(engine, catalog.tables())
         for query, rows in zip(queries, answers[len(views) :], strict=True):
             assert in_order(rows) == in_order(engine.execute(query.replace("size(val)", "len(val)")).fetchall()), query
     assert "GC is disabled" in refused
+
+
+def test_spark_reads_what_deltalake_wrote(tmp_path: Path) -> None:
+    """Each view has the rows that DuckDB counts."""
+    source, place = two_hours(tmp_path / "in"), DeltaPlace(tmp_path)
+    for levels in ("hour", "minute,hour,day"):
+        done = CliRunner().invoke(meter, ["rollup", "--in", str(source), *place.options, "--level", levels])
+        assert done.exit_code == 0, done.output
+    views = list(filter(None, printed_views("spark", "--sink", "delta", "--at", tmp_path / "delta").stdout.split(";\n")))
+    queries = [f"SELECT count(*) FROM sluice_views.{name}" for name in (*TABLES, "usage_total")]
+    queries += [
+        "SELECT start, client_id, requests, waited_ms, date FROM sluice_views.usage_day",
+        "SELECT sum(decisions) FROM sluice_views.decisions_hour",
+    ]
+    answers = run_on_spark(tmp_path, "delta", [*views, *queries])
+    assert [answer for answer in answers[: len(views)] if answer] == []
+    with duckdb.connect(config={"TimeZone": "UTC"}) as engine:
+        attach(engine, place.tables())
+        for query, rows in zip(queries, answers[len(views) :], strict=True):
+            assert in_order(rows) == in_order(engine.execute(query.replace("SELECT start", "SELECT start::TIMESTAMP")).fetchall()), query
 
 
 def in_order(rows: Any) -> list[list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from metering_format.tables import TABLES
-from pipeline.iceberg import runs
+from pipeline.builds import runs
 
 TEXT = (Path(__file__).parents[3] / "docs/reference/metering-files.md").read_text()
 PLACE = {"date", "hour", "batch"}

@@ -1,10 +1,11 @@
 """A catalog of Iceberg tables in a folder, as the options of commands and as pyiceberg opens it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import duckdb
+import pyarrow as pa
 from click.testing import CliRunner, Result
 from pyiceberg.catalog import Catalog, load_catalog
 
@@ -34,20 +35,14 @@ class FolderCatalog:
         found: list[dict[str, Any]] = self.open().load_table(table).scan().to_arrow().to_pylist()
         return found
 
-    def attach(self, engine: duckdb.DuckDBPyConnection) -> None:
-        """Make the tables of namespace `sluice` known to DuckDB, which executes the printed views on them."""
-        engine.execute("ATTACH ':memory:' AS lake; CREATE SCHEMA lake.sluice; CREATE SCHEMA sluice")
+    def tables(self, names: Iterable[str] = ()) -> dict[str, pa.Table]:
+        """Return some tables of namespace `sluice`, or all, by their names."""
         opened = self.open()
-        for _, name in opened.list_tables("sluice"):
+        found = {}
+        for name in names or [name for _, name in opened.list_tables("sluice")]:
             table = opened.load_table(f"sluice.{name}")
-            engine.register("given", table.scan().to_arrow() if table.current_snapshot() else table.schema().as_arrow().empty_table())
-            engine.execute(f"CREATE TABLE lake.sluice.{name} AS SELECT * FROM given; CREATE VIEW sluice.{name} AS FROM lake.sluice.{name}")
-        engine.execute(self.printed_views("duckdb", "--at", "lake.sluice"))
-
-    @staticmethod
-    def printed_views(engine: str, *options: str) -> str:
-        """Return what `sluice meter ddl` prints."""
-        return CliRunner().invoke(meter, ["ddl", "--for", engine, "--sink", "iceberg", *options]).stdout
+            found[name] = table.scan().to_arrow() if table.current_snapshot() else table.schema().as_arrow().empty_table()
+        return found
 
     def typed(self, *arguments: object) -> Result:
         """Run a command of `sluice meter` with this catalog."""

@@ -1,4 +1,4 @@
-"""Spark 4.0.1 with Iceberg, in an environment of its own below build/: the newest Spark that a release of Iceberg for 4.0 was made for."""
+"""Spark 4.0.1 with Iceberg and Delta, in an environment of its own below build/: neither has a release for the Spark of this project."""
 
 import json
 import subprocess
@@ -10,15 +10,23 @@ from tests.support.places import BUILD
 from tests.support.platform import spark_statements
 
 PACKAGES = ("pyspark==4.0.1", "py4j==0.10.9.9")
-JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0", "org.xerial:sqlite-jdbc:3.50.3.0")
+JARS = {
+    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0", "org.xerial:sqlite-jdbc:3.50.3.0"),
+    "delta": ("io.delta:delta-spark_2.13:4.0.1", "io.delta:delta-storage:4.0.1"),
+}
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 _HOME = BUILD / "spark-4.0.1"
 
 
-def run_on_spark(folder: Path, statements: list[str]) -> list[list[list[Any]] | str]:
-    """Return the rows of each statement, or the begin of its error; the catalog `lake` is in `folder`."""
-    environment = _python()
-    command = [environment, spark_statements.__file__, ",".join(map(str, _jars())), folder]
+def run_on_spark(folder: Path, tables: str, statements: list[str]) -> list[list[list[Any]] | str]:
+    """Return the rows of each statement, or the begin of its error.
+
+    Args:
+        folder: has the catalog `lake` of Iceberg tables, or is empty.
+        tables: a key of `JARS`.
+        statements: in SQL.
+    """
+    command = [_python(), spark_statements.__file__, ",".join(map(str, _jars(tables))), folder, tables]
     done = subprocess.run(
         list(map(str, command)), input=json.dumps(statements), capture_output=True, text=True, timeout=600, check=False, cwd=folder
     )
@@ -37,10 +45,10 @@ def _python() -> Path:
     return python
 
 
-def _jars() -> list[Path]:
-    """Return the jars; Maven fetches those that are missing (60 MB, once)."""
+def _jars(tables: str) -> list[Path]:
+    """Return the jars; Maven fetches those that are missing (70 MB, once)."""
     found = []
-    for artifact in JARS:
+    for artifact in JARS[tables]:
         _, name, version = artifact.split(":")
         found.append(_HOME / "jars" / f"{name}-{version}.jar")
         if not found[-1].exists():

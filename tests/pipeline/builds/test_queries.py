@@ -6,6 +6,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tests.pipeline.support.build_views import attach
 from tests.pipeline.support.first_hour import two_hours
 from tests.pipeline.support.iceberg_catalog import FolderCatalog
 from tests.support.places import ROOT
@@ -24,7 +25,7 @@ def test_the_queries_of_the_document_run(tmp_path: Path, capfd: pytest.CaptureFi
     assert "(unassigned)" in capfd.readouterr().out
     of_views, of_files = re.findall(r"```sql\n(.*?)```", TEXT, re.DOTALL)
     with duckdb.connect() as engine:
-        catalog.attach(engine)
+        attach(engine, catalog.tables())
         assert [row[2] for row in engine.execute(of_views).fetchall()][:2] == ["checkout", "loader"]
         rows = engine.execute(of_files).fetchall()
         assert sum(row[3] for row in rows) == sum(row["n"] for row in catalog.rows("sluice.decisions"))

@@ -1,4 +1,4 @@
-"""The table `runs` of a roll-up in Iceberg: the builds that count. It is the ledger of these tables, and what their readers join.
+"""The table `runs` of a roll-up: the builds that count. It is the ledger of these tables, and what their readers join.
 
 A row has a scope:
     hour: the build of an hour, the manifests that it was built from, a hash of its settings, and its lost decisions.
@@ -38,6 +38,9 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """`numbers`: usage rows expected and present, decisions expected and present."""
+
+NAME: Final = "runs"
+BUILD_ID: Final = "build_id"
 
 Row = Mapping[str, Any]
 
