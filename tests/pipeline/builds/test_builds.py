@@ -67,7 +67,7 @@ def rolled_up(source: Path, *options: object) -> Result:
     return CliRunner().invoke(meter, [str(argument) for argument in arguments])
 
 
-OF_HOURS = ("usage_hour", "decisions_hour", "throttle_histogram", "throttle_stretches", "rate_series")
+TWO = ("usage_hour", "decisions_hour")
 
 
 def counted(place: Place, names: Iterable[str] = TABLES) -> Rows:
@@ -122,8 +122,9 @@ def test_a_run_that_ends_between_two_commits(tmp_path: Path, source: Path, place
     let_come(source)
     with build_tables(place.store()) as tables:
         result = roll_up(RollupSettings(str(source), tables.folder, ("hour",)))
-        made = shutil.copytree(tables.folder, tmp_path / "made")
-    states = [counted(place, OF_HOURS)]
+        others = {path.name for path in tables.folder.iterdir() if path.is_dir()}.difference(TWO)
+        made = shutil.copytree(tables.folder, tmp_path / "made", ignore=shutil.ignore_patterns(*others))
+    states = [counted(place, TWO)]
     for number in itertools.count():
         with build_tables(place.store()) as tables:
             shutil.copytree(made, tables.folder, dirs_exist_ok=True)
@@ -131,9 +132,9 @@ def test_a_run_that_ends_between_two_commits(tmp_path: Path, source: Path, place
                 tables.publish(result)
         if len(done) < number:
             break
-        if (found := counted(place, OF_HOURS)) != states[-1]:
+        if (found := counted(place, TWO)) != states[-1]:
             states.append(found)
-    assert number > len(OF_HOURS), "each table has a commit of its own"
+    assert number > len(TWO) + 1, "each table has a commit of its own, and so has `runs`"
     [before, after] = states
     assert len(before["usage_hour"]) < len(after["usage_hour"])
 
