@@ -27,6 +27,10 @@ from pipeline.storage.paths import AnyPath
 THREADS: Final = 8
 _PROPERTIES: Final = {"gc.enabled": "false"}
 """The files are the proxy's: no maintenance of the table may delete them."""
+_NAMED: Final = ("dim_group", "dim_client", "dim_bound", "states")
+"""Tables with names of users. `forget` removes names from their files, so the metadata of a table must not keep any."""
+_WITHOUT_BOUNDS: Final = {"write.metadata.metrics.default": "counts"}
+"""Otherwise the metadata has the least and the greatest value of each column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ def _table(catalog: Catalog, identifier: tuple[str, ...], table_of_files: str) -
     declared = pa.schema([field.with_nullable(True) for field in TABLES[table_of_files]])
     if not catalog.table_exists(identifier):
         catalog.create_namespace_if_not_exists(identifier[:-1])
-        return without_retries(catalog.create_table(identifier, declared, properties=_PROPERTIES))
+        properties = _PROPERTIES | (_WITHOUT_BOUNDS if table_of_files in _NAMED else {})
+        return without_retries(catalog.create_table(identifier, declared, properties=properties))
     table = catalog.load_table(identifier)
     columns = {column.name for column in table.schema().fields}
     if columns != set(declared.names):

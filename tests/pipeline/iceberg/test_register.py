@@ -96,8 +96,11 @@ def test_a_file_set_that_retention_removed_leaves_the_table(catalog: FolderCatal
 
 
 def test_forgotten_names_leave_the_table(catalog: FolderCatalog, source: Path) -> None:
-    """`forget` replaces a file; the next run replaces it in the table, by one commit."""
+    """`forget` replaces a file; the next run replaces it in the table, by one commit. No metadata had a name."""
     catalog.typed("register", source, "--table", "raw.clients", "--of", "dim_client")
+    files = [task.file for task in catalog.open().load_table("raw.clients").scan().plan_files()]
+    assert len(files) == 2
+    assert not any(file.lower_bounds or file.upper_bounds for file in files)
     forget_user(source, "orders")
     assert (
         "added, 2 files removed, 0 files kept" in catalog.typed("register", source, "--table", "raw.clients", "--of", "dim_client").stdout
