@@ -24,7 +24,8 @@ def remove_leftovers(runs: Table, tables: Iterable[Table], days: str) -> None:
     """
     counted = _counted(runs, days)
     for table in tables:
-        left = [task.file for task in table.scan(row_filter=days).plan_files() if (_build_of(table, task.file) or "") not in counted | {""}]
+        files = [task.file for task in table.scan(row_filter=days).plan_files()]
+        left = [file for file in files if (build := _build_of(table, file)) is not None and build not in counted]
         if not left:
             continue
         # if another program changes the table at this time, the next run removes them
