@@ -14,8 +14,7 @@ SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION, PACED_SCHEMA_VE
 SHARED: Final = "shared"
 """Setting of a run: the processes that share usage."""
 PACED: Final = "paced_burst_ms"
-"""Setting of a run whose groups of `PACED_TYPES` are paced: their burst in ms."""
-PACED_TYPES: Final = ("Produce", "Fetch")
+"""Setting of a run with paced groups: their burst in ms."""
 FLEET: Final = "fleet"
 """Setting of a run in a fleet: `id` and `name` of the fleet, name and incarnation of this `member`, and the fleet's number among
 its workers (`column`, see `fleet_notes`)."""

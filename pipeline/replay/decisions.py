@@ -86,10 +86,10 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
-def without_waits(decided: Decisions) -> Decisions:
-    """Return the same rates without waits: the decisions of paced groups, which a schedule admits."""
-    nothing = np.zeros(len(decided.violated), np.bool_)
-    return replace(decided, violated=nothing, throttle_ms=np.zeros(len(nothing), np.int64), in_margin=nothing)
+def without_waits(decided: Decisions, paced: Flags) -> Decisions:
+    """Return the same rates without waits of the flagged events: the decisions of paced groups, which a schedule admits."""
+    violated, in_margin = decided.violated & ~paced, decided.in_margin & ~paced
+    return replace(decided, violated=violated, throttle_ms=np.where(paced, 0, decided.throttle_ms), in_margin=in_margin)
 
 
 def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:

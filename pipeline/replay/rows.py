@@ -49,7 +49,7 @@ class Rows:
         throttle_ms: recorded throttle time of each event; `NOT_LISTED` when it has none.
         applied_ms: throttle time that the client got, in the response or as a delay; `NOT_LISTED` when it has none.
         declared: the columns OF_WAITS by name; each is sorted on first use.
-        lead_ns: of paced groups, how far the schedule was ahead before each row; None: no group is paced.
+        lead_ns: of paced groups, how far the schedule was ahead before each row; below 0: the group has none; None: no group has.
         waits_fit: returns True when `declared` is known to agree with the lists of waits of each row. A what-if does not call it.
     """
 
@@ -83,6 +83,11 @@ class Rows:
     def events(self) -> int:
         """Number of events of all rows."""
         return len(self.value)
+
+    @property
+    def paced(self) -> Flags:
+        """Whether the group of each row has a schedule."""
+        return np.zeros(len(self.n), np.bool_) if self.lead_ns is None else self.lead_ns >= 0
 
     @functools.cached_property
     def is_new_group(self) -> Flags:

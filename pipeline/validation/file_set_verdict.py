@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import TypeCount
-from metering_format.places import PACED, PACED_TYPES, SHARED
+from metering_format.places import PACED, SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
@@ -174,10 +174,10 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     if not whole.all():
         return
     decided = decide(rows, kind.sensor)
-    burst_ms = asked.file_set.manifest.settings.get(PACED) if kind.quota_type in PACED_TYPES else None
-    if burst_ms is not None:
-        decided = without_waits(decided)
-        check_schedules(rows, int(burst_ms), judged, asked.begins_run, findings)
+    burst_ms = int(asked.file_set.manifest.settings.get(PACED, 0))
+    if rows.paced.any():
+        decided = without_waits(decided, rows.paced.take(rows.row_of))
+        check_schedules(rows, burst_ms, judged & rows.paced, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
     if asked.traced is not None:

@@ -49,8 +49,10 @@ def quota_windows(config: Config) -> QuotaWindows:
 
 
 def group_factories(config: Config, shared: GroupFactories) -> GroupFactories:
-    """Return what creates the groups: with schedules if they are paced, else `shared`."""
-    return PacedGroups(config.quotas.paced_burst_ms) if config.quotas.pacing == "paced" else shared
+    """Return what creates the groups: with schedules if some are paced, else `shared`."""
+    if not config.paces:
+        return shared
+    return PacedGroups(config.quotas.paced_burst_ms, config.paced_groups, paces_others=config.quotas.pacing == "paced")
 
 
 def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:

@@ -83,7 +83,7 @@ class DataPath:
         self._factories = factories
         self.usages = UsageTable()
         self.session_settings = SessionSettings(policy.base, self.usages, counters, policy)
-        self.session_settings.paces = config.quotas.pacing == "paced"
+        self.session_settings.paces = config.paces
         self.deadlines = Deadlines()
         self.budget = BufferBudget(counters, config.limits.process_buffer_bytes_max, self.session_settings.buffers)
         self._groups = declared_groups(config.groups)

@@ -265,7 +265,7 @@ def _sensor_of(config: Config) -> dict[str, int]:
 
 def _pacing_of(config: Config) -> dict[str, int]:
     """Return the manifest's setting on paced groups."""
-    return {PACED: config.quotas.paced_burst_ms} if config.quotas.pacing == "paced" else {}
+    return {PACED: config.quotas.paced_burst_ms} if config.paces else {}
 
 
 def _shared_with(shared: SharedUsage | None) -> dict[str, Any]:

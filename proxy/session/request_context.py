@@ -23,7 +23,7 @@ MUTATION = 5  # creates or deletes topics or partitions
 LOGIN = 6  # SaslHandshake, SaslAuthenticate
 ADMIN = 7  # about quotas that Sluice keeps: answered by Sluice
 CONFIGS = 8  # about configurations: answered by Sluice when it names users or clients
-# Of paced groups: admitted by a schedule before they go. Their responses have contexts of their own (`answer_context`).
+# Of paced groups: admitted by a schedule before they go. Their responses have contexts of their own (`of_kind`).
 PACED = 9
 PACED_PRODUCE = 9
 PACED_FETCH = 10
@@ -136,14 +136,20 @@ class RequestContext:
         self.is_question = False  # a request of Sluice's own for one that it answers
         self._answers: dict[int, RequestContext] | None = None
 
-    def answer_context(self, kind: int) -> RequestContext:
-        """Return the context of `kind` for the response to a request that is admitted by a schedule."""
+    @property
+    def _fetch_fields(self) -> tuple[int | None, int, int, int]:
+        return self.max_bytes, self.max_bytes_at, self.min_bytes, self.min_bytes_at
+
+    def of_kind(self, kind: int) -> RequestContext:
+        """Return the context of another kind for the same requests: of their responses, or where their group has no schedule."""
         answers = self._answers
         if answers is None:
             answers = self._answers = {}
         found = answers.get(kind)
         if found is None:
             found = RequestContext(self.api, self.client, kind, self.rewrite, self.prefix, self.work, self.cell, self.broker)
+            found.max_bytes, found.max_bytes_at, found.min_bytes, found.min_bytes_at = self._fetch_fields
+            found.may_inherit = self.may_inherit
             answers[kind] = found
         return found
 

@@ -138,16 +138,16 @@ class GroupConditions:
 
 
 def throttle_windows(
-    rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions, *, burst_ms: int | None = None
+    rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions, *, burst_ms: int = 0
 ) -> dict[int, ThrottleWindow]:
-    """Return the throttle window of each group that was throttled in the rows, by group number.
+    """Return the throttle window of each group that was throttled in the rows, or is paced, by group number.
 
     Args:
-        burst_ms: burst of paced groups, which all have one; None: the groups have a window.
+        burst_ms: burst of paced groups.
     """
     if not conditions.may_judge:
         return {}
-    active = judged & (rows.bound < UNLIMITED) & ((rows.declared["throttled_n"] > 0) | (burst_ms is not None))
+    active = judged & (rows.bound < UNLIMITED) & ((rows.declared["throttled_n"] > 0) | rows.paced)
     throttled = rows.group_ref[np.flatnonzero(active)]
     if not len(throttled):
         return {}
@@ -158,7 +158,7 @@ def throttle_windows(
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
             window = _throttle_window(rows, sensor, mine, connections)
-            made[ref] = window if burst_ms is None else _paced(window, rows, mine, burst_ms)
+            made[ref] = _paced(window, rows, mine, burst_ms) if rows.paced[mine[0]] else window
     return made
 
 

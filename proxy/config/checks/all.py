@@ -39,11 +39,11 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     if quotas is not None:
         check_stores(quotas, place)
     check_fleet(values, place)
-    check_pacing(values, place)
     _check_loop(listeners, upstreams, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstreams, place)
     groups = [(f"group[{at}]", one) for at, one in enumerate(values.get("groups") or (), 1) if one is not None]
+    check_pacing(values, groups, place)
     check_groups(groups, [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)], place)
     metering = values.get("metering")
     if metering is not None and (metering.names == "keyed") != (metering.key_file is not None):

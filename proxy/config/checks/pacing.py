@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from proxy.config.model import Quotas
+from proxy.config.sections.groups import Group
 from proxy.config.toml_reader import Place
 
 _WINDOW: Final = 'write pacing = "window", or leave it out'
 
 
-def check_pacing(values: dict[str, Any], place: Place) -> None:
+def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
     """Report settings under which a schedule would belong to one process only, or to nobody."""
-    quotas = values.get("quotas")
-    if quotas is None:
-        return
-    if quotas.pacing == "window":
+    quotas = values.get("quotas") or Quotas()
+    _check_parents(quotas, groups, place)
+    paced = [key for key, group in groups if group.pacing == "paced"]
+    keys = (["quotas"] if quotas.pacing == "paced" else []) + paced
+    if not keys:
         if quotas.paced_burst_ms != Quotas().paced_burst_ms:
-            place.add("quotas.paced_burst_ms", 'has no effect with pacing = "window"', 'leave it out, or write pacing = "paced"')
+            place.add("quotas.paced_burst_ms", 'has no effect without pacing = "paced"', 'leave it out, or write pacing = "paced"')
         return
     if quotas.store == "forward":
-        place.add("quotas.pacing", 'cannot be "paced" with store = "forward": the brokers enforce by the window', _WINDOW)
+        place.add(f"{keys[0]}.pacing", 'cannot be "paced" with store = "forward": the brokers enforce by the window', _WINDOW)
     if values.get("workers", 1) != 1 or values.get("supervised") or values.get("fleet") is not None:
-        place.add("quotas.pacing", 'cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process', _WINDOW)
+        place.add(f"{keys[0]}.pacing", 'cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process', _WINDOW)
+
+
+def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: Place) -> None:
+    """Report a group whose parent has another pacing: usage of a group counts for its parent by the same rule."""
+    by_name = {group.name: group for _, group in groups}
+    for key, group in groups:
+        parent = by_name.get(group.parent or "")
+        if parent is not None and (group.pacing or quotas.pacing) != (parent.pacing or quotas.pacing):
+            theirs = parent.pacing or quotas.pacing
+            place.add(f"{key}.pacing", f'differs from that of its parent "{parent.name}"', f'write pacing = "{theirs}" for both')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -105,6 +105,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """None: a group without members of its own, which is only a parent."""
     budget: GroupBudget | None = None
     parent: Annotated[str | None, Reader(read_name, "the name of another [[group]]")] = None
+    pacing: Literal["window", "paced"] | None = None
+    """None: as `quotas.pacing`."""
 
 
 def declared_groups(groups: Sequence[Group]) -> DeclaredGroups:

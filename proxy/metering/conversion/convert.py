@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import ASKED, MUTATION, NOTE, OF_BUCKETS, REFUSED, REMOTE, SKIPPED
 from metering_format.manifest import RUN_KEYS, FileEntry, Manifest, TypeCount, manifest_text
-from metering_format.places import KIND, MANIFESTS, PACED, PACED_TYPES, SEGMENTS, SHARED, place_of, schema_of
+from metering_format.places import KIND, MANIFESTS, PACED, SEGMENTS, SHARED, place_of, schema_of
 from metering_format.tables import PACED_COLUMNS, SHARED_COLUMNS, TABLES
 from proxy.base.clock import wall_time_s
 from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
@@ -147,7 +147,7 @@ def _tables(
     lists = header["level"] != "sample"
     in_samples = runs.only((runs.kind < NOTE) | (runs.kind == REMOTE))
     known = remotes if SHARED in header["settings"] else None
-    sensors = _sensors(groups, state, are_paced=PACED in header["settings"])
+    sensors = _sensors(groups, state)
     packed = pack_parts(in_samples, sensors, bounds, state, run, parts, lists=lists, remotes=known)
     tables = {
         "samples": packed.samples,
@@ -169,7 +169,7 @@ def _tables(
     return tables, {**_counts(packed.samples, groups), **_mutation_counts(mutations)}, packed.state
 
 
-def _sensors(groups: list[dict[str, Any]], state: pa.Table, *, are_paced: bool) -> Sensors:
+def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
     known = state.column("group_ref").to_numpy()
     size = max([group["group_ref"] for group in groups] + [int(known.max()) if len(known) else -1, 0]) + 1
     num_samples, window_ms = np.full(size, 11), np.full(size, 1_000)
@@ -178,7 +178,7 @@ def _sensors(groups: list[dict[str, Any]], state: pa.Table, *, are_paced: bool) 
         num_samples[group["group_ref"]] = group["num_samples"]
         window_ms[group["group_ref"]] = group["window_ms"]
         is_request[group["group_ref"]] = group["quota_type"] == REQUEST
-        is_paced[group["group_ref"]] = are_paced and group["quota_type"] in PACED_TYPES
+        is_paced[group["group_ref"]] = group.get("is_paced", False)
     return Sensors(num_samples, window_ms, is_request, is_paced)
 
 

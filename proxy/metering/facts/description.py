@@ -9,6 +9,7 @@ import msgspec
 
 from metering_format.event_kinds import MUTATION
 from proxy.enforcement.address_tables import table_name
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.quota_scopes import CLUSTER, QuotaScopes
 from proxy.enforcement.rule import CLIENT_ID_TAG, UNLIMITED_RULE, USER_TAG, rule_of
 from proxy.meter.batch import Fact
@@ -85,7 +86,8 @@ class GroupDescription:
         node_id = int(label) if label.isdigit() else None
         place = {"scope": "cluster" if in_cluster else "broker", "node_id": node_id, "node": label}
         sensor = {"num_samples": manager.num_samples, "window_ms": manager.window_ms, "cap_ms": getattr(group, "cap_ms", None)}
-        return {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
+        about = {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
+        return {**about, "is_paced": True} if isinstance(group, PacedGroup) else about  # for the conversion; no column
 
     def _orphan(self, group: QuotaGroup | MutationGroup) -> Fact:
         """Describe a group that its manager has just removed; a connection may still record in it once."""

@@ -7,7 +7,17 @@ from typing import Final
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.session.in_flight import InFlight
-from proxy.session.request_context import FETCH, PACED_ANSWER, PACED_FETCH, PACED_NO_ACK, PASS, RequestContext
+from proxy.session.request_context import (
+    FETCH,
+    NO_ACK,
+    PACED_ANSWER,
+    PACED_FETCH,
+    PACED_NO_ACK,
+    PACED_PRODUCE,
+    PASS,
+    PRODUCE,
+    RequestContext,
+)
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import lowered
 from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
@@ -16,6 +26,7 @@ from proxy.session.throttle.throttle_state import ThrottleState
 
 _CORRELATION_ID_AT: Final = 8
 _NEVER_MS: Final = 1 << 62
+_OF_WINDOW: Final = {PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
 
 
 class PacedRequests:
@@ -36,6 +47,15 @@ class PacedRequests:
         self._admission = admission
         self._pending = pending
         self._classifier = classifier
+
+    def resolve(self, context: RequestContext, now_ms: int) -> RequestContext:
+        """Return the context by which requests are handled: another one where their group has a window, or no quota applies."""
+        client = context.client
+        group = (client.fetch if context.kind == PACED_FETCH else client.produce)(now_ms)
+        if isinstance(group, PacedGroup):
+            return context
+        self._admission.leave_line()
+        return context.of_kind(_OF_WINDOW[context.kind])
 
     def take(
         self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int, *, ungated: bool
@@ -63,7 +83,7 @@ class PacedRequests:
             self._admission.produced(group, size, now_ms)
             self._note(context, group, size, now_ms)
         else:
-            self._admission.leave_queue()
+            self._admission.leave_line()
         if context.kind == PACED_NO_ACK:
             context.count(1, size, 0, size)
             if context.work is not None:
@@ -72,7 +92,7 @@ class PacedRequests:
         if context.cell is None:
             client.usage.own_produce_bytes += size
         announces = group is not None and client.is_enforced and group.wait_ms(now_ms) > client.enforcement.delay_max_ms
-        self._enter(context.answer_context(PACED_ANSWER if announces else PASS), data, at, size, now_ns, read_ms)
+        self._enter(context.of_kind(PACED_ANSWER if announces else PASS), data, at, size, now_ns, read_ms)
         return data
 
     def _take_fetch(
@@ -91,7 +111,7 @@ class PacedRequests:
             self._count_wait(context, group, now_ms)
             if most < requested and context.max_bytes is not None and context.client.is_enforced:
                 data = lowered(context, data, at, most)
-        self._enter(context.answer_context(FETCH), data, at, size, now_ns, read_ms)
+        self._enter(context.of_kind(FETCH), data, at, size, now_ns, read_ms)
         return data
 
     def _admits(

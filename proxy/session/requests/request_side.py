@@ -274,6 +274,8 @@ class RequestSide:
     def _scan_heads(self, data: bytes | bytearray, start: int, at: int, now_ms: int, now_ns: int, read_ms: int) -> bytes | None:
         """Follow the frames from `at` on, which were read at `read_ms`; everything from `start` to the end of the scan is forwarded."""
         head = self._head
+        if head is not None and head.kind >= PACED:
+            head = self._resolved(head, now_ms)
         self._begin_turn(now_ms)
         while at < len(data):
             if len(data) - at < HEAD_BYTES:
@@ -416,6 +418,11 @@ class RequestSide:
         self._last_unanswered = self.frames
         return at + size + LENGTH_BYTES
 
+    def _resolved(self, head: RequestContext, now_ms: int) -> RequestContext:
+        """Return the context by which a request is handled, since its group may have a schedule or a window."""
+        assert self._paced is not None
+        return self._paced.resolve(head, now_ms)
+
     def _pass_paced(
         self, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
     ) -> tuple[bytes | bytearray, int]:
@@ -436,6 +443,8 @@ class RequestSide:
             return None
         if self.frames > self._turn_began:  # the first one of a scan does not count
             self._turn_ends -= self._frames_more
+        if head.kind >= PACED:
+            head = self._resolved(head, now_ms)
         if head.may_inherit and self._throttle_checks.inherits(head, now_ms, ungated=self.ungated):
             self._limits, self._in_flight_max = True, self._throttle.in_flight_max(now_ms)
         return head

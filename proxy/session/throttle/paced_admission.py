@@ -19,7 +19,7 @@ CHECK_EVERY_MS: Final = 1_000
 
 
 class Reserved(NamedTuple):
-    """A fetch in flight: its group and member, the bytes that it reserved, and `max_bytes`. Without a group no quota applies to it."""
+    """A fetch in flight: its group and member, the bytes that it reserved, and `max_bytes`. Without a group no schedule applies to it."""
 
     group: PacedGroup | None
     member: Member | None
@@ -28,6 +28,8 @@ class Reserved(NamedTuple):
 
 
 _NOTHING: Final = Reserved(None, None, 0, 0)
+_BY_WINDOW: Final = Reserved(None, None, 0, 1)
+"""A fetch of a group with a window."""
 
 
 class PacedAdmission(FetchAdmission):
@@ -135,11 +137,33 @@ class PacedAdmission(FetchAdmission):
             self.waited_ms = now_ms - self._waiting.joined_ms
             self.leave_queue()
 
+    def passes(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
+        """Record a fetch of a group with a window, as in `FetchAdmission`."""
+        return self._by_window(super().passes(group, bytes_max, now_ms))
+
+    def passes_behind(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
+        """Record a fetch of a group with a window, as in `FetchAdmission`."""
+        return self._by_window(super().passes_behind(group, bytes_max, now_ms))
+
+    def forwarded(self, group: EnforcedGroup | None) -> None:
+        """Record a fetch of a group with a window, as in `FetchAdmission`."""
+        self.leave_queue()
+        super().forwarded(group)
+        self._by_window(True)
+
+    def _by_window(self, is_forwarded: bool) -> bool:
+        if is_forwarded:
+            self._reserved.append(_BY_WINDOW)
+        return is_forwarded
+
     def answered(self, size_bytes: int) -> int:
         """The response to the oldest fetch in flight has arrived; return the bytes that it had reserved."""
         if not self._reserved:
             return 0
-        group, member, reserved, most = self._reserved.pop(0)
+        oldest = self._reserved.pop(0)
+        if oldest is _BY_WINDOW:
+            return super().answered(size_bytes)
+        group, member, reserved, most = oldest
         self._over_bytes = size_bytes if size_bytes > most else 0
         if group is not None and member is not None:
             self._release(group, reserved)
@@ -149,6 +173,11 @@ class PacedAdmission(FetchAdmission):
 
     def leave_queue(self) -> None:
         """Leave the waiting requests, because this one passes, or waits for another reason."""
+        super().leave_queue()
+        self.leave_line()
+
+    def leave_line(self) -> None:
+        """Leave the waiting requests of a paced group."""
         group, place = self._group, self._waiting
         if group is not None and place is not None:
             self._group = self._waiting = None

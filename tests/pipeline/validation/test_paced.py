@@ -44,9 +44,9 @@ def admitted(sizes: Sequence[int], *, pause_ms: int = 0) -> list[Request]:
     return passed
 
 
-def judged(directory: Path, file_sets: Sequence[Sequence[Request]], change: Change = lambda _rows: None) -> Verdict:
-    """Write a run of one paced group with these file sets; return the verdict. `change` changes the rows of each."""
-    sensors = Sensors(np.full(1, 11), np.full(1, 1_000), np.zeros(1, np.bool_), np.ones(1, np.bool_))
+def judged(directory: Path, file_sets: Sequence[Sequence[Request]], change: Change = lambda _rows: None, *, paced: bool = True) -> Verdict:
+    """Write a run of one group with these file sets; return the verdict. `change` changes the rows of each."""
+    sensors = Sensors(np.full(1, 11), np.full(1, 1_000), np.zeros(1, np.bool_), np.full(1, paced))
     bounds = bounds_of([{"group_ref": 0, "from_seq": 0, "bound": BOUND}])
     state, seq, previous = STATE.empty_table(), 0, None
     for number, requests in enumerate(file_sets):
@@ -105,6 +105,12 @@ def test_a_request_before_its_time_without_a_check_is_none(tmp_path: Path) -> No
     requests = admitted([50_000] * 12)
     unchecked = Request(requests[5].ts_ms + 10, 80_000, checked=False)
     assert judged(tmp_path, [[*requests[:6], unchecked, *requests[6:]]]).kinds() == {}
+
+
+def test_a_group_with_a_window_is_judged_by_it(tmp_path: Path) -> None:
+    """In a run with paced groups, a group without a schedule needs the waits of its window."""
+    requests = admitted([50_000] * 40)
+    assert Kind.MISSED in judged(tmp_path, [requests], paced=False).kinds()
 
 
 def test_a_changed_lead_is_found(tmp_path: Path) -> None:

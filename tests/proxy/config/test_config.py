@@ -316,8 +316,13 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param(
             "[quotas]\npaced_burst_ms = 500",
-            'quotas.paced_burst_ms: has no effect with pacing = "window"; leave it out, or write pacing = "paced"',
+            'quotas.paced_burst_ms: has no effect without pacing = "paced"; leave it out, or write pacing = "paced"',
             id="burst-of-a-window",
+        ),
+        pytest.param(
+            "[[group]]\nname = 'all'\nbudget.producer_byte_rate = 9\n[[group]]\nname = 'one'\nparent = 'all'\npacing = 'paced'\nmatch.user = 'a'",
+            'group[2].pacing: differs from that of its parent "all"; write pacing = "window" for both',
+            id="paced-below-a-window",
         ),
         pytest.param(
             "[quotas]\npacing = 'paced'\nstore = 'forward'",
