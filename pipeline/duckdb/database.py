@@ -23,10 +23,13 @@ from pipeline.rollup.tenants import TenantLine
 
 MEMORY_SHARE: Final = 2
 """DuckDB gets one byte in this many. The rest is for the page cache and for what DuckDB does not count."""
+TASKS_SHARE: Final = 2
+"""The databases of all tasks of a machine get one of these many parts of that. The rest is for rows on their way to the JVM and back."""
 BATCH_ROWS: Final = 100_000
 _MIB: Final = 2**20
-_FACTS: Final = ("usage", "samples", "events")
-_RAW: Final = (*_FACTS, "dim_group", "dim_client")
+FACTS: Final = ("usage", "samples", "events")
+NAMES: Final = ("dim_group", "dim_client")
+"""Tables of the metering directory that a roll-up reads."""
 
 
 class Database:
@@ -50,10 +53,20 @@ class Database:
         """Yield the rows of a query in pieces."""
         yield from self._connection.sql(query).to_arrow_reader(BATCH_ROWS) or ()
 
+    def table(self, query: str) -> pa.Table:
+        """Return the rows of a query, which fit into memory."""
+        return self._connection.sql(query).to_arrow_table()
+
     def put(self, name: str, rows: pa.Table) -> None:
         """Make a table of rows that the caller has."""
         self._connection.register("given", rows)
         self.run(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM given")
+        self._connection.unregister("given")
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        """Add rows that the caller has to a table, which is made if necessary."""
+        self._connection.register("given", rows)
+        self.add(table, "SELECT * FROM given")
         self._connection.unregister("given")
 
     def add(self, table: str, query: str) -> None:
@@ -69,27 +82,35 @@ class Database:
         """Make a Python function usable in queries."""
         self._connection.create_function(name, function, list(parameters), result)
 
-    def read(self, directory: Path, inputs: Sequence[Input], tenants: Iterable[TenantLine]) -> None:
-        """Make the views `raw_usage`, `raw_samples` and so on of these file sets, and the tables `hours` and `tenants`.
+    def number_hours(self, hours: Iterable[Hour]) -> None:
+        """Make the table `hours`: number, date, hour and first millisecond of each."""
+        ordered = sorted(set(hours))
+        self._numbers = {hour: number for number, hour in enumerate(ordered)}
+        begins = [_begin_ms(date, hour) for date, hour in ordered]
+        columns = {"hour_number": range(len(ordered)), "date": [date for date, _ in ordered], "hour": [hour for _, hour in ordered]}
+        texts = {"hour_number": pa.int64(), "date": pa.string(), "hour": pa.string()}
+        made = {name: pa.array(values, texts[name]) for name, values in columns.items()}
+        self.put("hours", pa.table({**made, "hour_ms": pa.array(begins, pa.int64())}))
 
-        A row of a view has the number of its hour and its file set. A table of hours has number, date, hour and first millisecond.
-        """
-        hours = sorted({item.hour for item in inputs})
-        self._numbers = {hour: number for number, hour in enumerate(hours)}
-        begins = [_begin_ms(date, hour) for date, hour in hours]
-        columns = {"hour_number": range(len(hours)), "date": [date for date, _ in hours], "hour": [hour for _, hour in hours]}
-        self.put("hours", pa.table({**{name: list(values) for name, values in columns.items()}, "hour_ms": pa.array(begins, pa.int64())}))
+    def put_tenants(self, tenants: Iterable[TenantLine]) -> None:
+        """Make the table `tenants` of the lines of a tenants file."""
         text = pa.string()
         schema = pa.schema({"position": pa.int32(), "user": text, "client_id": text, "tenant": text})
         lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
         self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
+
+    def read(self, directory: Path, inputs: Sequence[Input], tables: Iterable[str] = (*FACTS, *NAMES)) -> None:
+        """Make the views `raw_usage`, `raw_samples` and so on of these file sets, whose hours have numbers.
+
+        A row of a view has the number of its hour and its file set.
+        """
         self._place.symlink_to(directory.resolve())
-        for table in _RAW:
+        for table in tables:
             self._view(table, inputs)
 
     def narrow(self, inputs: Sequence[Input]) -> None:
         """Limit the views of facts to some of the file sets."""
-        for table in _FACTS:
+        for table in FACTS:
             self._view(table, inputs)
 
     def look_at(self, hours: Iterable[Hour]) -> None:
@@ -130,21 +151,26 @@ def _begin_ms(date: str, hour: str) -> int:
 
 
 @contextlib.contextmanager
-def database() -> Iterator[Database]:
+def database(tasks: int | None = None) -> Iterator[Database]:
     """Open an empty database for a block.
+
+    Args:
+        tasks: number of databases that this machine may have at a time, with one thread each, beside a JVM; None: it is the only one.
 
     Raises:
         BadInputError: the disk for what does not fit into memory is full.
     """
     with tempfile.TemporaryDirectory(prefix="sluice-rollup-") as folder:
         settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_bytes() // MEMORY_SHARE // _MIB}MiB",
+            "memory_limit": f"{memory_bytes() // MEMORY_SHARE // (1 if tasks is None else TASKS_SHARE * tasks) // _MIB}MiB",
             "temp_directory": folder,
             "preserve_insertion_order": "false",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
         }
-        if hasattr(os, "sched_getaffinity"):  # Linux; DuckDB itself counts all cores
+        if tasks is not None:
+            settings["threads"] = 1
+        elif hasattr(os, "sched_getaffinity"):  # Linux; DuckDB itself counts all cores
             settings["threads"] = len(os.sched_getaffinity(0))
         connection = duckdb.connect(":memory:", config=settings)
         try:

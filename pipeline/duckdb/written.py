@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -29,8 +30,9 @@ def write_partition(database: Database, out: Path, table: str, query: str, schem
         partition: values of the columns that become directories.
     """
     columns = _columns(schema)
-    order = ", ".join(f"{name} NULLS FIRST" for name in columns.names)
-    rows = database.batches(f"SELECT {', '.join(columns.names)} FROM ({query}) ORDER BY {order}")
+    names = [f'"{name}"' for name in columns.names]
+    order = ", ".join(f"{name} NULLS FIRST" for name in names)
+    rows = database.batches(f"SELECT {', '.join(names)} FROM ({query}) ORDER BY {order}")
     return write_file(_place(out, table, partition), rows, columns)
 
 
@@ -50,8 +52,12 @@ def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema:
 
 
 def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """Write one file unless there is no row; return their number. Times have Spark's physical type, so that files of both fit together."""
+    """Write one file unless there is no row; return their number. Times have Spark's physical type, so that files of both fit together.
+
+    The file appears when it is complete, since Spark may run a task twice.
+    """
     written = 0
+    unfinished = folder / f".{_FILE}.{uuid.uuid4().hex}"
     writer: pq.ParquetWriter | None = None
     try:
         for batch in rows:
@@ -60,12 +66,14 @@ def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) 
             if writer is None:
                 folder.mkdir(parents=True, exist_ok=True)
                 options: dict[str, Any] = {"use_deprecated_int96_timestamps": True, "write_page_checksum": True}
-                writer = pq.ParquetWriter(folder / _FILE, schema, compression="zstd", **options)
+                writer = pq.ParquetWriter(unfinished, schema, compression="zstd", **options)
             writer.write_table(pa.Table.from_batches([batch]).cast(schema))
             written += batch.num_rows
     finally:
         if writer is not None:
             writer.close()
+    if writer is not None:
+        unfinished.rename(folder / _FILE)
     return written
 
 

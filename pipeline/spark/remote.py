@@ -5,7 +5,7 @@ The cost is one shuffle of each compressed file.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,19 +66,29 @@ def judge_at(spark: Any, place: str, wanted: Mapping[int, Iterable[Manifest]], j
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
+    own = spark.newSession()  # with settings of its own: those of the caller's session stay
+    own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    held = files_at(
+        own, place, [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
+    )
+    held = held.repartition(max(len(wanted), 1), "position")
+    rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
+    return {row["position"]: bytes(row["verdict"]) for row in rows}
+
+
+def files_at(spark: Any, place: str, needs: Sequence[tuple[int, str]]) -> Any:
+    """Return a frame of (position, path, content) with the file of each pair of a task's position and a path below `place`.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
     from pyspark.sql import functions as F
 
     root = _qualified(spark, place)
-    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
-    paths = sorted({path for _, path in needs})
-    own = spark.newSession()  # with settings of its own: those of the caller's session stay
-    own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
-    files = _binary_files(own, place, [f"{root}/{path}" for path in paths])
+    files = _binary_files(spark, place, [f"{root}/{path}" for path in sorted({path for _, path in needs})])
     named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
-    tasks = own.createDataFrame(needs, "position int, path string")
-    held = tasks.join(named, "path").select("position", "path", "content").repartition(max(len(wanted), 1), "position")
-    rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
-    return {row["position"]: bytes(row["verdict"]) for row in rows}
+    tasks = spark.createDataFrame(list(needs), "position int, path string")
+    return tasks.join(named, "path").select("position", "path", "content")
 
 
 def _binary_files(spark: Any, place: str, paths: list[str]) -> Any:

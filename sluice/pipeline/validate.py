@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.file_sets import checked_runs
-from pipeline.spark.rollup.days import known_frame
+from pipeline.spark.known_frame import known_frame
 from pipeline.spark.validation.validate import validate_remote, validate_runs
 from sluice.object_store import is_url
 

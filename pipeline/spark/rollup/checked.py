@@ -7,12 +7,11 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from pipeline.removed import removed_runs
-from pipeline.rollup.coverage import Coverage, coverage_by_day, coverage_by_hour, lost_between
+from pipeline.rollup.coverage import Coverage, coverage_by_hour, lost_between
 from pipeline.rollup.inputs import Hour, Input, each_once, find_inputs
 from pipeline.rollup.settings import RollupSettings, chosen_of
 from pipeline.spark.remote import removed_at, runs_at
-from pipeline.spark.rollup.frames import Silver
-from pipeline.storage.paths import text_of
+from pipeline.spark.rollup.seconds import Seconds
 from sluice.object_store import is_url
 
 
@@ -20,16 +19,14 @@ class CheckedRows(NamedTuple):
     """Checked rows.
 
     Attributes:
-        silver: the rows, cached.
+        seconds: the sums by second, cached.
         inputs: their file sets.
         coverage: by hour.
-        coverage_by_day: the same, by day.
     """
 
-    silver: Silver
+    seconds: Seconds
     inputs: Sequence[Input]
     coverage: Mapping[Hour, Coverage]
-    coverage_by_day: Mapping[str, Coverage]
 
 
 def read_all(spark: SparkSession, settings: RollupSettings) -> CheckedRows:
@@ -41,20 +38,10 @@ def read_all(spark: SparkSession, settings: RollupSettings) -> CheckedRows:
     """
     found, removed = inputs_at(spark, settings.source)
     inputs = chosen_of(found, settings)
-    silver = read_silver(spark, settings, inputs)
-    coverage = coverage_by_hour(inputs, silver.usage_problems, silver.decisions_aside, lost_between(found, removed))
-    return CheckedRows(silver, inputs, coverage, coverage_by_day(coverage))
-
-
-def read_silver(spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input]) -> Silver:
-    """Read these file sets, and compare their sums with the manifests.
-
-    Raises:
-        BadInputError, IncompleteError: as for `read_all`.
-    """
-    silver = Silver(spark, place_of(settings), inputs, settings.tenants)
-    silver.check()
-    return silver
+    seconds = Seconds(spark, settings, inputs)
+    seconds.check()
+    coverage = coverage_by_hour(inputs, seconds.usage_problems, seconds.decisions_aside, lost_between(found, removed))
+    return CheckedRows(seconds, inputs, coverage)
 
 
 def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
@@ -75,12 +62,6 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
         for path, sha256 in [by_file_set[manifest.proxy_id, manifest.file_set]]
     )
     return each_once(named), removed_at(spark, source)
-
-
-def place_of(settings: RollupSettings) -> str:
-    """Return the metering directory as a path or URL for Spark."""
-    source = settings.source
-    return source if is_url(source) else text_of(settings.directory)
 
 
 def _proxy_of(path: str) -> str:

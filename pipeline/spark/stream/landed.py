@@ -9,7 +9,7 @@ from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
 from pipeline.file_set import check_columns, runs_of
 from pipeline.manifest import check_undamaged, find_manifests, problems_of
-from pipeline.spark.raw import declared
+from pipeline.spark.schemas import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
 from pipeline.spark.validation.validate import judge_some
 from pipeline.spark.written import url_of, write_rows
