@@ -13,6 +13,7 @@ from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_a
 from pipeline.duckdb.seconds import DECISION_SECONDS, USAGE_SECONDS, WAITS
 from pipeline.duckdb.usage import added_usage
 from pipeline.rollup.inputs import Hour
+from pipeline.rollup.ledger import hour_key
 from pipeline.rollup.prices import Prices
 from pipeline.spark.rollup.names import Names
 from pipeline.spark.rollup.pieces import Piece, as_batch, pieces_in
@@ -30,6 +31,7 @@ class Building(NamedTuple):
         hours: all hours of the run.
         hour_coverage, day_coverage: in percent.
         hashes: the hash over the manifests of each day.
+        floors: the least wait in ms of a group in `rate_series`, by hour ("2026-11-21 07").
         batch: name of the late file sets, whose adjustments are made; None: the tables of open days are made.
         writers: the task of the next step that gets each file, by table and partition. Other rows are left out.
     """
@@ -41,6 +43,7 @@ class Building(NamedTuple):
     levels: tuple[str, ...]
     prices: Prices | None
     batch: str | None
+    floors: Mapping[str, int]
     names: Names
     writers: Mapping[tuple[str, str], int]
 
@@ -111,7 +114,10 @@ def _tables(made: Database, job: Building, date: str) -> Iterator[tuple[str, str
             place = f"date={date}/hour={hour[1]}"
             if ("rate_series", place) in job.writers:
                 look_at_hour(made, hour)
-                yield from ((table, place, made.table(query)) for table, (query, _, is_daily) in tables if not is_daily)
+                longest = f"WHERE rank_waited >= {job.floors.get(hour_key(hour), 0)}"
+                for table, (query, _, is_daily) in tables:
+                    if not is_daily:
+                        yield table, place, made.table(f"SELECT * FROM ({query}) {longest if table == 'rate_series' else ''}")
     if job.prices is not None:
         place = f"date={date}" if job.batch is None else f"date={date}/batch={job.batch}"
         charges = charges_of(used_in_days(made), job.prices, job.batch)

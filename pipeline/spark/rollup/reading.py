@@ -24,6 +24,8 @@ from pipeline.file_set import check_columns
 from pipeline.manifest import problems_in
 from pipeline.rollup.content.columns import QUARANTINE
 from pipeline.rollup.inputs import Hour, Input
+from pipeline.rollup.ledger import hour_key
+from pipeline.spark.rollup.floors import LONGEST, longest_waits
 from pipeline.spark.rollup.names import Names, write_copy
 from pipeline.spark.rollup.pieces import SUMS_SHARE, Piece, as_batch
 from pipeline.spark.rollup.shares import Shares, divided, tasks_here
@@ -120,5 +122,7 @@ def _of(made: Database, job: Reading, hour: Hour) -> Iterator[Piece]:
         ("waits", decisions.waits(), WAITS),
     ):
         found = made.table(query).select(schema.names).cast(schema)
+        if name == "decision_seconds":
+            yield Piece(SUMS_SHARE, LONGEST, hour_key(hour), longest_waits(found))
         for share, rows in divided(found, job.shares.of(date, found.column("gold_group_number").to_numpy())):
             yield Piece(share, name, date, rows)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,6 +14,7 @@ from pipeline.rollup.settings import RollupSettings
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.remote import files_at
 from pipeline.spark.rollup.building import Building, building, files_of
+from pipeline.spark.rollup.floors import LONGEST, floor_of
 from pipeline.spark.rollup.names import names_of
 from pipeline.spark.rollup.pieces import PIECES, SUMS_SHARE, pieces_of_rows
 from pipeline.spark.rollup.reading import Reading, reading_copies, reading_here
@@ -43,6 +45,7 @@ class Seconds:
             self._names = names_of(spark, place, inputs, settings.tenants)
             job = Reading(place, tuple(parts_of(inputs)), self._hours, self._shares, self._names)
             self._pieces = _read(spark, job).persist(StorageLevel.DISK_ONLY)
+        self._floors: dict[str, int] = {}
         self.usage_problems: dict[str, int] = {}
         self.decision_problems = 0
         self.decisions_aside: dict[str, int] = {}
@@ -57,8 +60,13 @@ class Seconds:
         with reported_in_one_line():
             found = self._pieces.where(f"share = {SUMS_SHARE}").collect()
         sums: dict[str, list[dict[str, Any]]] = {"usage": [], "decisions": []}
+        longest: dict[str, list[pa.Table]] = {}
         for piece in pieces_of_rows(found):
-            sums[piece.name].extend(piece.rows.to_pylist())
+            if piece.name == LONGEST:
+                longest.setdefault(piece.place, []).append(piece.rows)
+            else:
+                sums[piece.name].extend(piece.rows.to_pylist())
+        self._floors = {place: floor_of(rows) for place, rows in longest.items()}
         self.usage_problems = check_usage(self._inputs, sums["usage"])
         self.decision_problems, self.decisions_aside = check_decisions(self._inputs, sums["decisions"])
 
@@ -88,6 +96,7 @@ class Seconds:
             levels=self._settings.levels,
             prices=self._settings.prices,
             batch=batch,
+            floors=self._floors,
             names=self._names,
             writers={},
         )

@@ -14,7 +14,7 @@ from pipeline.rollup.inputs import Input
 
 PART_ROWS_MAX: Final = 1_000_000
 """Most decisions and usage rows that a task reads, unless one file set has more."""
-SHARE_ROWS_MAX: Final = 2_500_000
+SHARE_ROWS_MAX: Final = 8_000_000
 """Most decisions and usage rows of a day that a task adds up, if groups and clients have equally many."""
 SHARE_ROWS_MIN: Final = 250_000
 """A smaller share takes longer to start than to add up."""
