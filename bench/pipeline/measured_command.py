@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.harness.engine import ROOT
-from bench.pipeline.process_tree import cpu_seconds
+from bench.harness.process_tree import cpu_seconds
 
 LOOK_S = 0.2
 

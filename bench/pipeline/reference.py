@@ -1,4 +1,4 @@
-"""The tables of a roll-up by DuckDB alone, from `bench/duckdb_rollup.sql`, and their comparison with the tables of an engine.
+"""The tables of a roll-up by DuckDB alone, from `bench/pipeline/duckdb_rollup.sql`, and their comparison with the tables of an engine.
 
 python -m bench.pipeline.reference METERING OUT [TABLES]   times the statements, and compares their tables with those in TABLES
 """
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from metering_format.tables import TABLES
 
-SQL: Final = Path(__file__).parents[1] / "duckdb_rollup.sql"
+SQL: Final = Path(__file__).with_name("duckdb_rollup.sql")
 FOUR: Final = ("usage_hour", "usage_day", "decisions_hour", "decisions_day")
 DEFAULT: Final = (*FOUR, "throttle_histogram", "throttle_stretches", "rate_series", "escapes")
 TOLERANCE: Final = 1e-9

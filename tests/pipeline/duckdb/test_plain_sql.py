@@ -1,4 +1,4 @@
-"""The tables agree with an independent statement of them, `bench/duckdb_rollup.sql`, and parts of their computation with loops."""
+"""The tables agree with an independent statement of them, `bench/pipeline/duckdb_rollup.sql`, and parts of their computation with loops."""
 
 import itertools
 import random
