@@ -184,7 +184,7 @@ def _compared(found: list[RolledUp], of_all: float, of_four: float, differences:
     if len(found) > 1:
         local = found[-2].seconds
         yield f"- Spark without its start: {spark:.1f} s, {spark / local:.1f} times as long as the local engine ({local:.1f} s)"
-    yield f"- `bench/pipeline/duckdb_rollup.sql` in DuckDB, all default tables: {of_all:.1f} s; Spark takes {spark / of_all:.1f} times as long"
+    yield f"- `duckdb_rollup.sql` in DuckDB, all default tables: {of_all:.1f} s; Spark takes {spark / of_all:.1f} times as long"
     yield f"- the same, only usage and decisions by hour and day: {of_four:.1f} s; Spark takes {spark / of_four:.1f} times as long for all"
     yield "- " + (f"THEY DIFFER: {differences}" if differences else "rows equal to Spark's, floating-point numbers to 1e-9")
 

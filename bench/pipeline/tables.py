@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.harness.engine import ROOT
-from bench.harness.process_tree import cpu_seconds
+from bench.pipeline.measured_command import cpu_seconds
 from pipeline.memory import heap_mib, memory_bytes
 from pipeline.rollup.published.tables import read_table
 from pipeline.spark.failures import HEAP
