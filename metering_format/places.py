@@ -8,9 +8,14 @@ from typing import Final
 SCHEMA_VERSION: Final = 1
 SHARED_SCHEMA_VERSION: Final = 2
 """Schema version of runs whose processes share usage, with `SHARED_COLUMNS` added. Other runs have version 1."""
-SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION)
+PACED_SCHEMA_VERSION: Final = 3
+"""Schema version of runs with paced groups, with `PACED_COLUMNS` added."""
+SCHEMA_VERSIONS: Final = (SCHEMA_VERSION, SHARED_SCHEMA_VERSION, PACED_SCHEMA_VERSION)
 SHARED: Final = "shared"
 """Setting of a run: the processes that share usage."""
+PACED: Final = "paced_burst_ms"
+"""Setting of a run whose groups of `PACED_TYPES` are paced: their burst in ms."""
+PACED_TYPES: Final = ("Produce", "Fetch")
 FLEET: Final = "fleet"
 """Setting of a run in a fleet: `id` and `name` of the fleet, name and incarnation of this `member`, and the fleet's number among
 its workers (`column`, see `fleet_notes`)."""
@@ -37,6 +42,8 @@ def file_set_name(run_id: str, first_seq: int, part: int = 0) -> str:
 
 def schema_of(settings: Mapping[str, object]) -> int:
     """Return the schema version of a run's files, from the settings in its manifests."""
+    if PACED in settings:
+        return PACED_SCHEMA_VERSION
     return SHARED_SCHEMA_VERSION if SHARED in settings else SCHEMA_VERSION
 
 
@@ -48,7 +55,7 @@ def place_of(table: str, proxy_id: str, first_ts_ms: int, schema: int = SCHEMA_V
 
 def is_inside(path: str) -> bool:
     """Whether a path of a manifest is below the metering directory."""
-    return not Path(path).is_absolute() and ".." not in Path(path).parts
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def ledger_name(proxy_id: str) -> str:

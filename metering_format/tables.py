@@ -1,4 +1,5 @@
-"""Arrow schemas of every metering table, version 2. Files of version 1 lack `SHARED_COLUMNS`.
+"""Arrow schemas of every metering table. Files of version 2 have `SHARED_COLUMNS`, those of version 3
+`PACED_COLUMNS`, those of version 1 neither.
 
 Suffixes are units: `_ms` milliseconds, `_ns` nanoseconds, `_bytes` bytes. `seq` numbers the decisions of a run, without gaps.
 """
@@ -94,9 +95,11 @@ SHARED_COLUMNS: Final = {
     "events": ("source", "source_total", "assumed"),
 }
 """Columns that only runs of processes that share usage have."""
+PACED_COLUMNS: Final = {"samples": ("lead_ns",)}
+"""Columns that only runs with paced groups have."""
 ADDED: Final = {
     "states": ("switches", "fleet"),
-    "samples": SHARED_COLUMNS["samples"],
+    "samples": (*SHARED_COLUMNS["samples"], *PACED_COLUMNS["samples"]),
     "events": ("before", "since_ms", *SHARED_COLUMNS["events"]),
     "usage": ("waited_requests", "waited_ms"),
 }
@@ -138,6 +141,7 @@ SAMPLES: Final = pa.schema(
         _field("remote_pos", _list(pa.int32()), nullable=True),
         _field("remote_source", _list(pa.string()), nullable=True),  # number of a worker
         _field("remote_total", _list(pa.int64()), nullable=True),  # the source's total for the group by then
+        _field("lead_ns", pa.int64(), nullable=True),  # of a paced group: how far its schedule was ahead before the row's first event
     ]
 )
 """One closed sample of one sensor, or a part of one; the lists, one entry per event, are null at level `sample`."""

@@ -1,26 +1,22 @@
 """Reads the tables of one metering file set, from a local disk or from content in memory."""
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from metering_format.manifest import Manifest
-from metering_format.tables import ADDED, TABLES
+from metering_format.manifest import FileEntry, Manifest
 from pipeline.duplicate_columns import read_groups
-from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import RunKey, by_run
+from pipeline.parquet.checks import check_run, declared, no_rows, reading
+from pipeline.parquet.small_files import SMALL_BYTES_MAX, SmallFiles
 from pipeline.storage.paths import AnyPath, StorePath
-from sluice.object_store import first_line
 
 R = TypeVar("R")
-_CHECKSUM = "CRC checksum verification failed"
-"""Part of Arrow's message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +26,13 @@ class FileSet:
     Attributes:
         directory: the root of the manifest's paths. When Spark read the files, it only appears in messages.
         held: content of the files by path, when Spark read them from another file system; None: they are in `directory`.
+        small_files: the small files that were used last, of all file sets of the directory; None: each question opens its file.
     """
 
     directory: AnyPath
     manifest: Manifest
     held: Mapping[str, bytes] | None = None
+    small_files: SmallFiles | None = field(default=None, compare=False, repr=False)
 
     def read(self, table: str, *, columns: list[str] | None = None, after_ms: int | None = None) -> pa.Table:
         """Return the rows of a table; no rows when the file set has no file of that table.
@@ -48,9 +46,26 @@ class FileSet:
             IncompleteError: a file that the manifest lists is missing.
             BadInputError: a file is not Parquet, or does not have the declared schema.
         """
-        parts = [self._read_file(entry.path, table, columns, after_ms) for entry in self.manifest.files if entry.table == table]
-        schema = TABLES[table] if columns is None else pa.schema([TABLES[table].field(name) for name in columns])
-        return pa.concat_tables(parts) if parts else schema.empty_table()
+        parts = [self._read_file(entry, columns, after_ms) for entry in self.manifest.files if entry.table == table]
+        if len(parts) == 1:
+            return parts[0]
+        return pa.concat_tables(parts) if parts else no_rows(table, None if columns is None else tuple(columns))
+
+    def made_of(self, table: str, make: Callable[["FileSet"], R]) -> R:
+        """Return `make(self)`, a result that follows from a table alone. File sets with an equal small file of it share the result.
+
+        Raises:
+            IncompleteError, BadInputError: as for `read`, and what `make` raises.
+        """
+        entries = [entry for entry in self.manifest.files if entry.table == table]
+        if len(entries) != 1 or not self.is_small(entries[0]):
+            return make(self)
+        assert self.small_files is not None
+        made = self.small_files.ask(self.directory, self.manifest, entries[0], lambda _path, file: file.made)
+        if make not in made:
+            made[make] = make(self)
+        result: R = made[make]
+        return result
 
     def read_alike(self, table: str, columns: list[str]) -> dict[str, Any] | None:
         """Return the value of each column, by name, when every column is constant by the footers' statistics.
@@ -62,33 +77,34 @@ class FileSet:
         """
         alike: dict[str, Any] | None = None
         for entry in (entry for entry in self.manifest.files if entry.table == table):
-            its = self._of_file(entry.path, functools.partial(_alike, columns=columns))
+            its = self._of_file(entry, functools.partial(_alike, columns=columns))
             if its is None or alike not in (None, its):
                 return None
             alike = its
         return alike
 
-    def _read_file(self, relative: str, table: str, columns: list[str] | None, after_ms: int | None) -> pa.Table:
-        path = self.directory / relative
-        read = self._of_file(relative, functools.partial(_rows_of, columns=columns, after_ms=after_ms))
-        return _declared(path, table, read, columns)
+    def _read_file(self, entry: FileEntry, columns: list[str] | None, after_ms: int | None) -> pa.Table:
+        if self.is_small(entry):
+            assert self.small_files is not None
+            read = self.small_files.ask(self.directory, self.manifest, entry, lambda path, file: file.read(path, columns))
+            return read if after_ms is None else read.filter(pc.greater(read.column("last_event_ms"), after_ms))
+        read = self._of_file(entry, functools.partial(_rows_of, columns=columns, after_ms=after_ms))
+        return declared(self.directory / entry.path, entry.table, read, columns)
 
-    def _of_file(self, relative: str, ask: Callable[[pq.ParquetFile, pa.NativeFile], R]) -> R:
+    def is_small(self, entry: FileEntry) -> bool:
+        """Whether a file is read once and kept."""
+        return self.small_files is not None and entry.bytes <= SMALL_BYTES_MAX and self.held is None
+
+    def _of_file(self, entry: FileEntry, ask: Callable[[pq.ParquetFile, pa.NativeFile], R]) -> R:
         """Open a file of this file set, check that it belongs to the run, and return the result of `ask`."""
-        path = self.directory / relative
-        try:
-            with (
-                self._source(path, relative) as source,
-                pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as file,
-            ):
-                _check_run(path, file, self.manifest)
-                return ask(file, source)
-        except (FileNotFoundError, KeyError) as error:
-            raise IncompleteError(f"{path}: is missing, and manifest {self.manifest.file_set} lists it; restore it") from error
-        except (pa.ArrowInvalid, OSError) as error:
-            if _CHECKSUM in str(error):
-                raise IncompleteError(f"{path}: the checksum of a page differs, so the file is damaged; restore it") from error
-            raise BadInputError(f"{path}: not a readable Parquet file ({first_line(error)}); restore it") from error
+        path = self.directory / entry.path
+        with (
+            reading(path, self.manifest),
+            self._source(path, entry.path) as source,
+            pq.ParquetFile(source, pre_buffer=False, page_checksum_verification=True) as file,
+        ):
+            check_run(path, file, self.manifest)
+            return ask(file, source)
 
     def _source(self, path: AnyPath, relative: str) -> pa.NativeFile:
         if self.held is not None:
@@ -130,90 +146,16 @@ def _values(statistics: Any, rows: int) -> tuple[Any] | None:
     return (statistics.min,) if not statistics.null_count and statistics.has_min_max and statistics.min == statistics.max else None
 
 
-def check_columns(directory: Path, manifests: Iterable[Manifest], shown: AnyPath | None = None) -> None:
-    """Compare the columns of every file with the declared schema, and its run with the manifest's. Only footers are read.
-
-    Args:
-        directory: the metering directory, or a copy of it.
-        manifests: the file sets.
-        shown: the directory that messages name; None: `directory`.
-
-    Raises:
-        IncompleteError: a file that a manifest lists is missing, or belongs to another run.
-        BadInputError: a file is not Parquet, or was written by another program.
-    """
-    for manifest in manifests:
-        for entry in manifest.files:
-            path = (shown or directory) / entry.path
-            try:
-                with pq.ParquetFile(directory / entry.path, memory_map=True, pre_buffer=False) as file:
-                    schema = file.schema_arrow
-                    _check_run(path, file, manifest)
-            except FileNotFoundError as error:
-                raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} lists it; restore it") from error
-            except PermissionError:
-                raise
-            except (pa.ArrowInvalid, OSError) as error:
-                remedy = f"restore it (`sluice meter verify-manifests {shown or directory}` names all)"
-                raise BadInputError(f"{path}: not a readable Parquet file; {remedy}") from error
-            _declared(path, entry.table, schema.empty_table(), None)
-
-
-def _check_run(path: AnyPath, file: pq.ParquetFile, manifest: Manifest) -> None:
-    """Check that a file belongs to the run of its manifest. Group, client and sequence numbers have a meaning only within a run.
-
-    Raises:
-        IncompleteError: the footer names another proxy or another run than the manifest.
-    """
-    for name, expected in (("run_id", manifest.run_id), ("proxy_id", manifest.proxy_id)):
-        if name not in file.schema.names:
-            continue
-        at = file.schema.names.index(name)
-        for number in range(file.num_row_groups):
-            statistics = file.metadata.row_group(number).column(at).statistics
-            if statistics is not None and statistics.has_min_max:
-                there = {statistics.min, statistics.max}
-            else:
-                there = set(file.read_row_group(number, [name]).column(name).unique().to_pylist())
-            if strange := there - {expected}:
-                raise IncompleteError(
-                    f"{path}: has rows of {name} {min(map(str, strange))}, and manifest {manifest.file_set} is of {expected}; restore it"
-                )
-
-
 def _last_ms(row_group: Any) -> int:
     columns = (row_group.column(number) for number in range(row_group.num_columns))
     statistics = next((column.statistics for column in columns if column.path_in_schema == "last_event_ms"), None)
     return int(statistics.max) if statistics is not None and statistics.has_min_max else 2**63 - 1
 
 
-def _declared(path: AnyPath, table: str, read: pa.Table, columns: list[str] | None) -> pa.Table:
-    """Order and cast columns to the declared schema.
-
-    Columns that a newer minor version added are dropped. Columns that an older version lacks are null.
-    """
-    declared = TABLES[table]
-    wanted = [declared.field(name) for name in (columns or declared.names)]
-    for name in ADDED.get(table, ()):
-        if name not in read.column_names and (columns is None or name in columns):
-            read = read.append_column(name, pa.nulls(len(read), declared.field(name).type))
-    missing = [field.name for field in wanted if field.name not in read.column_names]
-    if missing:
-        raise BadInputError(
-            f"{path}: has no column {missing[0]} of table {table}; it was written by another program or version; restore it"
-        )
-    chosen, schema = read.select([field.name for field in wanted]), pa.schema(wanted)
-    if chosen.schema.equals(schema):
-        return chosen
-    try:
-        return chosen.cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        raise BadInputError(f"{path}: is not of table {table} ({first_line(error)}); restore it") from error
-
-
 def runs_of(directory: AnyPath, manifests: list[Manifest]) -> dict[RunKey, list[FileSet]]:
     """Return file sets by (proxy_id, run_id), each run in decision order."""
-    return {key: [FileSet(directory, manifest) for manifest in its] for key, its in by_run(manifests).items()}
+    small_files = SmallFiles()
+    return {key: [FileSet(directory, manifest, None, small_files) for manifest in its] for key, its in by_run(manifests).items()}
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:

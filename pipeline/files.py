@@ -1,7 +1,9 @@
 """Writes files atomically and checks directories. A reader sees a whole file or no file."""
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import BadInputError
@@ -18,16 +20,27 @@ def write_whole(path: AnyPath, text: str) -> None:
     if isinstance(path, StorePath):
         path.write_bytes(text.encode())
         return
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary file beside `path` that becomes `path` when the block ends; create missing directories.
+
+    Raises:
+        OSError: the file cannot be written, or `path` exists and is not a regular file. Nothing is left behind.
+    """
     if path.exists() and not path.is_file():  # a rename would replace a device by a file
         raise OSError(errno.EEXIST, "is there and no file; name another", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 

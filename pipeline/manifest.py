@@ -167,8 +167,10 @@ def file_sha256(path: AnyPath) -> str:
 
 def problems_in(directory: AnyPath, manifests: Sequence[Manifest], *, hashes: bool = True) -> list[str]:
     """Return every difference between files and their manifests, one line each; hashes are computed in a few threads."""
-    with ThreadPoolExecutor(HASHING_THREADS if hashes else 1) as threads:
-        found = threads.map(lambda manifest: problems_of(directory, manifest, hashes=hashes), manifests)
+    if not hashes:
+        return [problem for manifest in manifests for problem in problems_of(directory, manifest, hashes=False)]
+    with ThreadPoolExecutor(HASHING_THREADS) as threads:
+        found = threads.map(lambda manifest: problems_of(directory, manifest), manifests)
         return [problem for problems in found for problem in problems]
 
 

@@ -43,6 +43,10 @@ class Login:
         client = client_of(self.mechanism, self.username, self._secret, secrets.token_urlsafe(24))
         return login_steps(self.mechanism, client, client_id)
 
+    def reveal(self) -> str:
+        """Return the password, or the token, for a library that logs in by itself."""
+        return self._secret
+
     def __repr__(self) -> str:
         return f"Login({self.mechanism!r}, {self.username!r}, ***)"
 

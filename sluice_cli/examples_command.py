@@ -1,4 +1,4 @@
-"""`sluice examples`: writes the example configurations to a folder."""
+"""`sluice examples`: writes the examples to a folder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import click
 from proxy.base.printable import printable
 
 _HERE: Final = Path(__file__).parent
-_SUFFIXES: Final = (".toml", ".py")
+_SUFFIXES: Final = (".toml", ".py", ".ipynb")
 
 
 @click.command("examples")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER")
 def examples(folder: Path) -> None:
-    """Write the example configurations with their quota file and classes to FOLDER, which is made if necessary.
+    """Write the example configurations with their quota file, classes and a notebook to FOLDER, which is made if necessary.
 
     A file that exists is an error, and then nothing is written.
     """

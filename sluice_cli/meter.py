@@ -5,10 +5,12 @@ from pathlib import Path
 
 import click
 
+from pipeline.commands.archive import archive
 from pipeline.commands.ddl import ddl
 from pipeline.commands.inspect import inspect
 from pipeline.commands.neighbours import neighbours
 from pipeline.commands.recommend import recommend
+from pipeline.commands.register import register
 from pipeline.commands.repair import Repaired, repair_command
 from pipeline.commands.rollup import rollup
 from pipeline.commands.stream import stream
@@ -22,7 +24,7 @@ def meter() -> None:
     """Analyse the files that `sluice run --metering DIR` writes: usage, validation, simulation, recommendations."""
 
 
-for command in (validate, rollup, ddl, whatif, recommend, neighbours, stream, inspect, verify_manifests):
+for command in (validate, rollup, ddl, whatif, recommend, neighbours, stream, inspect, verify_manifests, archive, register):
     meter.add_command(command)
 
 

@@ -162,11 +162,18 @@ def _advise(file: Path, lines: Iterable[str]) -> None:
     show_default=True,
     help="Number of proxies; several are a fleet with one budget.",
 )
-def demo(seconds: int, svg: Path, proxies: int) -> None:
+@click.option(
+    "--pacing",
+    type=click.Choice(["window", "paced"]),
+    default="window",
+    show_default=True,
+    help="How bytes are held to their bound: by Kafka's window, or evenly.",
+)
+def demo(seconds: int, svg: Path, proxies: int, pacing: str) -> None:
     """Run a demo with a mock cluster, the proxy and four clients, then print the results and write a diagram."""
     from proxy.demo import main as run_demo
 
-    sys.exit(run_demo(seconds, svg, proxies))
+    sys.exit(run_demo(seconds, svg, proxies, paced=pacing == "paced"))
 
 
 cli.add_command(examples)

@@ -1,6 +1,7 @@
-"""The program that `spark-submit` starts: `sluice meter`, with the packages that `--py-files` brought.
+"""The program that `spark-submit` starts: `sluice meter`, on executors that have unpacked the archive of `sluice meter archive`.
 
-spark-submit --master spark://HOST:7077 --py-files kafka_sluice.whl sluice_cli/submitted.py validate --engine spark --in hdfs:///metering
+spark-submit --master spark://HOST:7077 --archives sluice.tar.gz#sluice --conf spark.executorEnv.PYTHONPATH=./sluice \\
+    sluice_cli/submitted.py validate --engine spark --in hdfs:///metering
 """
 
 from sluice_cli.meter import meter

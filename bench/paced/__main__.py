@@ -1,6 +1,7 @@
 """The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what a fetch reserves. And its cost.
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
+python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -9,8 +10,9 @@ Simulated connections have one request in flight, and the round trip is 5 to 6 m
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bench.harness.engine import ROOT
@@ -18,6 +20,8 @@ from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.loads import BOUND, flow, members
+from bench.paced.real import real_lines
+from tests.support.kafka.jars import KRAFT
 
 FLOW_GOAL = (0.98, 1.02)
 SHARE_GOAL = 0.05
@@ -30,12 +34,23 @@ def main() -> int:
     if options.cost:
         print("\n".join(f"| {name} | {nanoseconds:,.0f} ns |" for name, nanoseconds in costs()))
         return 0
+    if options.real:
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, one request in flight"
+        return _written(options, "paced-real", what, real_lines(options.seconds))
+    what = f"- virtual time, {options.seconds} s"
+    lines = itertools.chain(_flow_lines(options.seconds), [""], _member_lines(options.seconds), [""], _fetch_lines(options.seconds))
+    return _written(options, "paced-simulated", what, lines)
+
+
+def _written(options: argparse.Namespace, name: str, what: str, made: Iterable[str]) -> int:
+    """Print the lines and write them; return 1 when a goal was missed."""
     lines: list[str] = []
-    for line in (*_flow_lines(options.seconds), "", *_member_lines(options.seconds), "", *_fetch_lines(options.seconds)):
+    for line in made:
         lines.append(line)
         print(line, flush=True)
-    report = Report("paced-simulated")
-    report.add(*machine_lines(), f"- virtual time, {options.seconds} s, bound {BOUND / 1e6:g} MB/s, burst 1 s unless said", "", *lines)
+    report = Report(name)
+    note = [f"- {options.note}"] if options.note else []
+    report.add(*machine_lines(), f"{what}, bound {BOUND / 1e6:g} MB/s, burst 1 s unless said", *note, "", *lines)
     if not options.no_write:
         report.write(options.out)
     return int(any(line.endswith("miss |") for line in lines))
@@ -79,8 +94,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.paced", description=__doc__)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--simulated", action="store_true", help="on virtual time")
+    kind.add_argument("--real", action="store_true", help="with a real broker; needs a JDK and Maven")
     kind.add_argument("--cost", action="store_true", help="processor time")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
+    parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from bench.paced.schedule import SECOND_NS, PacedSchedule, cost_ns
 from quota.groups.group import QuotaGroup
+from quota.paced_schedule import SECOND_NS, PacedSchedule, cost_ns
 
 MS_NS: Final = 1_000_000
 CLAIM_NS: Final = SECOND_NS

@@ -7,8 +7,9 @@ import timeit
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bench.paced.schedule import SECOND_NS, PacedSchedule, cost_ns
+from bench.paced.schedule import ReservingSchedule
 from quota.groups.group import QuotaGroup
+from quota.paced_schedule import SECOND_NS, cost_ns
 
 BOUND: Final = 1e12
 """So large that no request waits."""
@@ -25,7 +26,7 @@ def costs() -> Iterator[tuple[str, float]]:
     group = QuotaGroup({}, BOUND)
     group.record(SIZE, NOW_MS)
     yield "window: record on the short path", _nanoseconds(lambda: group.record(SIZE, NOW_MS))
-    schedule, cost = PacedSchedule(SECOND_NS), cost_ns(SIZE, BOUND)
+    schedule, cost = ReservingSchedule(SECOND_NS), cost_ns(SIZE, BOUND)
     yield "cost of a size", _nanoseconds(lambda: cost_ns(SIZE, BOUND))
     yield "schedule: wait and charge, with a known cost", _nanoseconds(lambda: schedule.wait_ns(NOW_NS) or schedule.charge(cost, NOW_NS))
     for count in OPEN:
@@ -34,7 +35,7 @@ def costs() -> Iterator[tuple[str, float]]:
 
 def _fetch(count: int, cost: int) -> Callable[[], object]:
     """Return a function that lets a fetch pass and the oldest of `count` fetches be answered."""
-    schedule = PacedSchedule(SECOND_NS)
+    schedule = ReservingSchedule(SECOND_NS)
     reservations = [schedule.reserve(cost, NOW_NS) for _ in range(count)]
 
     def fetch() -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from bench.paced.schedule import SECOND_NS, PacedSchedule, Reservation, cost_ns
+from bench.paced.schedule import Reservation, ReservingSchedule
 from bench.paced.simulated import JITTER_NS, RTT_NS, STEADY_S
+from quota.paced_schedule import SECOND_NS, PacedSchedule, cost_ns
 
 BOUND: Final = 2e6
 BURST_NS: Final = SECOND_NS
@@ -50,7 +51,7 @@ def _most(consumer: Consumer, consumers: int) -> Grant:
 
 
 def _share(consumer: Consumer, consumers: int) -> Grant:
-    most = int(BOUND * BURST_NS / SECOND_NS / consumers)
+    most = int(BOUND * BURST_NS / SECOND_NS / (consumers + 1))
     return Grant(most, most)
 
 
@@ -59,12 +60,15 @@ def _expected(consumer: Consumer, consumers: int) -> Grant:
     return Grant(most, most if consumer.last_bytes is None else min(most, consumer.last_bytes))
 
 
-CHOSEN: Final = "a share of the burst, which it may return at most"
+CHOSEN: Final = "a share of the burst, charged at its answer"
+CORRECTED: Final = "a share of the burst, charged when it goes"
 RESERVES: Final = {
-    "what is requested": _most,
-    CHOSEN: _share,
-    "the last answer; a share of the burst at most": _expected,
+    "what is requested, charged when it goes": (_most, True),
+    CHOSEN: (_share, False),
+    CORRECTED: (_share, True),
+    "the last answer, a share of the burst at most, charged when it goes": (_expected, True),
 }
+"""How much a fetch reserves, and whether the schedule is charged when it goes (and corrected at its answer) or at its answer."""
 
 
 class Load(NamedTuple):
@@ -101,45 +105,93 @@ class FetchFigures(NamedTuple):
     beyond_ms: float
 
 
+class _ChargedFirst:
+    """A fetch is charged when it goes, and corrected at its answer."""
+
+    def __init__(self) -> None:
+        self._schedule = ReservingSchedule(BURST_NS)
+
+    def wait_ns(self, cost: int, now_ns: int) -> int:
+        """Return how long a fetch that reserves `cost` has to wait."""
+        return self._schedule.wait_ns(now_ns)
+
+    def goes(self, cost: int, now_ns: int) -> Reservation:
+        """Charge a fetch."""
+        return self._schedule.reserve(cost, now_ns)
+
+    def answered(self, reservation: Reservation, cost: int, now_ns: int) -> None:
+        """Correct it."""
+        self._schedule.correct(reservation, cost)
+
+
+class _ChargedAtAnswer:
+    """What fetches in flight have reserved counts when the next one goes; the schedule is charged at the answer."""
+
+    def __init__(self) -> None:
+        self._schedule = PacedSchedule(BURST_NS)
+        self._reserved_ns = 0
+
+    def wait_ns(self, cost: int, now_ns: int) -> int:
+        """Return how long a fetch that reserves `cost` has to wait, unless an answer makes room before."""
+        return self._schedule.wait_ns(now_ns - self._reserved_ns - min(cost, BURST_NS))
+
+    def goes(self, cost: int, now_ns: int) -> Reservation:
+        """Count a fetch."""
+        self._reserved_ns += cost
+        return Reservation(cost)
+
+    def answered(self, reservation: Reservation, cost: int, now_ns: int) -> None:
+        """Charge it."""
+        self._reserved_ns -= reservation.cost_ns
+        self._schedule.charge(cost, now_ns)
+
+
 def fetch_run(load: Load, reserve: str, seconds: int, seed: int = 1) -> FetchFigures:
     """Let the consumers of a load fetch for `seconds`."""
-    chance, order, grant = random.Random(seed), 0, RESERVES[reserve]
-    schedule, known = PacedSchedule(BURST_NS), PacedSchedule(BURST_NS)
+    chance, order = random.Random(seed), 0
+    grant, is_charged_first = RESERVES[reserve]
+    admission, known = _ChargedFirst() if is_charged_first else _ChargedAtAnswer(), PacedSchedule(BURST_NS)
     events: list[tuple[int, int, Consumer | None]] = []
     waiting: deque[Consumer] = deque()
     steady_bytes, beyond_ns, wake_ns = 0, 0, -1
+
+    def passes(size: int, now_ns: int) -> None:
+        nonlocal beyond_ns, steady_bytes
+        beyond_ns = max(beyond_ns, known.lead_ns(now_ns) - BURST_NS)
+        known.charge(cost_ns(size, BOUND), now_ns)
+        steady_bytes += size if now_ns >= STEADY_S * SECOND_NS else 0
+
     for sizes in load.consumers:
         order += 1
         heappush(events, (chance.randrange(RTT_NS), order, Consumer(sizes)))
     while events[0][0] < seconds * SECOND_NS:
         now_ns, _, consumer = heappop(events)
         if consumer is not None:
-            _answer(consumer, schedule)
+            if consumer.reserved is not None:
+                reservation, size = consumer.reserved
+                admission.answered(reservation, cost_ns(size, BOUND), now_ns)
+                if not is_charged_first:
+                    passes(size, now_ns)
+                consumer.last_bytes, consumer.reserved = size, None
             waiting.append(consumer)
-        while waiting and not schedule.wait_ns(now_ns):
+        while waiting:
+            granted = grant(waiting[0], len(load.consumers))
+            cost = cost_ns(granted.reserved, BOUND)
+            if admission.wait_ns(cost, now_ns):
+                break
             first = waiting.popleft()
-            granted = grant(first, len(load.consumers))
             size = min(first.sizes(chance), granted.most)
-            beyond_ns = max(beyond_ns, known.lead_ns(now_ns) - BURST_NS)
-            known.charge(cost_ns(size, BOUND), now_ns)
-            first.reserved = schedule.reserve(cost_ns(granted.reserved, BOUND), now_ns), size
-            steady_bytes += size if now_ns >= STEADY_S * SECOND_NS else 0
+            if is_charged_first:
+                passes(size, now_ns)
+            first.reserved = admission.goes(cost, now_ns), size
             order += 1
             kept_ns = POLL_NS if size <= EMPTY_BYTES else 0
             heappush(events, (now_ns + RTT_NS + chance.randrange(JITTER_NS) + kept_ns, order, first))
-        due_ns = now_ns + schedule.wait_ns(now_ns)
+        due_ns = now_ns + (admission.wait_ns(cost, now_ns) if waiting else 0)
         if waiting and not now_ns < wake_ns <= due_ns:
             order, wake_ns = order + 1, due_ns
             heappush(events, (wake_ns, order, None))
     return FetchFigures(steady_bytes / BOUND / (seconds - STEADY_S), beyond_ns / 1e6)
-
-
-def _answer(consumer: Consumer, schedule: PacedSchedule) -> None:
-    """Correct the schedule by the answer to the consumer's fetch, if one is in flight."""
-    if consumer.reserved is not None:
-        reservation, size = consumer.reserved
-        schedule.correct(reservation, cost_ns(size, BOUND))
-        consumer.last_bytes, consumer.reserved = size, None
 
 
 def fetches(seconds: int) -> Iterator[tuple[Load, str, FetchFigures]]:

@@ -16,8 +16,8 @@ from bench.paced.admission import (
     FairQueue,
     MemberSchedules,
 )
-from bench.paced.schedule import SECOND_NS
 from bench.paced.simulated import Figures, figures, run, shares
+from quota.paced_schedule import SECOND_NS
 
 BOUND: Final = 2e6
 BURST_NS: Final = SECOND_NS

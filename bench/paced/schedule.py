@@ -1,10 +1,6 @@
-"""The schedule of paced enforcement: when the next request of a group may pass.
+"""The schedule of a fetch that is charged when it goes and corrected at its answer, an alternative that ADR 12 compares.
 
-The schedule is a virtual time, in whole nanoseconds. A request that passes moves it on by its cost, the time that the bound takes for its
-bytes. The next request passes when the schedule is at most the burst ahead of the clock. An idle schedule does not fall behind the clock.
-Source: the Generic Cell Rate Algorithm in its virtual scheduling form (ITU-T I.371), with a burst by time instead of cells.
-
-A fetch reserves the most that it may return, and is corrected when its size is known. What must hold then: the schedule is the one of a
+What must hold after a correction: the schedule is the one of a
 proxy that knew the size from the start. Taking the difference off the virtual time alone does not give that, since the schedule may have
 been idle in the other history. So the schedule is kept as a sum and a maximum. With C the cost of all requests, and `before` that of the
 requests before request j, the virtual time is
@@ -17,25 +13,7 @@ reservation, and none for single requests. The sum begins at the first open rese
 
 from __future__ import annotations
 
-from typing import Final
-
-SECOND_NS: Final = 1_000_000_000
-
-
-def cost_ns(amount: int, bound: float) -> int:
-    """Return the nanoseconds that `bound` takes for `amount`, rounded up: ceil(amount x 1e9 / bound), exact for every double.
-
-    Args:
-        amount: bytes, or another whole unit; not negative.
-        bound: units per second.
-
-    Raises:
-        ValueError: the bound is not a finite number above zero, and has no schedule.
-    """
-    if not 0.0 < bound < float("inf"):
-        raise ValueError(f"a schedule needs a finite bound above 0, not {bound}")
-    numerator, denominator = bound.as_integer_ratio()
-    return -(-amount * SECOND_NS * denominator // numerator)
+from quota.paced_schedule import PacedSchedule
 
 
 class Reservation:
@@ -53,29 +31,20 @@ class Reservation:
         self.later_ns: int | None = None
 
 
-class PacedSchedule:
-    """The schedule of one group. Times are monotonic nanoseconds, not negative.
+class ReservingSchedule(PacedSchedule):
+    """A schedule that charges a fetch when it goes, and corrects that. Times are monotonic nanoseconds, not negative.
 
-    Guaranteed: in any span of L seconds, requests pass that cost at most L plus the burst plus the cost of one of them. Costs are the final
-    ones, if no correction raised one. A correction that raises a cost adds the difference.
+    The guarantee of the plain schedule holds with the final costs, if no correction raised one. A correction that raises a cost adds the
+    difference.
     """
 
-    __slots__ = ("_cost_ns", "_first_ns", "_open", "_virtual_ns", "burst_ns")
+    __slots__ = ("_cost_ns", "_first_ns", "_open")
 
     def __init__(self, burst_ns: int) -> None:
-        self.burst_ns = burst_ns
-        self._virtual_ns = 0  # when the bound has passed everything; in the past: the schedule is idle
+        super().__init__(burst_ns)
         self._open: list[Reservation] = []
         self._cost_ns = 0  # of the first open reservation and all requests behind it
         self._first_ns = 0  # virtual time before the first open reservation
-
-    def lead_ns(self, now_ns: int) -> int:
-        """Return how far the schedule is ahead of the clock; 0: it is idle."""
-        return max(0, self._virtual_ns - now_ns)
-
-    def wait_ns(self, now_ns: int) -> int:
-        """Return how long the next request has to wait; 0: it may pass now."""
-        return max(0, self._virtual_ns - self.burst_ns - now_ns)
 
     def charge(self, cost: int, now_ns: int) -> None:
         """Charge a request that passes now and whose cost is final."""
@@ -83,14 +52,14 @@ class PacedSchedule:
             last = self._open[-1]
             last.later_ns = _later(last.later_ns, now_ns - self._cost_ns)
             self._cost_ns += cost
-        self._virtual_ns = max(self._virtual_ns, now_ns) + cost
+        super().charge(cost, now_ns)
 
     def reserve(self, cost: int, now_ns: int) -> Reservation:
         """Charge a request that passes now and that `correct` will give its final cost."""
         is_first = not self._open
         self.charge(cost, now_ns)
         if is_first:
-            self._cost_ns, self._first_ns = cost, self._virtual_ns - cost
+            self._cost_ns, self._first_ns = cost, self.virtual_ns - cost
         reservation = Reservation(cost)
         self._open.append(reservation)
         return reservation
@@ -113,7 +82,7 @@ class PacedSchedule:
         for later in self._open:
             if later.later_ns is not None and later.later_ns > latest_ns:
                 latest_ns = later.later_ns
-        self._virtual_ns = self._cost_ns + latest_ns
+        self.virtual_ns = self._cost_ns + latest_ns
 
 
 def _later(one_ns: int | None, other_ns: int | None) -> int | None:

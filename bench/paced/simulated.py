@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from bench.paced.admission import Admission, Connection
-from bench.paced.schedule import SECOND_NS
+from quota.paced_schedule import SECOND_NS
 
 RTT_NS: Final = 5_000_000
 JITTER_NS: Final = 1_000_000

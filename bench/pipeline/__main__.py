@@ -1,6 +1,6 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|small|workers|fleet]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|iceberg|small|workers|fleet]
     [--workers N] [--members N] [--file-sets N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
@@ -21,11 +21,12 @@ from typing import Any
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
-from bench.pipeline.of_fleet import judged_fleet
-from bench.pipeline.of_workers import judged
+from bench.pipeline.iceberg import in_catalog
 from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
+from bench.pipeline.validation.of_fleet import judged_fleet
+from bench.pipeline.validation.of_workers import judged
 
 EVENTS = 10_000_000
 PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof is asked for
@@ -58,6 +59,12 @@ def main() -> int:
             wrong += sum(one.missing for one in rolled_up) + differs
             report.add("", *(f"- {one.line()}" for one in rolled_up), *lines)
             report.data["tables"] = [one._asdict() for one in rolled_up]
+        if options.only == "iceberg":
+            with tempfile.TemporaryDirectory() as place:
+                commands = list(in_catalog(_trace(folder, options.events), Path(place), options.events))
+            wrong += sum(one.missing for one in commands)
+            report.add("", *(f"- {one.line()}" for one in commands))
+            report.data["iceberg"] = [one._asdict() for one in commands]
         if options.only == "small":
             small = list(measured_small(folder, options.file_sets))
             report.add("", *HEADER, *(arm.line() for arm in small))
@@ -165,10 +172,7 @@ def _rolled_up(folder: Path, events: int, only: str | None) -> tuple[list[Rolled
     for engine, count in (("local", TABLES_EVENTS_FEW), ("local", events), ("spark", events)):
         if only not in (None, engine):
             continue
-        trace = folder / f"tables-{count}"
-        if not trace.exists():
-            shape = Shape(count, seconds=HOUR_S * max(1, count // EVENTS))
-            write(trace, shape, decide(shape))
+        trace = _trace(folder, count)
         with tempfile.TemporaryDirectory() as place:
             tables = Path(place) / "tables"
             found.append(roll_up(trace, tables, count, engine))
@@ -189,6 +193,15 @@ def _compared(found: list[RolledUp], of_all: float, of_four: float, differences:
     yield "- " + (f"THEY DIFFER: {differences}" if differences else "rows equal to Spark's, floating-point numbers to 1e-9")
 
 
+def _trace(folder: Path, count: int) -> Path:
+    """Return a trace of this many decisions; it is made unless it exists."""
+    trace = folder / f"tables-{count}"
+    if not trace.exists():
+        shape = Shape(count, seconds=HOUR_S * max(1, count // EVENTS))
+        write(trace, shape, decide(shape))
+    return trace
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
     parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
@@ -196,7 +209,9 @@ def _options() -> argparse.Namespace:
         "--proof-events", type=int, help="decisions of each quota type in the proof; 10 million with --only proof, otherwise 1 million"
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
-    parser.add_argument("--only", choices=["proof", "speed", "cost", "tables", "small", "workers", "fleet"], help="only this part")
+    parser.add_argument(
+        "--only", choices=["proof", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet"], help="only this part"
+    )
     parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the part `tables`")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
     parser.add_argument("--file-sets", type=int, default=3_000, help="number of file sets in the part `small`")

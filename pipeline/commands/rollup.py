@@ -3,9 +3,7 @@
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,12 +11,15 @@ import click
 from pipeline.commands.execution.exit_codes import INCOMPLETE, clear_errors
 from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import LOCAL, SPARK, Common, common_options
-from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.commands.execution.sinks import Sink, sink_options
 from pipeline.errors import BadInputError
 from pipeline.storage.paths import AnyPath
 from sluice.object_store import SCHEMES, is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from pipeline.rollup.engine import ReportProgress
     from pipeline.rollup.settings import RollupResult, RollupSettings
 
@@ -29,7 +30,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 
 @click.command()
 @click.option("--in", "source", required=True, metavar="DIR", help="Metering directory to read: a path, or a URL such as s3://BUCKET/DIR.")
-@click.option("--out", type=OUTPUT, required=True, metavar="DIR", help="Write tables and report.html to this directory.")
+@sink_options
 @click.option(
     "--level", "levels", default="hour,day", show_default=True, metavar="LEVELS", help="Comma-separated list of minute, hour and day."
 )
@@ -54,7 +55,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 )
 def rollup(
     source: str,
-    out: AnyPath,
+    sink: Sink,
     levels: str,
     tenants: AnyPath | None,
     prices: AnyPath | None,
@@ -79,35 +80,18 @@ def rollup(
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
     closing = _day(close_through)
-    with _tables(source, out, common) as folder:
+    with sink.open(is_local=_engine(source, common) == LOCAL) as tables:
         from pipeline.rollup.exclusive import exclusive
         from pipeline.rollup.settings import RollupSettings
 
-        with exclusive(folder):
-            result = _updated(RollupSettings(source, folder, chosen, lines, *hours, closing, costs), common)
-            _report(folder, result, common)
+        with exclusive(tables.folder):
+            result = _updated(RollupSettings(source, tables.folder, chosen, lines, *hours, closing, costs), common)
+            tables.publish(result)
+            _report(tables.folder, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
     if result.broken or any(percent < WHOLE for percent in result.coverage.values()):
         sys.exit(INCOMPLETE)
-
-
-@contextlib.contextmanager
-def _tables(source: str, out: AnyPath, common: Common) -> "Iterator[Path]":
-    """Yield the directory of this machine that the tables are written to; those of an object store are copied to it and back.
-
-    Raises:
-        BadInputError: the engine cannot write to an object store.
-    """
-    if isinstance(out, Path):
-        yield out
-        return
-    if _engine(source, common) != LOCAL:
-        raise BadInputError(f"--out {out}: Spark writes tables to a folder that all workers mount; use --engine local, or a path")
-    from pipeline.rollup.store_tables import tables_at
-
-    with tables_at(out) as folder:
-        yield folder
 
 
 def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
@@ -156,7 +140,7 @@ def _naming_duckdb(engine: str) -> "Iterator[None]":
         raise BadInputError(f"--engine {engine}: DuckDB is not installed ({error}); {remedy}") from error
 
 
-def _report(out: Path, result: "RollupResult", common: Common) -> None:
+def _report(out: "Path", result: "RollupResult", common: Common) -> None:
     from pipeline.commands.execution.output import write_output
     from pipeline.report.rollup_page import draw_rollup
     from pipeline.rollup.published.summary import clients, lines_of, summary_of

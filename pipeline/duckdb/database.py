@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from metering_format.tables import TABLES
+from pipeline.duckdb.small_tables import FACTS, RAW, SmallTables
 from pipeline.errors import BadInputError
 from pipeline.memory import memory_bytes
 from pipeline.rollup.content.columns import DAY_MS, HOUR_MS
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.tenants import TenantLine
+from pipeline.storage.paths import AnyPath
 
 MEMORY_SHARE: Final = 2
 """DuckDB gets one byte in this many. The rest is for the page cache and for what DuckDB does not count."""
@@ -27,9 +29,6 @@ TASKS_SHARE: Final = 2
 """The databases of all tasks of a machine get one of these many parts of that. The rest is for rows on their way to the JVM and back."""
 BATCH_ROWS: Final = 100_000
 _MIB: Final = 2**20
-FACTS: Final = ("usage", "samples", "events")
-NAMES: Final = ("dim_group", "dim_client")
-"""Tables of the metering directory that a roll-up reads."""
 
 
 class Database:
@@ -39,6 +38,8 @@ class Database:
         self._connection = connection
         self._folder = folder
         self._numbers: dict[Hour, int] = {}
+        self._kept: set[str] = set()
+        self._small: frozenset[str] = frozenset()
         self._place = folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
 
     def run(self, statement: str) -> None:
@@ -88,8 +89,8 @@ class Database:
         self._numbers = {hour: number for number, hour in enumerate(ordered)}
         begins = [_begin_ms(date, hour) for date, hour in ordered]
         columns = {"hour_number": range(len(ordered)), "date": [date for date, _ in ordered], "hour": [hour for _, hour in ordered]}
-        texts = {"hour_number": pa.int64(), "date": pa.string(), "hour": pa.string()}
-        made = {name: pa.array(values, texts[name]) for name, values in columns.items()}
+        types = {"hour_number": pa.int64(), "date": pa.string(), "hour": pa.string()}
+        made = {name: pa.array(values, types[name]) for name, values in columns.items()}
         self.put("hours", pa.table({**made, "hour_ms": pa.array(begins, pa.int64())}))
 
     def put_tenants(self, tenants: Iterable[TenantLine]) -> None:
@@ -99,7 +100,27 @@ class Database:
         lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
         self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
 
-    def read(self, directory: Path, inputs: Sequence[Input], tables: Iterable[str] = (*FACTS, *NAMES)) -> None:
+    def keep_small(self, directory: Path, shown: AnyPath, inputs: Sequence[Input], tables: Collection[str] = RAW) -> None:
+        """Check all files of some file sets, and keep the rows of small files of some tables, which `read` then does not open.
+
+        Args:
+            directory: the metering directory, or a copy of it.
+            shown: the metering directory, which messages name.
+            inputs: the file sets.
+            tables: the tables whose rows are kept.
+
+        Raises:
+            IncompleteError, BadInputError: a file is not the one that its manifest lists.
+        """
+        text = pa.string()
+        for table in tables:
+            declared = pa.schema([*TABLES[table], *(pa.field(name, text) for name in ("stem", "date", "hour"))])
+            self.put(f"small_{table}", declared.empty_table())
+        small = SmallTables(directory, shown, self._insert_small, tables)
+        small.read(inputs)
+        self._kept, self._small = small.kept, frozenset(tables)
+
+    def read(self, directory: Path, inputs: Sequence[Input], tables: Iterable[str] = RAW) -> None:
         """Make the views `raw_usage`, `raw_samples` and so on of these file sets, whose hours have numbers.
 
         A row of a view has the number of its hour and its file set.
@@ -108,8 +129,13 @@ class Database:
         for table in tables:
             self._view(table, inputs)
 
+    def _insert_small(self, table: str, rows: pa.Table) -> None:
+        self._connection.register("given", rows)
+        self.run(f"INSERT INTO small_{table} BY NAME SELECT * FROM given")
+        self._connection.unregister("given")
+
     def narrow(self, inputs: Sequence[Input]) -> None:
-        """Limit the views of facts to some of the file sets."""
+        """Limit the views of facts to some of the file sets: all those of their hours."""
         for table in FACTS:
             self._view(table, inputs)
 
@@ -120,10 +146,26 @@ class Database:
             self.run(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {table} WHERE hour_number IN ({numbers})")
 
     def _view(self, table: str, inputs: Sequence[Input]) -> None:
-        """Make a view of a table's files. A file without rows declares all columns, since files of an earlier version lack some."""
+        """Make a view of a table's rows of some file sets, which are all those of their hours."""
+        found = [(path, item) for item in inputs for path in self._paths(table, item)]
+        rows = []
+        if table in self._small:
+            numbers = ", ".join(str(self._numbers[hour]) for hour in sorted({item.hour for item in inputs}))
+            of_hours = f"JOIN hours USING (date, hour) WHERE hour_number IN ({numbers})"
+            rows.append(f"SELECT its.*, hour_number, hour_ms FROM small_{table} AS its {of_hours}")
+        if found or not rows:
+            rows.append(self._of_files(table, found))
+        self.run(f"CREATE OR REPLACE VIEW raw_{table} AS {' UNION ALL BY NAME '.join(rows)}")
+
+    def _paths(self, table: str, item: Input) -> list[str]:
+        """Return the paths of the files whose rows are not in the database."""
+        entries = (entry.path for entry in item.manifest.files if entry.table == table)
+        return [f"{self._place}/{path}" for path in entries if path not in self._kept]
+
+    def _of_files(self, table: str, found: Sequence[tuple[str, Input]]) -> str:
+        """Return a query for the rows of files. A file without rows declares all columns, since files of an earlier version lack some."""
         empty = self._folder / f"{table}.parquet"
         pq.write_table(TABLES[table].empty_table(), empty)
-        found = [(path, item) for item in inputs for path in item.paths(str(self._place), table)]
         names = [path for path, _ in found]
         columns = {
             "filename": names,
@@ -134,9 +176,9 @@ class Database:
         self.put(f"files_{table}", pa.table({name: pa.array(values, types[name]) for name, values in columns.items()}))
         paths = ", ".join(quoted(path) for path in (str(empty), *names))
         source = f"read_parquet([{paths}], filename = true, union_by_name = true, hive_partitioning = false)"
-        self.run(f"""
-            CREATE OR REPLACE VIEW raw_{table} AS SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
-            FROM {source} AS rows JOIN files_{table} USING (filename) JOIN hours USING (hour_number)""")
+        return f"""
+            SELECT rows.* EXCLUDE (filename), hour_number, stem, date, hour, hour_ms
+            FROM {source} AS rows JOIN files_{table} USING (filename) JOIN hours USING (hour_number)"""
 
 
 def quoted(text: str) -> str:

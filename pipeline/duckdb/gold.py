@@ -44,9 +44,9 @@ def gold_tables(levels: Iterable[str]) -> dict[str, GoldTable]:
     return found
 
 
-def look_at_hour(database: Database, hour: Hour) -> None:
-    """Let the database look at one hour, of which all tables can then be made."""
-    database.look_at([hour])
+def look_at_hours(database: Database, hours: Iterable[Hour]) -> None:
+    """Let the database look at some hours, of which all tables can then be made."""
+    database.look_at(hours)
     put_throttle_windows(database)
 
 

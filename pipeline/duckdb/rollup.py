@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import duckdb
 
@@ -14,14 +15,12 @@ from metering_format.manifest import Manifest
 from pipeline.duckdb import decisions, escapes
 from pipeline.duckdb.charges import charges_of
 from pipeline.duckdb.database import Database, database
-from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_at_hour, put_coverage, used_in_days
+from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_at_hours, put_coverage, used_in_days
 from pipeline.duckdb.names import number_names
 from pipeline.duckdb.quarantine import quarantined
 from pipeline.duckdb.usage import see_usage, usage_by_second, usage_sums
-from pipeline.duckdb.written import write_partition, write_rows
-from pipeline.errors import BadInputError, IncompleteError
-from pipeline.file_set import check_columns
-from pipeline.manifest import problems_in
+from pipeline.duckdb.written import write_hours, write_partition, write_rows
+from pipeline.errors import BadInputError
 from pipeline.removed import removed_runs
 from pipeline.rollup.content import columns
 from pipeline.rollup.content.sums import check_decisions, check_usage
@@ -36,6 +35,8 @@ from pipeline.rollup.settings import RollupResult, RollupSettings
 from pipeline.storage.copies import copy_files
 
 _K = TypeVar("_K")
+ROWS_TOGETHER_MAX: Final = 2**18
+"""Highest number of decisions and rows of usage of hours that are added up together."""
 
 
 def roll_up(settings: RollupSettings, report: ReportProgress = lambda _line: None) -> RollupResult:
@@ -66,11 +67,7 @@ class LocalEngine:
 
     def read(self, inputs: Sequence[Input]) -> LocalRows:
         """Read and check file sets. DuckDB does not notice damaged bytes, so their digests are compared first."""
-        manifests = [item.manifest for item in inputs]
-        directory = self._local(manifests)
-        check_columns(directory, manifests, self._directory)
-        if directory is self._directory and (problems := problems_in(directory, manifests)):
-            raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {directory}` names all)")
+        directory = self._local([item.manifest for item in inputs])
         rows = LocalRows(self._opened.enter_context(database()), self._settings)
         rows.check(directory, inputs)
         return rows
@@ -98,10 +95,12 @@ class LocalRows:
         """Make the views of the file sets, and compare all sums with the manifests.
 
         Raises:
-            IncompleteError: a sum differs.
+            IncompleteError: a sum differs, or a file is not the one that its manifest lists.
+            BadInputError: a file is not Parquet, or was written by another program.
         """
         self._database.number_hours(item.hour for item in inputs)
         self._database.put_tenants(self._settings.tenants)
+        self._database.keep_small(directory, self._settings.directory, inputs)
         self._database.read(directory, inputs)
         number_names(self._database)
         see_usage(self._database)
@@ -119,27 +118,28 @@ class LocalRows:
         days = _percents(coverage_by_day(coverage))
         put_coverage(self._database, _percents(coverage), days)
         rows = dict.fromkeys((*self._tables, "quarantine"), 0)
-        wanted = set(plan.hours)
-        for hour in sorted({item.hour for item in plan.inputs}):
-            report(f"adding up {hour_key(hour)}")
-            self._add_up([item for item in plan.inputs if item.hour == hour])
-            if hour in wanted:
-                look_at_hour(self._database, hour)
-                self._put(rows, {"date": hour[0], "hour": hour[1]})
+        for inputs, is_wanted in _parts(plan):
+            hours = sorted({item.hour for item in inputs})
+            for hour in hours:
+                report(f"adding up {hour_key(hour)}")
+            self._add_up(inputs)
+            if is_wanted:
+                look_at_hours(self._database, hours)
+                self._put_hours(rows)
                 aside = quarantined(self._database) if self._has_problems else ()
                 rows["quarantine"] += write_rows(self._settings.out, "quarantine", aside, columns.QUARANTINE, ("date", "hour"))
         escapes.see_client_seconds(self._database)
         for date in plan.days:
             report(f"building the day {date}")
             self._database.look_at(hour for hour in coverage if hour[0] == date)
-            self._put(rows, {"date": date})
+            self._put_day(rows, date)
         if self._settings.prices is not None:
             report("building chargeback_day")
             rows |= self._put_charges(self._settings.prices, days, plan.inputs, None)
         return rows
 
     def _add_up(self, inputs: Sequence[Input]) -> None:
-        """Add file sets to the sums by second. Hours are added one by one, which bounds the memory."""
+        """Add the file sets of some hours to the sums by second."""
         self._database.narrow(inputs)
         for table, query in (
             ("usage_seconds", usage_by_second()),
@@ -148,11 +148,17 @@ class LocalRows:
         ):
             self._database.add(table, query)
 
-    def _put(self, rows: dict[str, int], partition: Mapping[str, str]) -> None:
-        """Write the tables of one hour or day, at which the database looks."""
+    def _put_hours(self, rows: dict[str, int]) -> None:
+        """Write the tables of the hours at which the database looks."""
         for table, (query, schema, is_daily) in self._tables.items():
-            if is_daily == ("hour" not in partition):
-                rows[table] += write_partition(self._database, self._settings.out, table, query, schema, partition)
+            if not is_daily:
+                rows[table] += write_hours(self._database, self._settings.out, table, query, schema)
+
+    def _put_day(self, rows: dict[str, int], date: str) -> None:
+        """Write the tables of the day at which the database looks."""
+        for table, (query, schema, is_daily) in self._tables.items():
+            if is_daily:
+                rows[table] += write_partition(self._database, self._settings.out, table, query, schema, {"date": date})
 
     def _put_charges(self, prices: Prices, days: Mapping[str, float], inputs: Sequence[Input], batch: str | None) -> dict[str, int]:
         charges = charges_of(used_in_days(self._database), prices, batch)
@@ -181,3 +187,29 @@ class LocalRows:
 
 def _percents(accounts: Mapping[_K, Coverage]) -> dict[_K, float]:
     return {key: account.percent for key, account in accounts.items()}
+
+
+def _parts(plan: Plan) -> Iterator[tuple[list[Input], bool]]:
+    """Yield the file sets of one or more hours, and whether these hours are built. Hours with few rows are added up together.
+
+    Hours with many rows are added up one by one, which bounds the memory.
+    """
+    wanted = set(plan.hours)
+    by_hour = itertools.groupby(sorted(plan.inputs, key=lambda item: item.hour), key=lambda item: item.hour)
+    part: list[Input] = []
+    rows = 0
+    for hour, found in by_hour:
+        its = list(found)
+        more = sum(_size(item) for item in its)
+        if part and (rows + more > ROWS_TOGETHER_MAX or (part[-1].hour in wanted) != (hour in wanted)):
+            yield part, part[-1].hour in wanted
+            part, rows = [], 0
+        part += its
+        rows += more
+    if part:
+        yield part, part[-1].hour in wanted
+
+
+def _size(item: Input) -> int:
+    """Return the number of decisions and of rows of usage."""
+    return item.manifest.last_seq - item.manifest.first_seq + 1 + item.rows("usage")

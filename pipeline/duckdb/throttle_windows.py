@@ -43,14 +43,20 @@ def put_throttle_windows(database: Database) -> None:
     slices = -(-count // WAITS_AT_ONCE)
     for number in range(slices):
         own = f"WHERE gold_group_number % {slices} = {number}" if slices > 1 else ""
-        database.insert("windows_here", windows_of(database.table(f"SELECT {', '.join(_KEY)}, at_ms, wait_ms FROM waits_here {own}")))
+        query = f"SELECT {', '.join(_KEY)}, hour_ms, at_ms, wait_ms FROM waits_here JOIN hours USING (hour_number) {own}"
+        database.insert("windows_here", windows_of(database.table(query)))
 
 
 def windows_of(waits: pa.Table) -> pa.Table:
-    """Return the throttle windows of waits above 0 ms, by hour, group and whether they were applied."""
+    """Return the throttle windows of waits above 0 ms, by hour, group and whether they were applied.
+
+    Times count from the beginning of the hour, so that key and time fit into one number.
+    """
     if not len(waits):
         return _WINDOWS.empty_table()
-    hour, group, applied, at_ms, wait_ms = (waits.column(name).to_numpy().astype(np.int64) for name in (*_KEY, "at_ms", "wait_ms"))
+    numbers = (waits.column(name).to_numpy().astype(np.int64) for name in (*_KEY, "hour_ms", "at_ms", "wait_ms"))
+    hour, group, applied, hour_ms, at_ms, wait_ms = numbers
+    at_ms = at_ms - hour_ms
     groups, first_ms = int(group.max()) + 1, int(at_ms.min())
     span_ms = int((at_ms + wait_ms).max()) - first_ms + 1
     at = ((hour * groups + group) * 2 + applied) * span_ms + at_ms - first_ms  # orders by key and time
@@ -61,12 +67,13 @@ def windows_of(waits: pa.Table) -> pa.Table:
     begins[1:] = at[1:] > np.maximum.accumulate(end)[:-1]
     first = np.flatnonzero(begins)
     key, begin = np.divmod(at[first], span_ms)
+    zero_ms = hour_ms[order][first] + first_ms
     columns = [
         key // 2 // groups,
         key // 2 % groups,
         key % 2 > 0,
-        begin + first_ms,
-        np.maximum.reduceat(end, first) - key * span_ms + first_ms,
+        begin + zero_ms,
+        np.maximum.reduceat(end, first) - key * span_ms + zero_ms,
         np.diff(first, append=len(at)),
         np.add.reduceat(wait, first),
         np.maximum.reduceat(_waiting(at, end), 2 * first),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.duckdb.database import Database
@@ -34,6 +37,34 @@ def write_partition(database: Database, out: Path, table: str, query: str, schem
     order = ", ".join(f"{name} NULLS FIRST" for name in names)
     rows = database.batches(f"SELECT {', '.join(names)} FROM ({query}) ORDER BY {order}")
     return write_file(_place(out, table, partition), rows, columns)
+
+
+def write_hours(database: Database, out: Path, table: str, query: str, schema: pa.Schema) -> int:
+    """Write the rows of a query to one file for each hour in the staging directory, and return their number.
+
+    Args:
+        database, out, table, schema: as for `write_partition`.
+        query: returns the columns of `schema`, in any order, for some hours.
+    """
+    columns = _columns(schema)
+    names = [f'"{name}"' for name in columns.names]
+    order = ", ".join(f"{name} NULLS FIRST" for name in names)
+    rows = database.batches(f"SELECT {', '.join(names)}, date, hour FROM ({query}) ORDER BY date, hour, {order}")
+    pieces = (piece for batch in rows for piece in _by_hour(batch))
+    return sum(
+        write_file(_place(out, table, {"date": date, "hour": hour}), (its for _, its in hours), columns)
+        for (date, hour), hours in itertools.groupby(pieces, key=operator.itemgetter(0))
+    )
+
+
+def _by_hour(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
+    """Yield the rows of each hour, with its date and hour. The rows are in order, and the last two columns are date and hour."""
+    hours = pc.run_end_encode(pc.binary_join_element_wise(batch.column("date"), batch.column("hour"), " "))
+    begin = 0
+    for end, text in zip(hours.run_ends.to_pylist(), hours.values.to_pylist(), strict=True):
+        date, hour = text.split(" ")
+        yield (date, hour), batch.slice(begin, end - begin).drop_columns(["date", "hour"])
+        begin = end
 
 
 def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema: pa.Schema, keys: Iterable[str]) -> int:

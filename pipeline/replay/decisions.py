@@ -86,6 +86,12 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
+def without_waits(decided: Decisions) -> Decisions:
+    """Return the same rates without waits: the decisions of paced groups, which a schedule admits."""
+    nothing = np.zeros(len(decided.violated), np.bool_)
+    return replace(decided, violated=nothing, throttle_ms=np.zeros(len(nothing), np.int64), in_margin=nothing)
+
+
 def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:
     """Return the throttle times in ms of the same events under other bounds, one per row. Measured rates do not depend on the bound."""
     if sensor.is_request_time:  # values within the margin of a bound are recomputed, and the margin depends on the bound

@@ -15,6 +15,7 @@ class Kind(StrEnum):
     SEGMENT = "SEGMENT"  # the start or the end of a sample does not match its events
     MISSED = "MISSED"  # a throttle was due and was not decided
     SPURIOUS = "SPURIOUS"  # a throttle was decided and was not due
+    EARLY = "EARLY"  # a request of a paced group passed before its schedule let it
     CAP = "CAP"  # a throttle time exceeds its cap
     GAP = "GAP"  # decisions are missing or duplicated
     ORDER = "ORDER"  # time goes back

@@ -29,6 +29,8 @@ INTEGERS: Final = (
     "last_seq",
 )
 OF_WAITS: Final = ("throttled_n", "violated_n", "throttle_ms_sum", "throttle_ms_max", "applied_ms_sum")
+LEAD: Final = "lead_ns"
+"""A column that only runs with paced groups have."""
 LISTS: Final = ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")
 COLUMNS: Final = [*INTEGERS, *OF_WAITS, "bound", "max_observed", *LISTS]
 """Columns that `unpack` reads."""
@@ -47,6 +49,7 @@ class Rows:
         throttle_ms: recorded throttle time of each event; `NOT_LISTED` when it has none.
         applied_ms: throttle time that the client got, in the response or as a delay; `NOT_LISTED` when it has none.
         declared: the columns OF_WAITS by name; each is sorted on first use.
+        lead_ns: of paced groups, how far the schedule was ahead before each row; None: no group is paced.
         waits_fit: returns True when `declared` is known to agree with the lists of waits of each row. A what-if does not call it.
     """
 
@@ -73,6 +76,7 @@ class Rows:
     throttle_ms: Ints
     applied_ms: Ints
     declared: Mapping[str, Ints]
+    lead_ns: Ints | None
     waits_fit: Callable[[], bool]
 
     @property

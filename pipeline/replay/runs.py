@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.replay.rows import INTEGERS, OF_WAITS, Flags, Ints
+from pipeline.replay.rows import INTEGERS, LEAD, OF_WAITS, Flags, Ints
 
 RUNS_MAX: Final = 16
 """Highest number of runs of one batch, and of a table. A batch or table with more is sorted first."""
 FLOATS: Final = ("bound", "max_observed")
 NUMBERS: Final = (*INTEGERS, *OF_WAITS, *FLOATS)
+NOT_PACED: Final = -1
+"""In place of the lead of a row whose group has no schedule."""
 ALIKE: Final = (("val", "dt_ms"), ("thr_pos", "thr_ms", "applied_ms"), ("unchecked_pos",))
 """List columns that have lists of the same length in each row."""
 EVENTS, WAITS, UNCHECKED = range(len(ALIKE))
@@ -113,7 +115,10 @@ def _run_of(batch: pa.RecordBatch) -> Run:
         for name, (its, _) in zip(names, flat, strict=True):
             if not np.array_equal(its, offsets[-1]):
                 raise ValueError(f"{name} and {names[0]} have different lengths")
-    return Run({name: batch.column(name).to_numpy() for name in NUMBERS}, tuple(offsets), tuple(entries))
+    numbers = {name: batch.column(name).to_numpy() for name in NUMBERS}
+    if LEAD in batch.schema.names:
+        numbers[LEAD] = batch.column(LEAD).fill_null(NOT_PACED).to_numpy()
+    return Run(numbers, tuple(offsets), tuple(entries))
 
 
 def _flat(column: Any) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.replay.rows import INTEGERS, NOT_LISTED, Flags, Ints, Rows
+from pipeline.replay.rows import INTEGERS, LEAD, NOT_LISTED, Flags, Ints, Rows
 from pipeline.replay.runs import ALIKE, EVENTS, FLOATS, UNCHECKED, WAITS, Run, runs_of
 from pipeline.replay.waits import fit
 
@@ -106,6 +106,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         throttle_ms=_scattered(thr_ms, waits, len(values)),
         applied_ms=_scattered(applied_ms, waits, len(values)),
         declared=_InOrder(runs, order),
+        lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
     )
 

@@ -1,5 +1,6 @@
 """The report of a roll-up, from the published tables."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,9 +93,9 @@ def _pressure(series: Mapping[Key, Rows], throttle_windows: Mapping[Key, Rows]) 
 def _by_group(rows: Iterable[Mapping[str, Any]], *, several: bool) -> dict[Key, list[Mapping[str, Any]]]:
     """Return rows by group, longest wait first. With `several` proxies, names include the proxy."""
     found: dict[Key, list[Mapping[str, Any]]] = {}
+    key_of = operator.itemgetter(*GROUP_KEY)
     for row in rows:
-        key = tuple(row[name] for name in GROUP_KEY)
-        found.setdefault(key, []).append({**row, "several": several})
+        found.setdefault(key_of(row), []).append({**row, "several": several})
     for own in found.values():
         own.sort(key=lambda row: row.get("second_ms") or row.get("begin_ms") or 0)
     return dict(sorted(found.items(), key=lambda item: (-sum(row["throttle_ms"] for row in item[1]), str(item[0]))))

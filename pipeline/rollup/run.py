@@ -28,7 +28,8 @@ def update_tables(engine: RollupEngine, settings: RollupSettings, report: Report
         IncompleteError: the content of files differs from the sums in their manifests. Nothing is published.
     """
     ledger, plan = plan_rollup(settings, *engine.find())
-    result = RollupResult(len(plan.hours), len(plan.days), len(plan.late), broken=plan.broken)
+    built = tuple(map(hour_key, plan.hours))
+    result = RollupResult(len(plan.hours), len(plan.days), len(plan.late), broken=plan.broken, built=built)
     if plan.hours:
         _build_open(engine, settings, plan, result, report)
         _enter(ledger, plan, result, settings.fingerprint)

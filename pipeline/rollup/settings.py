@@ -74,6 +74,8 @@ class RollupResult:
         accounts: the numbers behind the coverage, by hour, of each hour that was read to build its day.
         accounts_by_day: the same numbers of each day that was built.
         broken: as in `Plan`.
+        built: the hours that were built, as keys of the ledger.
+        build_id: the build of all rows, in tables that have one.
     """
 
     hours: int = 0
@@ -86,6 +88,8 @@ class RollupResult:
     accounts_by_day: dict[str, Coverage] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     broken: tuple[str, ...] = ()
+    built: tuple[str, ...] = ()
+    build_id: str | None = None
 
 
 def plan_local(settings: RollupSettings) -> tuple[Ledger, Plan]:

@@ -14,6 +14,8 @@ _OWN_ERROR: Final = re.compile(r"^pipeline\.errors\.(BadInputError|IncompleteErr
 _CLASSES: Final = {"BadInputError": BadInputError, "IncompleteError": IncompleteError}
 _NAMED: Final = re.compile(r"^(?:: )?[\w.$]*(?:Error|Exception|Interrupt): .*$", re.MULTILINE)
 _IN_PYTHON: Final = "Traceback (most recent call last)"
+_ABSENT: Final = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.MULTILINE)
+_OTHER_PYTHON: Final = re.compile(r"\[PYTHON_VERSION_MISMATCH\] ([^\n]*)")
 _MEMORY: Final = re.compile(r"^.*?([\w.$]*OutOfMemoryError(?:: [^\n]*)?)", re.MULTILINE)
 HEAP: Final = "SPARK_DRIVER_MEMORY"
 """Spark's environment variable for the heap limit of the JVM that the command starts, such as 8g. `spark-defaults.conf` overrides it."""
@@ -32,13 +34,21 @@ def reported_in_one_line() -> Iterator[None]:
     Raises:
         BadInputError, IncompleteError: as raised in the task; IncompleteError also when Spark itself failed.
     """
-    from py4j.protocol import Py4JJavaError
+    try:
+        yield
+    except spark_errors() as error:
+        raise error_of(str(error)) from error
+
+
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of PySpark. The client of Spark Connect has no Py4J."""
     from pyspark.errors import PySparkException
 
     try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise error_of(str(error)) from error
+        from py4j.protocol import Py4JJavaError
+    except ImportError:
+        return (PySparkException,)
+    return PySparkException, Py4JJavaError
 
 
 def error_of(text: str) -> PipelineError:
@@ -46,6 +56,12 @@ def error_of(text: str) -> PipelineError:
     found = _OWN_ERROR.search(text)
     if found is not None:
         return _CLASSES[found[1]](found[2])
+    absent, other = _ABSENT.search(text), _OTHER_PYTHON.search(text)
+    if absent is not None:
+        remedy = "`sluice meter archive sluice.tar.gz` packs what they need, and prints the settings that use it"
+        return BadInputError(f"the workers of Spark have no Python package {absent[1]}; {remedy}")
+    if other is not None:
+        return BadInputError(f"the workers of Spark run another Python ({other[1]}); set PYSPARK_PYTHON to one that all machines have")
     memory = _MEMORY.search(text)
     if memory is not None:
         return _out_of_memory(memory[1].strip())

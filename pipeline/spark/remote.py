@@ -4,10 +4,12 @@ Tasks read files on a local disk in place. Files elsewhere come through Spark's 
 The cost is one shuffle of each compressed file.
 """
 
+import contextlib
 import hashlib
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -24,8 +26,22 @@ MAX_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 Judge = Callable[[int, Mapping[str, bytes]], bytes]
 
 
-def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]], dict[str, str]]:
-    """Return all file sets by (proxy_id, run_id), and the SHA-256 of each manifest by its path below `place`.
+class RemoteRuns(NamedTuple):
+    """The file sets of a directory.
+
+    Attributes:
+        root: the directory in the form in which Spark names its files, without a slash at the end.
+        runs: by (proxy_id, run_id).
+        hashes: SHA-256 of each manifest, by its path below the directory.
+    """
+
+    root: str
+    runs: dict[tuple[str, str], list[FileSet]]
+    hashes: dict[str, str]
+
+
+def runs_at(spark: Any, place: str) -> RemoteRuns:
+    """Return all file sets of a directory.
 
     Raises:
         BadInputError: the directory does not exist, or a manifest cannot be read.
@@ -33,7 +49,6 @@ def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]
     """
     from pyspark.errors import PySparkException
 
-    root = _qualified(spark, place)
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", "*.json")
     try:
         rows = reader.load(f"{place.rstrip('/')}/{MANIFESTS}").select("path", "content").collect()
@@ -43,10 +58,11 @@ def runs_at(spark: Any, place: str) -> tuple[dict[tuple[str, str], list[FileSet]
         ) from error
     if not rows:
         raise IncompleteError(f"{place}: contains no manifest, so no file set is finished; stop or rotate the proxy")
-    found = sorted((_below(root, row["path"]), bytes(row["content"])) for row in rows)
+    root = _root_of(place, rows[0]["path"])
+    found = sorted((row["path"].removeprefix(f"{root}/"), bytes(row["content"])) for row in rows)
     manifests = in_order(manifest_of(data, f"{place}/{path}") for path, data in found)
     hashes = {path: hashlib.sha256(data).hexdigest() for path, data in found}
-    return runs_of(Path(place), manifests), hashes
+    return RemoteRuns(root, runs_of(Path(place), manifests), hashes)
 
 
 def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
@@ -60,35 +76,53 @@ def removed_at(spark: Any, place: str) -> dict[tuple[str, str], int]:
     return removed_of(bytes(row["content"]) for row in rows)
 
 
-def judge_at(spark: Any, place: str, wanted: Mapping[int, Iterable[Manifest]], judge: Judge) -> dict[int, bytes]:
+def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], judge: Judge) -> dict[int, bytes]:
     """Return the result of `judge` for each task, which gets the files of its manifests by path.
+
+    Args:
+        spark: the session.
+        root: the directory, as `runs_at` returns it.
+        wanted: the manifests of each task.
+        judge: runs in the tasks.
 
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
-    own = spark.newSession()  # with settings of its own: those of the caller's session stay
-    own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
-    held = files_at(
-        own, place, [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
-    )
-    held = held.repartition(max(len(wanted), 1), "position")
-    rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
+    needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
+    with _one_file_a_batch(spark) as own:
+        held = files_at(own, root, needs).repartition(max(len(wanted), 1), "position")
+        rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
-def files_at(spark: Any, place: str, needs: Sequence[tuple[int, str]]) -> Any:
-    """Return a frame of (position, path, content) with the file of each pair of a task's position and a path below `place`.
+def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
+    """Return a frame of (position, path, content) with the file of each pair of a task's position and a path below `root`.
+
+    `root` is the directory, as `runs_at` returns it.
 
     Raises:
         IncompleteError: a file is missing.
     """
     from pyspark.sql import functions as F
 
-    root = _qualified(spark, place)
-    files = _binary_files(spark, place, [f"{root}/{path}" for path in sorted({path for _, path in needs})])
+    files = _binary_files(spark, root, [f"{root}/{path}" for path in sorted({path for _, path in needs})])
     named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
     tasks = spark.createDataFrame(list(needs), "position int, path string")
     return tasks.join(named, "path").select("position", "path", "content")
+
+
+@contextlib.contextmanager
+def _one_file_a_batch(spark: Any) -> Iterator[Any]:
+    """Yield another session that passes one file at a time to a task. The settings of the caller's session stay."""
+    is_of_connect = hasattr(spark, "cloneSession")
+    own = spark.cloneSession() if is_of_connect else spark.newSession()  # a clone also has the artifacts of the session
+    own.conf.set(MAX_RECORDS, ONE_FILE_A_BATCH)
+    try:
+        yield own
+    finally:
+        if is_of_connect:  # classic sessions share all that would be released
+            own.client.release_session()
+            own.client.close()
 
 
 def _binary_files(spark: Any, place: str, paths: list[str]) -> Any:
@@ -113,12 +147,19 @@ def _judging(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
     return work
 
 
-def _qualified(spark: Any, place: str) -> str:
-    """Return the directory's full name, in the form that Spark uses for its files."""
-    path = spark._jvm.org.apache.hadoop.fs.Path(place)
-    system = path.getFileSystem(spark._jsc.hadoopConfiguration())
-    return str(system.makeQualified(path).toString()).rstrip("/")
+def _root_of(place: str, path: str) -> str:
+    """Return the directory in the form in which Spark names its files, such as hdfs://HOST/metering for hdfs:///metering.
 
+    Args:
+        place: the directory as it was written.
+        path: a file of its manifests, as Spark names it.
 
-def _below(root: str, path: str) -> str:
-    return path.removeprefix(root).lstrip("/")
+    Raises:
+        BadInputError: Spark names the file otherwise.
+    """
+    written = "/" + place.partition("://")[2].partition("/")[2]
+    directory = posixpath.normpath(written).rstrip("/")
+    before, found, _ = path.partition(f"{directory}/{MANIFESTS}/")
+    if not found:
+        raise BadInputError(f"{place}: Spark reads {path} there, which is not below it; write the URL as Spark does")
+    return before + directory

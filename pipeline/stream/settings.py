@@ -1,6 +1,5 @@
 """The settings of a stream, and their checks. Needs no Spark."""
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,10 +8,12 @@ from metering_format.places import MANIFESTS
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_directory, check_readable
 from pipeline.manifest import find_manifests, manifest_paths
+from pipeline.stream.brokers import check_brokers
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"
-CONNECT_S: Final = 10.0
+MESSAGES_MAX: Final = 1_000
+"""Messages of a batch: at most 500 MB, since a message has at most 512 KiB of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +23,16 @@ class StreamSettings:
     Attributes:
         source: a metering directory, or kafka://HOST:PORT[,HOST:PORT]/TOPIC.
         once: end when all present file sets have been read.
+        properties: file of Kafka's client properties, for a topic; each worker reads it.
+        messages_max: highest number of messages of a batch of a topic.
     """
 
     source: str
     checkpoint: Path
     out: Path
     once: bool = False
+    properties: Path | None = None
+    messages_max: int = MESSAGES_MAX
 
     @property
     def is_topic(self) -> bool:
@@ -42,13 +47,15 @@ def check_settings(settings: StreamSettings) -> None:
         BadInputError: the source, the checkpoint or the output cannot be used.
         IncompleteError: `once` is set and the source is empty.
     """
+    if settings.properties is not None and not settings.is_topic:
+        raise BadInputError(f"--command-config {settings.properties}: is for a topic, and --from names a directory; leave it out")
     if not settings.is_topic:
         _check_source(settings)
     check_directory(settings.out)
     check_directory(settings.checkpoint)
     check_checkpoint(settings.out, settings.checkpoint)
     if settings.is_topic:
-        _check_servers(settings.source, topic_of(settings.source)[0])
+        check_brokers(settings.source, topic_of(settings.source)[0], settings.properties)
 
 
 def topic_of(source: str) -> tuple[str, str]:
@@ -61,20 +68,6 @@ def topic_of(source: str) -> tuple[str, str]:
     if not servers or not topic:
         raise BadInputError(f"--from {source}: write kafka://HOST:PORT/TOPIC")
     return servers, topic
-
-
-def _check_servers(source: str, servers: str) -> None:
-    """Check that one server accepts a connection, since a Kafka client would retry without a message."""
-    problems = []
-    for server in servers.split(","):
-        host, _, port = server.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
-        except (OSError, ValueError, OverflowError) as error:
-            problems.append(f"{server}: {error}")
-        else:
-            return
-    raise BadInputError(f"{source}: no broker answers there ({'; '.join(problems)})")
 
 
 def _check_source(settings: StreamSettings) -> None:

@@ -1,4 +1,7 @@
-"""Judges one file set by itself. This is the unit of work of the validator, on one core or on a cluster."""
+"""Judges one file set by itself. This is the unit of work of the validator, on one core or on a cluster.
+
+`together.py` applies the same rules to small file sets: a rule for decisions that is called here has to be called there.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,22 +13,23 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import TypeCount
-from metering_format.places import SHARED
+from metering_format.places import PACED, PACED_TYPES, SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
-from pipeline.replay.decisions import NO_CAP, Sensor, decide
+from pipeline.replay.decisions import NO_CAP, Sensor, decide, without_waits
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
+from pipeline.replay.rows import COLUMNS, LEAD, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.text import group_name
 from pipeline.validation.rules.application import Observed, SettingsIntervals, check_applied, check_states
 from pipeline.validation.rules.bounds import RecordedBounds, check_bounds
 from pipeline.validation.rules.buckets import BucketEnds, judge_buckets
 from pipeline.validation.rules.described import check_described
-from pipeline.validation.rules.gaps import Resumptions, resumptions
+from pipeline.validation.rules.gaps import Losses, Resumptions, resumptions
 from pipeline.validation.rules.group_bits import bits_of, united
 from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, fastest, throttle_windows
+from pipeline.validation.rules.schedules import check_schedules
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
 from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
@@ -69,7 +73,7 @@ class FileSetVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class GroupKind:
     """Groups that measure with the same parameters."""
 
     quota_type: str
@@ -86,30 +90,39 @@ class _Asked:
     settings_intervals: SettingsIntervals
     conditions: GroupConditions
     traced: Traced | None
+    begins_run: bool
 
 
-def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool = False) -> FileSetVerdict:
+def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Losses | None = None, paced: bool = False) -> FileSetVerdict:
     """Replay the decisions of one file set.
 
     Args:
         file_set: the file set to judge.
         before: earlier file sets of the same run, in order. Only those that the warm-up needs are read.
+        losses: the losses of the run up to and with this file set; None: they are found in `before`.
         paced: also collect long-run rates of groups without a known number of connections.
 
     Raises:
         BadInputError, IncompleteError: a file cannot be used.
     """
     verdict = FileSetVerdict(file_set.manifest.file_set)
-    shares = SHARED in file_set.manifest.settings
-    samples = file_set.read("samples", columns=[*COLUMNS, *REMOTE_SUM_COLUMNS] if shares else COLUMNS)
-    kinds = _kinds(file_set)
+    settings = file_set.manifest.settings
+    of_rows = [*COLUMNS, LEAD] if PACED in settings else COLUMNS
+    samples = file_set.read("samples", columns=[*of_rows, *REMOTE_SUM_COLUMNS] if SHARED in settings else of_rows)
+    kinds = file_set.made_of("dim_group", kinds_of)
     differ = False
     if len(samples):
-        own = samples.select(COLUMNS)
-        table = pa.concat_tables([_warm_up(file_set, before, own, kinds), own])
-        conditions, traced = GroupConditions(file_set, paced=paced), traced_of(file_set)
+        own = samples.select(of_rows)
+        table = pa.concat_tables([warm_up(file_set, before, own, kinds), own])
+        conditions, traced = GroupConditions(file_set, paced=paced or PACED in settings), traced_of(file_set)
         asked = _Asked(
-            file_set, resumptions(file_set, before, table), RecordedBounds(file_set), SettingsIntervals(file_set), conditions, traced
+            file_set,
+            resumptions(file_set, losses or Losses.of([*before, file_set]), table),
+            file_set.made_of("dim_bound", RecordedBounds),
+            SettingsIntervals(file_set),
+            conditions,
+            traced,
+            begins_run=file_set.manifest.previous is None,
         )
         in_order = [_judge_kind(kind, refs if len(kinds) > 1 else None, table, asked, verdict) for kind, refs in kinds.items()]
         differ = in_order == [len(table)]
@@ -118,6 +131,18 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
         if traced is not None:
             check_count(traced, pc.sum(samples.column("n")).as_py(), file_set, verdict.findings)
     _judge_buckets(file_set, verdict, paced=paced)
+    check_whole(file_set, samples, verdict, differ=differ)
+    return verdict
+
+
+def check_whole(file_set: FileSet, samples: pa.Table, verdict: FileSetVerdict, *, differ: bool) -> None:
+    """Check what concerns a file set as a whole, when its decisions have been judged, and name its groups of interest.
+
+    Args:
+        file_set, samples: the file set and its rows of `samples`.
+        verdict: its verdict, which is completed.
+        differ: the first and last numbers of all samples are known to differ from each other.
+    """
     events = file_set.read("events", columns=["seq", "kind", "ts_ms"])
     check_sequence(samples, events, file_set.read("gaps"), file_set.manifest, verdict.findings, differ=differ)
     check_times(samples, events, file_set.manifest, verdict.findings)
@@ -126,10 +151,9 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, paced: bool 
         check_states(file_set, verdict.findings)
     verdict.states = states_of(file_set, verdict.findings)
     verdict.names = names_of(file_set, _of_interest(verdict))
-    return verdict
 
 
-def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: FileSetVerdict) -> int:
+def _judge_kind(kind: GroupKind, refs: Ints | None, table: pa.Table, asked: _Asked, verdict: FileSetVerdict) -> int:
     """Judge the groups of a kind. Return the number of rows for which all sequence numbers are known to differ."""
     order = NumberOrder(shared=SHARED in asked.file_set.manifest.settings)
     try:
@@ -143,13 +167,17 @@ def _judge_kind(kind: _Kind, refs: Ints | None, table: pa.Table, asked: _Asked, 
     return order.check(verdict.findings)
 
 
-def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: NumberOrder, verdict: FileSetVerdict) -> None:
+def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: NumberOrder, verdict: FileSetVerdict) -> None:
     judged = own & ~asked.resumed.unknown(rows, kind.sensor)
     findings = verdict.findings
     whole = check_samples(rows, kind.sensor, judged, findings)
     if not whole.all():
         return
     decided = decide(rows, kind.sensor)
+    burst_ms = asked.file_set.manifest.settings.get(PACED) if kind.quota_type in PACED_TYPES else None
+    if burst_ms is not None:
+        decided = without_waits(decided)
+        check_schedules(rows, int(burst_ms), judged, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)
     if asked.traced is not None:
@@ -157,7 +185,7 @@ def _judge_rows(kind: _Kind, rows: Rows, own: Flags, asked: _Asked, order: Numbe
     check_bounds(rows, judged, asked.noted, findings)
     verdict.observed += check_applied(rows, judged, asked.settings_intervals, findings)
     if SHARED not in asked.file_set.manifest.settings:  # with shared usage, the rate is one of all workers' groups together
-        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions))
+        verdict.throttle_windows.update(throttle_windows(rows, kind.sensor, judged, asked.conditions, burst_ms=burst_ms))
     verdict.decisions += _total(rows.count, judged)
     verdict.unjudged += int(rows.count[own & ~judged].sum())
     verdict.replayed_exactly += decided.replayed_exactly
@@ -197,9 +225,9 @@ def names_of(file_set: FileSet, refs: Sequence[int]) -> dict[int, str]:
     return {row["group_ref"]: f"{group_name(row)} ({row['quota_type']})" for row in wanted.to_pylist()}
 
 
-def _kinds(file_set: FileSet) -> dict[_Kind, Ints]:
+def kinds_of(file_set: FileSet) -> dict[GroupKind, Ints]:
     """Return the groups of each kind. There may be 100,000 groups, so groups are not processed one by one."""
-    kinds: dict[_Kind, Ints] = {}
+    kinds: dict[GroupKind, Ints] = {}
     for group, refs in _alike(file_set, ["quota_type", "num_samples", "window_ms", "cap_ms"]):
         if group["num_samples"] < 1 or group["window_ms"] < 1:
             raise BadInputError(
@@ -208,7 +236,7 @@ def _kinds(file_set: FileSet) -> dict[_Kind, Ints]:
             )
         cap_ms = NO_CAP if group["cap_ms"] is None else group["cap_ms"]
         sensor = Sensor(group["num_samples"], group["window_ms"], cap_ms, group["quota_type"] == REQUEST)
-        kinds[_Kind(group["quota_type"], sensor)] = refs.to_numpy().astype(np.int64)
+        kinds[GroupKind(group["quota_type"], sensor)] = refs.to_numpy().astype(np.int64)
     return kinds
 
 
@@ -223,7 +251,7 @@ def _alike(file_set: FileSet, columns: list[str]) -> Iterator[tuple[dict[str, An
         yield group, refs.values
 
 
-def _warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[_Kind, Ints]) -> pa.Table:
+def warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, kinds: dict[GroupKind, Ints]) -> pa.Table:
     """Return the rows of earlier file sets whose samples can be live, or continue, at this file set's first event."""
     check_described(file_set, samples.column("group_ref").to_numpy(), np.concatenate([np.zeros(0, np.int64), *kinds.values()]))
     span_ms = max((kind.sensor.num_samples + 1) * kind.sensor.window_ms for kind in kinds)
@@ -232,5 +260,5 @@ def _warm_up(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table, ki
     for earlier in reversed(before):
         if earlier.manifest.last_ts_ms <= after_ms:
             break
-        parts.append(earlier.read("samples", columns=COLUMNS, after_ms=after_ms))
+        parts.append(earlier.read("samples", columns=samples.schema.names, after_ms=after_ms))
     return pa.concat_tables(reversed(parts))

@@ -8,7 +8,8 @@ from pipeline.file_sets import runs_checked
 from pipeline.manifest import FoundManifest, RunKey, found_manifests
 from pipeline.removed import removed_runs
 from pipeline.storage.paths import AnyPath
-from pipeline.validation.file_set_verdict import FileSetVerdict, judge_file_set
+from pipeline.validation.file_set_verdict import FileSetVerdict
+from pipeline.validation.run_verdicts import judge_run
 from pipeline.validation.verdict import Verdict, merge
 from pipeline.validation.workers import add_shared
 
@@ -22,7 +23,7 @@ def validate(
 
     Args:
         directory: the metering directory.
-        on_file_set: called with each file set.
+        on_file_set: called with each file set that was judged.
         every_byte: first compare the SHA-256 of every file, so that the manifests' hashes stand for the judged content.
         paced: apply the lower ceiling of long-run rates of a proxy that paces its groups.
 
@@ -33,9 +34,9 @@ def validate(
     runs = runs_checked(directory, found, every_byte=every_byte)
     judged: dict[RunKey, list[tuple[Manifest, FileSetVerdict]]] = {}
     for key, file_sets in runs.items():
-        for number, file_set in enumerate(file_sets):
+        for file_set, its in judge_run(file_sets, paced=paced):
             on_file_set(file_set.manifest.file_set)
-            judged.setdefault(key, []).append((file_set.manifest, judge_file_set(file_set, file_sets[:number], paced=paced)))
+            judged.setdefault(key, []).append((file_set.manifest, its))
     verdict = merge(judged, manifest_hashes(found, runs), removed_runs(directory), paced=paced)
     add_shared(verdict, runs)
     return verdict

@@ -56,5 +56,6 @@ def _rows(ts_ms: Ints, value: Ints, checked: Flags, bound: Floats, first: Ints) 
         throttle_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
         applied_ms=np.full(len(ts_ms), NOT_LISTED, np.int64),
         declared={},
+        lead_ns=None,
         waits_fit=lambda: False,
     )

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from proxy.app.identities import identities_of
 from proxy.config.callback import load_callback_class
 from proxy.config.model import Config
+from proxy.enforcement.groups.group_factory import GroupFactories
 from proxy.enforcement.mode import Mode
+from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
 from proxy.net.accept.admission import Peer
@@ -44,6 +46,11 @@ def quota_windows(config: Config) -> QuotaWindows:
         quotas.controller_window_num,
         quotas.controller_window_size_seconds * 1_000,
     )
+
+
+def group_factories(config: Config, shared: GroupFactories) -> GroupFactories:
+    """Return what creates the groups: with schedules if they are paced, else `shared`."""
+    return PacedGroups(config.quotas.paced_burst_ms) if config.quotas.pacing == "paced" else shared
 
 
 def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from protocol.messages.metadata import Topology
-from proxy.app.config_parts import apply_policy, callback_choice, gateway_settings, limit_principals, quota_windows, static_defaults
+from proxy.app.config_parts import (
+    apply_policy,
+    callback_choice,
+    gateway_settings,
+    group_factories,
+    limit_principals,
+    quota_windows,
+    static_defaults,
+)
 from proxy.base.clock import now_ms
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
@@ -75,6 +83,7 @@ class DataPath:
         self._factories = factories
         self.usages = UsageTable()
         self.session_settings = SessionSettings(policy.base, self.usages, counters, policy)
+        self.session_settings.paces = config.quotas.pacing == "paced"
         self.deadlines = Deadlines()
         self.budget = BufferBudget(counters, config.limits.process_buffer_bytes_max, self.session_settings.buffers)
         self._groups = declared_groups(config.groups)
@@ -84,7 +93,7 @@ class DataPath:
             choice=callback_choice(config, source.place),
             statics=static_defaults(config),
             windows=quota_windows(config),
-            factories=factories,
+            factories=group_factories(config, factories),
             make_mutation_group=make_mutation_group,
         )
         self.scopes.declare(self._groups)

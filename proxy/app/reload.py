@@ -19,7 +19,15 @@ FIXED = (
     "metering",
     "fleet",
 )
-FIXED_QUOTAS = ("profile", "window_num", "window_size_seconds", "controller_window_num", "controller_window_size_seconds")
+FIXED_QUOTAS = (
+    "profile",
+    "pacing",
+    "paced_burst_ms",
+    "window_num",
+    "window_size_seconds",
+    "controller_window_num",
+    "controller_window_size_seconds",
+)
 FIXED_LIMITS = (
     "upstream_connect_ms",
     "drain_ms",

@@ -177,6 +177,10 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per second for a consumer that no quota matches: the old broker setting quota.consumer.default."""
     broker_threads: Annotated[int, msgspec.Meta(ge=1, le=10_000, description="a whole number from 1 to 10000")] | None = None
     """Threads of a broker that serve requests, num.io.threads + num.network.threads; only for the display of utilization."""
+    pacing: Literal["window", "paced"] = "window"
+    """How produced and fetched bytes are held to their bound: by Kafka's window, or evenly by a schedule."""
+    paced_burst_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000, description="milliseconds from 10 to 60000")] = 1_000
+    """How much of its bound a paced group may use at once, in time."""
     window_num: _Windows = 11
     """Samples of a rate: the broker setting quota.window.num."""
     window_size_seconds: _WindowSeconds = 1

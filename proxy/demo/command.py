@@ -39,11 +39,11 @@ class Played(NamedTuple):
     """None: there was one proxy."""
 
 
-def run(seconds: int, svg: Path, proxies: int) -> int:
+def run(seconds: int, svg: Path, proxies: int, *, paced: bool) -> int:
     """Run the demo; return the exit code: 0 all checks pass, 1 one fails, 2 the demo cannot run here."""
     signal.signal(signal.SIGTERM, _leave)
     try:
-        return _play(seconds, svg, proxies)
+        return _play(seconds, svg, proxies, paced=paced)
     except (DemoError, MockClusterError, OSError) as error:
         sys.stderr.write(f"sluice: {error}\n")
         return 2
@@ -53,16 +53,18 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
     sys.exit(128 + number)  # the exit handlers end all processes
 
 
-def _play(seconds: int, svg: Path, proxies: int) -> int:
+def _play(seconds: int, svg: Path, proxies: int, *, paced: bool) -> int:
+    if paced and proxies > 1:
+        raise DemoError("--pacing paced has one proxy, since a schedule belongs to one process; leave --proxies out")
     if lacking := missing(DEMO):
         raise DemoError(f"the demo {need(lacking)}; {remedy(lacking)}")
     if not svg.absolute().parent.is_dir():
         raise DemoError(f"there is no folder {svg.parent} for the picture")
     screen = Screen()
-    for line in words.introduction(BROKERS, seconds, proxies):
+    for line in words.introduction(BROKERS, seconds, proxies, paced=paced):
         screen.print_line(line)
     with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
-        tenants, fleet = _perform(screen, seconds, Path(folder), proxies)
+        tenants, fleet = _perform(screen, seconds, Path(folder), proxies, paced=paced)
         judgements = [tenant.judge(seconds) for tenant in tenants]
         screen.print_line()
         for judgement in judgements:
@@ -71,22 +73,22 @@ def _play(seconds: int, svg: Path, proxies: int) -> int:
             screen.fleet(fleet)
         proof = prove(Path(folder) / METERING)
         screen.proof(proof)
-        screen.print_line(words.rule(proxies))
+        screen.print_line(words.rule(proxies, paced=paced))
     panels = [_panel(*one, seconds, is_alone=proxies == 1) for one in zip(tenants, judgements, strict=True)]
-    svg.write_text(draw(panels, seconds, proxies))
+    svg.write_text(draw(panels, seconds, proxies, paced=paced))
     screen.print_line(f"Picture: {svg}")
     is_good = proof.is_good and (fleet is None or fleet.is_whole) and all(judgement.is_good for judgement in judgements)
     return 0 if is_good else 1
 
 
-def _perform(screen: Screen, seconds: int, folder: Path, count: int) -> Played:
+def _perform(screen: Screen, seconds: int, folder: Path, count: int, *, paced: bool) -> Played:
     """Run cluster, proxies and clients; at the return every process has ended, Sluice by SIGTERM, and their output is in `folder`."""
     with ExitStack() as stage:
         cluster = stage.enter_context(MockCluster(BROKERS))
         for role in ROLES:
             if role.node_id is not None:
                 _set_topic(cluster, role, role.node_id, seconds)
-        proxies = _start_proxies(stage, cluster, folder, count)
+        proxies = _start_proxies(stage, cluster, folder, count, paced=paced)
         watchers = [Watcher(proxy.admin_port) for proxy in proxies]
         tenants = [_start_clients(stage, role, proxies, watchers, seconds, folder) for role in ROLES]
         for client in _clients_of(tenants):
@@ -101,13 +103,13 @@ def _perform(screen: Screen, seconds: int, folder: Path, count: int) -> Played:
         return Played(tenants, fleet_of(proxies) if count > 1 else None)
 
 
-def _start_proxies(stage: ExitStack, cluster: MockCluster, folder: Path, count: int) -> list[ProxyChild]:
+def _start_proxies(stage: ExitStack, cluster: MockCluster, folder: Path, count: int, *, paced: bool) -> list[ProxyChild]:
     quotas = folder / "quotas.toml"
     quotas.write_text(quota_file())
     proxies = []
     for number in range(count):
         name = "sluice" if count == 1 else f"proxy-{number + 1}"
-        proxies.append(ProxyChild(name, cluster.bootstrap, quotas, BROKERS, folder, arguments_of(folder, number, count)))
+        proxies.append(ProxyChild(name, cluster.bootstrap, quotas, BROKERS, folder, arguments_of(folder, number, count, paced=paced)))
         stage.callback(proxies[-1].stop)
     if count > 1:
         wait_for_fleet(proxies)
@@ -193,5 +195,7 @@ def _result(judgement: Judgement) -> str:
     predicted = f"{passed} · {unit.amount_of(sum(judgement.predicted))} predicted"
     if judgement.role.quota_type == "Connection":
         return f"{predicted} · {judgement.refused} refused"
+    if judgement.is_paced:
+        return f"{predicted} · {judgement.unseen:,} requests waited"
     waits = "waits equal" if judgement.parts else "waits recomputed equal"
     return f"{predicted} · {judgement.equal} of {judgement.verdicts} {waits}"

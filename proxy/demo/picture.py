@@ -106,8 +106,8 @@ class Scale:
         return range(0, self.seconds + 1, step)
 
 
-def draw(panels: Sequence[Panel], seconds: int, proxies: int = 1) -> str:
-    """Return the picture of a run with this number of proxies as SVG."""
+def draw(panels: Sequence[Panel], seconds: int, proxies: int = 1, *, paced: bool = False) -> str:
+    """Return the picture of a run with this number of proxies as SVG; `paced`: bytes passed by a schedule."""
     scales = {panel.unit: _scale([one for one in panels if one.unit == panel.unit], seconds) for panel in panels}
     height = HEAD_HEIGHT + len(panels) * PANEL_HEIGHT + FOOT_HEIGHT
     parts = [
@@ -117,7 +117,7 @@ def draw(panels: Sequence[Panel], seconds: int, proxies: int = 1) -> str:
         f'<desc id="description">{escape(describe(panels, seconds))}</desc>',
         f"<style>{STYLE}</style>",
         f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="12"/>',
-        *(_head(seconds) if proxies == 1 else _fleet_head(seconds, proxies)),
+        *(_paced_head(seconds) if paced else _head(seconds) if proxies == 1 else _fleet_head(seconds, proxies)),
         *(_legend() if proxies == 1 else _fleet_legend(proxies)),
     ]
     for at, panel in enumerate(panels):
@@ -147,6 +147,16 @@ def _head(seconds: int) -> list[str]:
         f" {seconds} s. Kafka looks at the last 10 to 11 s:</text>",
         f'<text class="small" x="{EDGE}" y="86">ten seconds of quota may be used at once, then all wait until their mean is down again.'
         " The model knows the load only.</text>",
+    ]
+
+
+def _paced_head(seconds: int) -> list[str]:
+    return [
+        f'<text class="title" x="{EDGE}" y="44">Held to the quota evenly: paced enforcement</text>',
+        f'<text class="small" x="{EDGE}" y="68">Four unmodified Kafka clients, and a burst of connections, through Sluice for'
+        f" {seconds} s. Bytes pass by a schedule:</text>",
+        f'<text class="small" x="{EDGE}" y="86">one second of quota may be used at once, then each request waits for its time.'
+        " Request time and connections are as in Kafka.</text>",
     ]
 
 

@@ -33,14 +33,19 @@ class FleetSeen(NamedTuple):
         return set(self.heard) == {len(self.heard)} == {len(self.lags_ms)}
 
 
-def arguments_of(folder: Path, number: int, count: int) -> list[str]:
+def arguments_of(folder: Path, number: int, count: int, *, paced: bool) -> list[str]:
     """Return the arguments of `sluice run` for one of `count` proxies, and write the files that they name.
 
     Args:
         folder: folder of the run.
         number: number of the proxy, from 0 on.
         count: number of proxies.
+        paced: whether bytes pass by a schedule; only for one proxy.
     """
+    if paced:
+        config = folder / "paced.toml"
+        config.write_text('[quotas]\npacing = "paced"\n')
+        return ["--config", str(config), "--metering", str(folder / METERING)]
     if count == 1:
         return ["--metering", str(folder / METERING), "--workers", str(WORKERS)]
     member, bus, secret = f"proxy-{number + 1}", folder / "bus", folder / "fleet.secret"

@@ -109,6 +109,8 @@ def judged(judgement: Judgement) -> str:
         return f"bound none; {measured}; {last}; {judgement.verdicts} verdicts"
     if role.quota_type == "Connection":
         verdicts = f"; {judgement.refused} refused"
+    elif judgement.is_paced:
+        verdicts = f"; {judgement.unseen} waits"
     else:
         unseen = f", {judgement.unseen} unseen" if judgement.unseen else ""
         verdicts = f"; {judgement.equal} of {judgement.verdicts} verdicts equal{unseen}"
@@ -124,14 +126,18 @@ def _held(row: Row) -> str:
     return f"held {row.held_ms / 1_000:.1f} s" if row.held_ms > 0 else ""
 
 
-def introduction(brokers: int, seconds: int, proxies: int) -> list[str]:
+def introduction(brokers: int, seconds: int, proxies: int, *, paced: bool) -> list[str]:
     """Return a description of the run."""
-    sluice = "Sluice (2 workers)" if proxies == 1 else f"{proxies} Sluices, a fleet"
+    sluice = "Sluice, paced" if paced else "Sluice (2 workers)" if proxies == 1 else f"{proxies} Sluices, a fleet"
+    window = (
+        f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then responses wait until it is older."
+    )
+    schedule = "Bytes pass by a schedule: one second's worth may pass at once, then each request waits for its time. Nothing stops."
     lines = [
         f"Sluice demo, {seconds} s: four Kafka clients -> {sluice} -> {brokers} brokers (librdkafka's mock cluster, here).",
         "Each topic is led by one broker. Quotas hold for each broker, as in Kafka, so one quota is one number here.",
         "orders and reports use bytes; clicks the time of a broker's thread, as Sluice estimates it; visitors come from one address.",
-        f"Kafka looks at the last 11 seconds: {BURST_SECONDS} s worth of quota may pass at once, then responses wait until it is older.",
+        schedule if paced else window,
     ]
     if proxies > 1:
         lines.append(
@@ -140,11 +146,12 @@ def introduction(brokers: int, seconds: int, proxies: int) -> list[str]:
     return [*lines, ""]
 
 
-def rule(proxies: int) -> str:
+def rule(proxies: int, *, paced: bool) -> str:
     """Return the conditions of "ok"."""
+    burst = "1 s, of clicks 10 s" if paced else f"{BURST_SECONDS} s"
     request = "one request" if proxies == 1 else "one request at each proxy"
     return (
-        f"ok = amount <= bound x (elapsed + {BURST_SECONDS} s) + {request}, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
+        f"ok = amount <= bound x (elapsed + {burst}) + {request}, last 10 s <= {LAST_SPAN_RATIO_MAX} x bound"
         f" ({LAST_REQUEST_SPAN_RATIO_MAX} for request time),\n"
         "     every wait that Sluice imposed, recomputed, is the same; as many connections as the model lets in, within a tenth;\n"
         "     and `sluice meter validate` finds the same in what Sluice metered."

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from metering_format.places import CONTINUED, SEGMENTS, SHARED
+from metering_format.places import CONTINUED, PACED, SEGMENTS, SHARED
 from proxy.base.clock import now_ms, wall_time_s
 from proxy.base.errors import StartError
 from proxy.base.files import FILE_MODE, make_directory, try_lock
@@ -143,7 +143,7 @@ class Metering:
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
             names=settings.names,
-            settings={**_sensor_of(config), "store": config.quotas.store, **of_run},
+            settings={**_sensor_of(config), "store": config.quotas.store, **_pacing_of(config), **of_run},
             quota_config_sha256=_sha256_of(config.quotas.path),
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
@@ -261,6 +261,11 @@ class Metering:
 
 def _sensor_of(config: Config) -> dict[str, int]:
     return {"num_samples": config.quotas.window_num, "window_ms": config.quotas.window_size_seconds * 1_000}
+
+
+def _pacing_of(config: Config) -> dict[str, int]:
+    """Return the manifest's setting on paced groups."""
+    return {PACED: config.quotas.paced_burst_ms} if config.quotas.pacing == "paced" else {}
 
 
 def _shared_with(shared: SharedUsage | None) -> dict[str, Any]:

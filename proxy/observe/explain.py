@@ -97,6 +97,7 @@ def _shown(group: SharedGroup, now_ms: int) -> dict[str, Any]:
         "bound": shown_number(row.bound) if row.is_limited else None,
         "observed": shown_number(row.observed),
         **({} if row.fleet is None else {"fleet": shown_fleet(row.fleet)}),
+        **({} if row.schedule is None else {"paced": row.schedule._asdict()}),
         "throttled_for_ms": max(0, row.throttled_until_ms - now_ms),
         "throttle_count": row.throttle_count,
         "last_verdict": shown_verdict(row.verdicts[-1]) if row.verdicts else None,

@@ -1,10 +1,24 @@
 """Groups, managers and clients in the form that pages read, implemented by live objects and by reports of other processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Urgency = tuple[bool, bool, float]
 """Sort key: groups that are being throttled first, then those with a bound, then by units since the start."""
+
+
+class PacedState(NamedTuple):
+    """The schedule of a paced group.
+
+    Attributes:
+        burst_ms: how far it may be ahead of the clock when a request passes.
+        lead_ms: how far it is ahead now.
+        waiting: number of waiting requests.
+    """
+
+    burst_ms: int
+    lead_ms: int
+    waiting: int
 
 
 class ShownGroup(Protocol):
@@ -38,6 +52,9 @@ class ShownGroup(Protocol):
 
     def tokens(self, now_ms: int) -> float | None:
         """Return the balance of a token bucket; None: it is not one. Changes no state."""
+
+    def paced(self, now_ms: int) -> PacedState | None:
+        """Return the schedule of a paced group; None: it is not one. Changes no state."""
 
 
 class ShownManager(Protocol):

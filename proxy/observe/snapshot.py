@@ -9,7 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.rule import group_name, rule_of
+from proxy.observe.shown import PacedState
 from proxy.observe.state import ControlState, DataState, ProxyState
 from proxy.shared_usage.assumption import FleetUsage
 from proxy.shared_usage.fleet_groups import InFleet
@@ -18,6 +20,7 @@ from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
 from quota.entity import UNLIMITED
 from quota.groups.mutation_group import MutationGroup
+from quota.paced_schedule import MS_NS
 from quota.request_time import ClientRequestQuotaManager
 
 if TYPE_CHECKING:
@@ -90,6 +93,13 @@ class GroupView(NamedTuple):
     def tokens(self, now_ms: int) -> float | None:
         """Return the balance of a token bucket; None: it is not one. Changes no state."""
         return self.group.tokens(now_ms) if isinstance(self.group, MutationGroup) else None
+
+    def paced(self, now_ms: int) -> PacedState | None:
+        """Return the schedule of a paced group; None: it is not one. Changes no state."""
+        group = self.group
+        if not isinstance(group, PacedGroup):
+            return None
+        return PacedState(group.schedule.burst_ns // MS_NS, group.lead_ms(now_ms), len(group.line))
 
 
 class ManagerView(NamedTuple):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from proxy.base.close_reason import CloseReason
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, THROTTLE
+from proxy.enforcement.mode import IN_FLIGHT_MAX
 from proxy.session.in_flight import InFlight
 from proxy.session.login.login import Login
 from proxy.session.requests.pending_requests import Stop
@@ -117,6 +118,8 @@ class Reading:
     def _is_full(self, now_ms: int) -> bool:
         """Whether the maximum number of requests is in flight."""
         throttle = self._throttle
+        if not throttle.limits:  # as in a scan, which then has the usual limit, also shortly before the end of a session
+            return len(self._in_flight) >= min(self._requests.pending.in_flight_stop, IN_FLIGHT_MAX)
         in_flight_max = throttle.in_flight_max(now_ms)
         if not throttle.session_expiring(now_ms):
             in_flight_max = min(self._requests.pending.in_flight_stop, in_flight_max)

@@ -23,6 +23,12 @@ MUTATION = 5  # creates or deletes topics or partitions
 LOGIN = 6  # SaslHandshake, SaslAuthenticate
 ADMIN = 7  # about quotas that Sluice keeps: answered by Sluice
 CONFIGS = 8  # about configurations: answered by Sluice when it names users or clients
+# Of paced groups: admitted by a schedule before they go. Their responses have contexts of their own (`answer_context`).
+PACED = 9
+PACED_PRODUCE = 9
+PACED_FETCH = 10
+PACED_NO_ACK = 11
+PACED_ANSWER = 12  # the response to a Produce that announces how long the schedule lets nothing pass
 
 # What to do with the response before it is sent.
 AS_IT_IS = 0
@@ -31,7 +37,7 @@ WALK = 2  # Fetch 16+: parsed while it passes; its last tag section is checked
 ENDPOINTS = 3  # Produce 10+: rewritten only when it names new leaders
 BROKERS = 4  # Metadata: held until its brokers, which come first, are complete; topics pass as they arrive
 
-_PRODUCES: Final = frozenset({PRODUCE, NO_ACK})
+_PRODUCES: Final = frozenset({PRODUCE, NO_ACK, PACED_NO_ACK})
 
 HEADS_MAX: Final = 2_048
 PREFIX_BYTES_MAX: Final = 256
@@ -59,6 +65,7 @@ class RequestContext:
     """
 
     __slots__ = (
+        "_answers",
         "api",
         "broker",
         "cap_bound",
@@ -127,6 +134,18 @@ class RequestContext:
         self.ticket: ResponseParser | None = None
         self.may_inherit = True  # whether its client serves throttles that departed connections left
         self.is_question = False  # a request of Sluice's own for one that it answers
+        self._answers: dict[int, RequestContext] | None = None
+
+    def answer_context(self, kind: int) -> RequestContext:
+        """Return the context of `kind` for the response to a request that is admitted by a schedule."""
+        answers = self._answers
+        if answers is None:
+            answers = self._answers = {}
+        found = answers.get(kind)
+        if found is None:
+            found = RequestContext(self.api, self.client, kind, self.rewrite, self.prefix, self.work, self.cell, self.broker)
+            answers[kind] = found
+        return found
 
     def count(self, requests: int, request_bytes: int, response_bytes: int, amount_bytes: int) -> None:
         """Add the sizes of requests like this one to the usage of their client.

@@ -27,6 +27,7 @@ from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.paced_admission import PacedAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import Member, Origin
@@ -80,7 +81,7 @@ class Session:
         self.settle_flag = SettleFlag()
         self.buffer = settings.buffers.open(self._host)
         self.throttle = ThrottleState(self.settle_flag)
-        self.fetch_admission = FetchAdmission()
+        self.fetch_admission = PacedAdmission() if settings.paces else FetchAdmission()
         self.requests = RequestSide(
             self.in_flight,
             self.settle_flag,

@@ -31,6 +31,7 @@ class SessionSettings:
         "last_number",
         "meter",
         "number_step",
+        "paces",
         "policy",
         "principals",
         "shadows",
@@ -48,6 +49,8 @@ class SessionSettings:
         self.unknown_apis_pass = False
         self.shadows = False
         """Whether the brokers enforce the quotas too, so that their throttle times are compared."""
+        self.paces = False
+        """Whether the groups of produced and fetched bytes have schedules."""
         self.answers_quotas = False
         """Whether Sluice answers requests about quotas; otherwise the broker does."""
         self.heads_met = HeaderCache()

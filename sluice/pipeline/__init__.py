@@ -1,7 +1,7 @@
 """The pipeline for programs that have a Spark session: `validate`, `rollup` and `whatif` take it, and return data frames.
 
-They do not stop the session, and change neither its settings nor its log level. The session needs classic Spark 4: Spark Connect is not
-supported. Paths are those that the workers see. Errors are `BadInputError` (the text names the place and the remedy) and `IncompleteError`
+They do not stop the session, and change neither its settings nor its log level. The session is one of classic Spark, or of Spark Connect.
+Paths are those that the workers see. Errors are `BadInputError` (the text names the place and the remedy) and `IncompleteError`
 (files are missing or differ from their manifests).
 """
 

@@ -9,8 +9,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.file_sets import checked_runs
+from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.known_frame import known_frame
 from pipeline.spark.validation.validate import validate_remote, validate_runs
+from pipeline.validation.verdict import Verdict
 from sluice.object_store import is_url
 
 _SHOWN_MAX: Final = 50
@@ -53,12 +55,15 @@ def validate(spark: SparkSession, source: str | Path, *, every_byte: bool = Fals
     Raises:
         BadInputError, IncompleteError: the directory cannot be judged.
     """
-    place = str(source)
-    if is_url(place):
-        verdict = validate_remote(spark, place, every_byte=every_byte)
-    else:
-        directory = Path(place.removeprefix("file://"))
-        verdict = validate_runs(spark, directory, checked_runs(directory, every_byte=every_byte))
+    with reported_in_one_line():
+        verdict = _verdict(spark, str(source), every_byte=every_byte)
     rows = [one.as_row() for one in verdict.divergences(verdict.violations)]
     divergences = known_frame(spark, ([row[name] for name in _DIVERGENCES.names] for row in rows), _DIVERGENCES)
     return Validation(verdict.holds, not verdict.incomplete, verdict.as_dict(_SHOWN_MAX), divergences)
+
+
+def _verdict(spark: SparkSession, place: str, *, every_byte: bool) -> Verdict:
+    if is_url(place):
+        return validate_remote(spark, place, every_byte=every_byte)
+    directory = Path(place.removeprefix("file://"))
+    return validate_runs(spark, directory, checked_runs(directory, every_byte=every_byte))

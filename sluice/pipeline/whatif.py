@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.quotas.file import read_quota_file
+from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.known_frame import known_frame
 from pipeline.spark.tasks import run_on_spark
 from pipeline.storage.paths import path_of
@@ -47,7 +48,9 @@ def whatif(
         BadInputError, IncompleteError: a quota file or the directory cannot be used.
     """
     files = [read_quota_file(path_of(str(file))) for file in quotas]
-    done = run_on_spark(spark, JOB, plan_work(path_of(str(source)), files, mode))
+    work = plan_work(path_of(str(source)), files, mode)
+    with reported_in_one_line():
+        done = run_on_spark(spark, JOB, work)
     found = zip(map(str, quotas), outcomes_of(done, len(files)), strict=True)
     changes = [change for name, outcomes in found for change in changes_of(name, outcomes, mode)]
     return known_frame(spark, map(astuple, changes), _CHANGES)

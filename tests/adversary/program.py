@@ -66,6 +66,7 @@ class Circumstances(NamedTuple):
         service_us: how long the broker works on a request.
         metadata_bytes: how long the broker's Metadata answers are.
         answer_items: how many settings or coordinators its other answers name.
+        paced: whether bytes pass by a schedule.
     """
 
     mode: str = "delay"
@@ -77,6 +78,7 @@ class Circumstances(NamedTuple):
     service_us: int = 0
     metadata_bytes: int = 0
     answer_items: int = 0
+    paced: bool = False
 
 
 class Program(NamedTuple):

@@ -30,6 +30,9 @@ from tests.support.step_watch import StepWatch
 BROKER = ("192.0.2.200", 9_092)
 PROXY = ("192.0.2.100", 9_092)
 WINDOW_S = 11.0
+BURST_MS = 1_000
+HEADER_BYTES = 16 * 128
+"""More than the parts of Fetch responses before their records, for as many fetches as one step sends."""
 SESSION_BYTES = 8 << 20
 """Bytes that pass at the end of a SASL session despite a throttle, so that the session can be renewed."""
 AHEAD_S = 10.0
@@ -172,6 +175,9 @@ class ProxyFixture:
         elapsed_s = (self.loop.now_ms - self._began_ms) / 1_000
         largest = self._largest()
         connections = max(1, self.connections_max)
+        if said.paced:
+            in_time = said.bound * (self.loop.now_ms - self._began_ms + BURST_MS) / 1_000  # exact for whole bytes
+            return in_time + self._once_paced(largest, elapsed_s) + self._sessions_ended() * SESSION_BYTES
         cap_s = 1.0 if said.goal == "request" else AGE_MAX_MS / 1_000
         k = connections * largest / said.bound
         rounds = math.floor(elapsed_s / cap_s) + 1
@@ -179,6 +185,13 @@ class ProxyFixture:
         once = connections * largest + ahead + rounds * min(largest, cap_s * said.bound)
         inexact = ESTIMATE if said.goal == "request" else 1.0
         return inexact * (said.bound * ceiling(k, cap_s) * (elapsed_s + WINDOW_S) + once) + self._sessions_ended() * SESSION_BYTES
+
+    def _once_paced(self, largest: float, elapsed_s: float) -> float:
+        """Return the bytes beyond bound and burst that a schedule lets pass: one request, and one more in 25 s before its time."""
+        age_s = AGE_MAX_MS / 1_000
+        if self.circumstances.goal == "fetch":  # `max_bytes` does not count the header of a response
+            largest += HEADER_BYTES * max(1, self.connections_max)
+        return largest + math.floor(elapsed_s / age_s) * min(largest, age_s * self.circumstances.bound)
 
     def _largest(self) -> float:
         goal = self.circumstances.goal
@@ -259,7 +272,7 @@ def _config(program: Program) -> Config:
         upstream=Upstream(bootstrap=(HostPort(*BROKER),)),
         listeners=(Listener(**listener),),
         enforcement=Enforcement(mode=said.mode),  # type: ignore[arg-type]
-        quotas=Quotas(path=None),
+        quotas=Quotas(path=None, pacing="paced") if said.paced else Quotas(path=None),
         limits=Limits(process_buffer_bytes_max=int(said.bound)) if said.goal == "memory" else Limits(),
     )
 

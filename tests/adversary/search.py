@@ -28,7 +28,8 @@ WANTED = {
     "memory": ("begin_change", "begin_change", "name", "ask", "refuse_reading"),
     "newcomer": ("produce_as_new", "produce_as_new", "produce"),
 }
-GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer")
+GOALS = ("produce", "fetch", "request", "memory", "items", "newcomer", "paced_produce", "paced_fetch")
+PACED = "paced_"
 ITEM_COUNTS = (2, 200, 300, 1_000, 9_000)
 CALL_ITEMS = ITEMS_PER_STEP + AT_ONCE_BYTES // 2
 """One call may end a walk and then read the short frames after it, in which an item takes at least two bytes."""
@@ -66,6 +67,7 @@ class _TimeUpError(Exception):
 
 def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
     """Return a strategy for configurations of the proxy."""
+    paced, goal = goal.startswith(PACED), goal.removeprefix(PACED)
     if goal == "memory":
         return st.builds(
             Circumstances,
@@ -104,6 +106,7 @@ def circumstances(goal: str) -> st.SearchStrategy[Circumstances]:
         service_us=st.just(UNIT_SERVICE_US) if is_time else st.sampled_from((0, 0, 2_000)),
         metadata_bytes=st.just(0),
         answer_items=st.just(0),
+        paced=st.just(paced),
     )
 
 
@@ -132,8 +135,11 @@ def steps(goal: str, actions: tuple[str, ...]) -> st.SearchStrategy[Step]:
 
 def programs(goal: str) -> st.SearchStrategy[Program]:
     """Return a strategy for programs of a client that tries to get the most of one resource."""
-    any_step = steps(goal, (*WANTED[goal], *WANTED[goal], *ACTIONS))
-    visit = st.tuples(steps(goal, WANTED[goal]), steps(goal, LEAVING)).map(lambda both: (both[0], both[1]._replace(slot=both[0].slot)))
+    resource = goal.removeprefix(PACED)
+    any_step = steps(resource, (*WANTED[resource], *WANTED[resource], *ACTIONS))
+    visit = st.tuples(steps(resource, WANTED[resource]), steps(resource, LEAVING)).map(
+        lambda both: (both[0], both[1]._replace(slot=both[0].slot))
+    )
     either = st.one_of(any_step.map(lambda step: (step,)), visit)
     return st.builds(
         Program,
@@ -141,7 +147,7 @@ def programs(goal: str) -> st.SearchStrategy[Program]:
         st.lists(either, min_size=1, max_size=4).map(lambda some: sum(some, ())),
         st.lists(any_step, max_size=2).map(tuple),
         st.just(SECONDS),
-        st.just(STEPS_MAX if goal in SPARE_GOALS else STEPS_MAX // 4),
+        st.just(STEPS_MAX if resource in SPARE_GOALS else STEPS_MAX // 4),
     )
 
 
@@ -234,7 +240,7 @@ def _smaller(program: Program) -> Iterator[Program]:
             for field, usual in Step._field_defaults.items():
                 if getattr(step, field) != usual and field != "size":
                     yield program._replace(**{name: (*steps[:at], step._replace(**{field: usual}), *steps[at + 1 :])})
-    reported = TOLD.get(program.circumstances.goal, ("goal", "bound"))
+    reported = (*TOLD.get(program.circumstances.goal, ("goal", "bound")), "paced")
     for field, usual in Circumstances._field_defaults.items():
         if getattr(program.circumstances, field) != usual and field not in reported:
             yield program._replace(circumstances=program.circumstances._replace(**{field: usual}))

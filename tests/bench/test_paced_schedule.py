@@ -1,45 +1,13 @@
-"""The schedule of paced enforcement, as ADR 12 defines it."""
+"""The corrections of the schedule that charges a fetch when it goes (ADR 12)."""
 
 from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.paced.schedule import SECOND_NS, PacedSchedule, Reservation, cost_ns
-
-BOUNDS = st.one_of(st.floats(0.01, 1e9), st.sampled_from([0.1, 1.0, 3.0, 1e6, 2e6, 1e-300]))
-AMOUNTS = st.integers(0, 2**31 - 1)
-
-
-@pytest.mark.parametrize(
-    ("amount", "bound", "expected_ns"),
-    [
-        pytest.param(0, 1e6, 0, id="nothing-is-free"),
-        pytest.param(1_000_000, 2e6, 500_000_000, id="half-a-second"),
-        pytest.param(1, 3.0, 333_333_334, id="rounded-up"),
-        pytest.param(1, 1e12, 1, id="at-least-a-nanosecond"),
-    ],
-)
-def test_cost(amount: int, bound: float, expected_ns: int) -> None:
-    """The cost is ceil(amount x 1e9 / bound), with the exact value of the double."""
-    assert cost_ns(amount, bound) == expected_ns
-
-
-@given(amount=AMOUNTS, bound=BOUNDS)
-def test_cost_is_exact(amount: int, bound: float) -> None:
-    """The cost is the smallest whole number of nanoseconds in which the bound passes the amount."""
-    exact = Fraction(amount) * SECOND_NS / Fraction(bound)
-    assert 0 <= cost_ns(amount, bound) - exact < 1
-
-
-@pytest.mark.parametrize("bound", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_bound_without_a_schedule_is_refused(bound: float) -> None:
-    """A bound that is not a finite number above zero has no cost."""
-    with pytest.raises(ValueError, match="finite bound above 0"):
-        cost_ns(1, bound)
+from bench.paced.schedule import Reservation, ReservingSchedule
+from quota.paced_schedule import SECOND_NS, cost_ns
 
 
 class Step(NamedTuple):
@@ -66,7 +34,7 @@ class Run:
 
     def __init__(self, bound: float, burst_ns: int) -> None:
         self.bound = bound
-        self.schedule = PacedSchedule(burst_ns)
+        self.schedule = ReservingSchedule(burst_ns)
         self.now_ns = 0
         self.passed: list[tuple[int, int]] = []
         """Time and final size of each request."""
@@ -127,20 +95,9 @@ def test_no_span_passes_more_than_bound_and_burst(steps: list[Step], bound: floa
             assert before_last * SECOND_NS <= Fraction(bound) * (end_ns - begin_ns + burst_ns)
 
 
-def test_a_busy_schedule_passes_the_bound() -> None:
-    """A client that always has more to send passes exactly its bound after the burst: here one request of 100 kB in each 50 ms."""
-    schedule, now_ns, times = PacedSchedule(SECOND_NS), 0, []
-    for _ in range(60):
-        now_ns += schedule.wait_ns(now_ns)
-        schedule.charge(cost_ns(100_000, 2e6), now_ns)
-        times.append(now_ns)
-    assert times[:21] == [0] * 21
-    assert {later - earlier for earlier, later in pairwise(times[20:])} == {50_000_000}
-
-
 def test_returned_time_does_not_exceed_what_an_idle_schedule_has() -> None:
     """A fetch that reserved ten seconds and returned nothing gives back no more than the burst: idle time is not saved."""
-    schedule = PacedSchedule(SECOND_NS)
+    schedule = ReservingSchedule(SECOND_NS)
     reservation = schedule.reserve(10 * SECOND_NS, 0)
     schedule.charge(SECOND_NS // 2, 9_500_000_000)
     assert schedule.lead_ns(9_500_000_000) == SECOND_NS

@@ -137,7 +137,7 @@ def test_any_bytes_are_accepted_or_raise_a_protocol_error(name: str) -> None:
     target = TARGETS[name]
     peaks: list[int] = []
 
-    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         api = data.draw(st.sampled_from(target.apis))
@@ -207,7 +207,7 @@ PROXY_SEEDS = [
 """Headers of the PROXY protocol, which precede all frames."""
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.data())
 def test_any_bytes_in_front_are_a_proxy_header_or_raise_a_protocol_error(data: st.DataObject) -> None:
     """On any bytes the PROXY header reader returns or raises ProxyHeaderError, and never consumes more than it was given."""

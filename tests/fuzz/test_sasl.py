@@ -42,7 +42,7 @@ LONG = {
 def test_any_tokens_are_only_watched(mechanism: str) -> None:
     """An observer raises nothing on changed, truncated or random tokens, and its memory is proportional to their size."""
 
-    @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
     @given(seed=st.integers(0, 2**32), noise=st.none() | st.binary(max_size=300), answer=st.binary(max_size=40))
     def check(seed: int, noise: bytes | None, answer: bytes) -> None:
         dice = random.Random(seed)

@@ -63,7 +63,7 @@ def test_success_marks(mechanism: str, steps: list[tuple[bytes, bytes, Progress]
         assert observer.answered(answer) is progress
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     mechanism=st.sampled_from(MECHANISMS),
     seed=st.integers(0, 2**32),
@@ -82,7 +82,7 @@ def test_no_exchange_raises(mechanism: str, seed: int, steps: list[tuple[bytes, 
         assert observer.name is None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(mechanism=st.sampled_from(["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]), seed=st.integers(0, 2**32), password=st.text(min_size=6))
 def test_no_observer_keeps_a_token(mechanism: str, seed: int, password: str) -> None:
     """An observer keeps the name of a token and no other part of it."""

@@ -76,6 +76,13 @@ class TestPace:
 
 
 class TestModel:
+    @pytest.mark.parametrize("quota_type", ["Produce", "Fetch"])
+    def test_a_schedule_passes_the_bound_and_the_burst(self, quota_type: str) -> None:
+        """Under a schedule the burst passes in the first seconds, and after it the bound in each second."""
+        passed = predict(quota_type, 1_000_000, 10_000, 5, 12, burst_ms=1_000)
+        assert sum(passed[:2]) == 3_000_000
+        assert passed[2:] == [1_000_000] * 10
+
     def test_without_a_quota_everything_passes(self) -> None:
         """Without a quota the model passes the offered load second by second."""
         assert predict("Produce", None, 1_000, 10, 3) == [100_000] * 3

@@ -47,6 +47,23 @@ def test_a_fleet_has_one_budget(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [picture]
 
 
+def test_a_paced_run_is_even(tmp_path: Path) -> None:
+    """The demo with paced enforcement reports ok for each client and for metering, and its picture says that it is paced."""
+    picture = tmp_path / "out.svg"
+    ended = run_demo("--seconds", "5", "--pacing", "paced", "--svg", str(picture), folder=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if line.endswith("  ok")]
+    assert [line.split()[0] for line in lines] == ["orders", "reports", "audit", "clicks", "visitors", "metering"]
+    assert "paced enforcement" in picture.read_text()
+
+
+def test_a_fleet_is_not_paced(tmp_path: Path) -> None:
+    """The demo ends with exit code 2 and one line when several proxies should be paced."""
+    ended = run_demo("--proxies", "2", "--pacing", "paced", folder=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "--pacing paced has one proxy" in ended.stderr
+
+
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     """The demo ends with exit code 2 before it starts anything when the folder of its picture does not exist."""
     ended = run_demo("--svg", str(tmp_path / "no" / "demo.svg"), folder=tmp_path)

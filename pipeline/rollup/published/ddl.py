@@ -104,8 +104,13 @@ def ddl(dialect: str, location: str, schema: str, present: Collection[str]) -> s
     statements = [f"CREATE SCHEMA IF NOT EXISTS {schema}"]
     for name, table in TABLES.items():
         statements += _TABLE[dialect](f"{schema}.{name}", table, f"{place}/{name}", name in present)
-    statements += [f"CREATE OR REPLACE VIEW {schema}.{view.name} AS\n{view.query(f'{schema}.')}" for view in VIEWS]
+    statements += sums(schema)
     return "".join(f"{statement};\n" for statement in statements)
+
+
+def sums(schema: str) -> list[str]:
+    """Return the statements for the views that add adjustments."""
+    return [f"CREATE OR REPLACE VIEW {schema}.{view.name} AS\n{view.query(f'{schema}.')}" for view in VIEWS]
 
 
 def _duckdb(name: str, table: PublishedTable, place: str, is_present: bool) -> list[str]:

@@ -61,6 +61,7 @@ def summary_of(directory: Path, result: RollupResult) -> dict[str, Any]:
     """Return the result of the run and the published figures as plain data for JSON."""
     by_client, by_group = clients(directory), groups(directory)
     return {
+        **({} if result.build_id is None else {"build_id": result.build_id}),
         "hours_built": result.hours,
         "days_built": result.days,
         "late_file_sets": result.late,
@@ -108,6 +109,8 @@ def lines_of(directory: Path, result: RollupResult, *, explain: bool = False) ->
     else:
         late = f", {counted(result.late, 'late file set')} as adjustments" if result.late else ""
         yield f"built       {counted(result.hours, 'hour')}, {counted(result.days, 'day')}{late}"
+        if result.build_id is not None:
+            yield f"build_id    {result.build_id}"
         aside = result.usage_quarantined + result.decisions_quarantined
         yield f"quarantined {counted(aside, 'row')}" + (" (see table quarantine)" if aside else "")
     if result.coverage:

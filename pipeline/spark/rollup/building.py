@@ -9,7 +9,7 @@ from pipeline.duckdb.charges import charges_of
 from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.decisions import added_decisions
 from pipeline.duckdb.escapes import see_client_seconds
-from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_at_hour, put_coverage, used_in_days
+from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_at_hours, put_coverage, used_in_days
 from pipeline.duckdb.seconds import DECISION_SECONDS, USAGE_SECONDS, WAITS
 from pipeline.duckdb.usage import added_usage
 from pipeline.rollup.inputs import Hour
@@ -113,7 +113,7 @@ def _tables(made: Database, job: Building, date: str) -> Iterator[tuple[str, str
         for hour in hours:
             place = f"date={date}/hour={hour[1]}"
             if ("rate_series", place) in job.writers:
-                look_at_hour(made, hour)
+                look_at_hours(made, [hour])
                 longest = f"WHERE rank_waited >= {job.floors.get(hour_key(hour), 0)}"
                 for table, (query, _, is_daily) in tables:
                     if not is_daily:

@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.duckdb.database import NAMES, Database, database
+from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.names import number_names
+from pipeline.duckdb.small_tables import NAMES
 from pipeline.errors import BadInputError
 from pipeline.rollup.inputs import Input
 from pipeline.rollup.tenants import TenantLine
@@ -65,15 +66,15 @@ def _principals(data: bytes) -> Numbers:
     return found
 
 
-def names_of(spark: Any, place: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> Names:
-    """Read the names of some file sets.
+def names_of(spark: Any, place: str, root: str, inputs: Sequence[Input], tenants: Sequence[TenantLine]) -> Names:
+    """Read the names of some file sets. `place` is their directory as it was written, `root` as `inputs_at` returns it.
 
     Raises:
         BadInputError: a file is invalid.
         IncompleteError: a file is missing.
     """
     with contextlib.ExitStack() as opened:
-        directory = _copied(spark, place, inputs, opened) if is_url(place) else Path(place)
+        directory = _copied(spark, root, inputs, opened) if is_url(place) else Path(place)
         try:
             made = opened.enter_context(database())
             made.number_hours(item.hour for item in inputs)
@@ -86,11 +87,11 @@ def names_of(spark: Any, place: str, inputs: Sequence[Input], tenants: Sequence[
             raise BadInputError(f"{place}: a file cannot be read ({line}); restore it") from error
 
 
-def _copied(spark: Any, place: str, inputs: Sequence[Input], opened: contextlib.ExitStack) -> Path:
+def _copied(spark: Any, root: str, inputs: Sequence[Input], opened: contextlib.ExitStack) -> Path:
     """Return a directory of this machine that has the files with the names."""
     copy = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="sluice-names-")))
     paths = [(0, entry.path) for item in inputs for entry in item.manifest.files if entry.table in NAMES]
-    for row in files_at(spark, place, paths).toLocalIterator():
+    for row in files_at(spark, root, paths).toLocalIterator():
         write_copy(copy, row["path"], bytes(row["content"]))
     return copy
 

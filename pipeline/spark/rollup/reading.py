@@ -15,13 +15,12 @@ import duckdb
 import pyarrow as pa
 
 from pipeline.duckdb import decisions
-from pipeline.duckdb.database import FACTS, Database, database
+from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.quarantine import quarantined
 from pipeline.duckdb.seconds import DECISION_SECONDS, USAGE_SECONDS, WAITS
+from pipeline.duckdb.small_tables import FACTS
 from pipeline.duckdb.usage import see_usage, usage_by_second, usage_sums
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.file_set import check_columns
-from pipeline.manifest import problems_in
 from pipeline.rollup.content.columns import QUARANTINE
 from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.ledger import hour_key
@@ -89,15 +88,12 @@ def _check_copy(job: Reading, part: tuple[Input, ...], path: str, content: bytes
 
 def _pieces(job: Reading, part: tuple[Input, ...], directory: Path) -> Iterator[Piece]:
     """Read the file sets of a part. DuckDB does not notice damaged bytes, so the files' digests are compared first."""
-    manifests = [item.manifest for item in part]
-    check_columns(directory, manifests, Path(job.place))
-    if problems := problems_in(directory, manifests):
-        raise IncompleteError(f"{problems[0]}; restore it (`sluice meter verify-manifests {job.place}` names all)")
     try:
         with database(tasks_here()) as made:
             made.number_hours(job.hours)
+            made.keep_small(directory, Path(job.place), part, FACTS)
             made.read(directory, part, FACTS)
-            job.names.put_of_runs(made, {manifest.run_id for manifest in manifests})
+            job.names.put_of_runs(made, {item.manifest.run_id for item in part})
             see_usage(made)
             decisions.see_decisions(made)
             yield from _of(made, job, part[0].hour)

@@ -39,14 +39,17 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, settings: RollupSettings) -> None:
         self._spark, self._settings = spark, settings
+        self._root = ""
 
     def find(self) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
         """Find the file sets of a local or remote directory."""
-        return inputs_at(self._spark, self._settings.source)
+        found = inputs_at(self._spark, self._settings.source)
+        self._root = found.root
+        return found.inputs, found.removed
 
     def read(self, inputs: Sequence[Input]) -> "SparkRows":
-        """Read and check file sets."""
-        seconds = Seconds(self._spark, self._settings, inputs)
+        """Read and check file sets that `find` has found."""
+        seconds = Seconds(self._spark, self._settings, inputs, self._root)
         seconds.check()
         return SparkRows(self._settings, seconds)
 

@@ -12,6 +12,7 @@ from pipeline.rollup.coverage import Coverage
 from pipeline.rollup.inputs import Hour, Input, hash_by_day
 from pipeline.rollup.settings import RollupSettings
 from pipeline.spark.failures import reported_in_one_line
+from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.remote import files_at
 from pipeline.spark.rollup.building import Building, building, files_of
 from pipeline.spark.rollup.floors import LONGEST, floor_of
@@ -26,6 +27,12 @@ from sluice.object_store import is_url
 class Seconds:
     """Pieces of the sums by second, waits and quarantined rows of some file sets.
 
+    Args:
+        spark: the session.
+        settings: the settings of the roll-up.
+        inputs: the file sets.
+        root: their directory, as `inputs_at` returns it.
+
     Attributes:
         usage_problems: number of quarantined usage rows, by file set.
         decision_problems: number of quarantined decision rows.
@@ -36,15 +43,15 @@ class Seconds:
         IncompleteError: a file is missing.
     """
 
-    def __init__(self, spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input]) -> None:
+    def __init__(self, spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input], root: str) -> None:
         place = settings.source if is_url(settings.source) else text_of(settings.directory)
         self._spark, self._settings, self._inputs = spark, settings, inputs
         self._hours = tuple(sorted({item.hour for item in inputs}))
-        self._shares = shares_of(inputs, spark.sparkContext.defaultParallelism)
+        self._shares = shares_of(inputs, parallelism_of(spark))
         with reported_in_one_line():
-            self._names = names_of(spark, place, inputs, settings.tenants)
+            self._names = names_of(spark, place, root, inputs, settings.tenants)
             job = Reading(place, tuple(parts_of(inputs)), self._hours, self._shares, self._names)
-            self._pieces = _read(spark, job).persist(StorageLevel.DISK_ONLY)
+            self._pieces = _read(spark, job, root).persist(StorageLevel.DISK_ONLY)
         self._floors: dict[str, int] = {}
         self.usage_problems: dict[str, int] = {}
         self.decision_problems = 0
@@ -111,10 +118,10 @@ class Seconds:
         self._pieces.unpersist()
 
 
-def _read(spark: SparkSession, job: Reading) -> DataFrame:
+def _read(spark: SparkSession, job: Reading, root: str) -> DataFrame:
     if not is_url(job.place):
         numbers = spark.range(0, len(job.parts), 1, max(1, len(job.parts)))
         return numbers.mapInArrow(reading_here(job), PIECES)
     paths = [(number, entry.path) for number, part in enumerate(job.parts) for item in part for entry in item.manifest.files]
-    files: DataFrame = files_at(spark, job.place, paths).repartitionById(max(1, len(job.parts)), "position")
+    files: DataFrame = files_at(spark, root, paths).repartitionById(max(1, len(job.parts)), "position")
     return files.mapInArrow(reading_copies(job), PIECES)

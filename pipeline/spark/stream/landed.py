@@ -7,8 +7,9 @@ from typing import Any, Final
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import Manifest
 from pipeline.errors import IncompleteError
-from pipeline.file_set import check_columns, runs_of
+from pipeline.file_set import runs_of
 from pipeline.manifest import check_undamaged, find_manifests, problems_of
+from pipeline.parquet.checks import check_columns
 from pipeline.spark.schemas import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
 from pipeline.spark.validation.validate import judge_some

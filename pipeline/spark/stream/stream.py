@@ -109,7 +109,9 @@ class Stream:
     def _messages(self) -> Any:
         servers, topic = topic_of(self._settings.source)
         self._spark.dataSource.register(TopicSource)
-        return self._spark.readStream.format(NAME).option("servers", servers).option("topic", topic).load()
+        properties = "" if self._settings.properties is None else str(self._settings.properties.resolve())
+        options = {"servers": servers, "topic": topic, "properties": properties, "messages_max": str(self._settings.messages_max)}
+        return self._spark.readStream.format(NAME).options(**options).load()
 
     def _batch(self, frame: Any, batch_id: int) -> None:
         """Process a batch; called by Spark. An exception is stored, since Spark passes on only its text."""

@@ -3,20 +3,19 @@
 Offsets are {partition: next offset}. Nothing is committed to Kafka, since the checkpoint has the position.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from metering_format.places import PART_HEADER, PATH_HEADER
+from pipeline.spark.stream.topic_client import POLL_MS, Consumer, partitions_of
 
 NAME: Final = "sluice-topic"
 SCHEMA: Final = "partition int, offset long, path string, part string, value binary"
-BOOTSTRAP_MS: Final = 10_000
-PROTOCOL: Final = (2, 1)  # supported by brokers from 2.1 to 4.x, so no version request is needed
-POLL_MS: Final = 500
 SILENCE_POLLS_MAX: Final = 60
 
 
@@ -30,7 +29,7 @@ class Span(InputPartition):
 
 
 class TopicSource(DataSource):
-    """The data source. Options: `servers` (HOST:PORT,...), `topic`."""
+    """The data source. Options: `servers` (HOST:PORT,...), `topic`, `properties` (a file on every machine), `messages_max` (of a batch)."""
 
     @classmethod
     def name(cls) -> str:
@@ -43,24 +42,50 @@ class TopicSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "TopicReader":  # noqa: ARG002, N802, RUF100 - Spark's name
         """Return the reader of one query."""
-        return TopicReader(self.options["servers"], self.options["topic"])
+        options = self.options
+        return TopicReader(options["servers"], options["topic"], options.get("properties", ""), int(options.get("messages_max", "0")))
 
 
-class TopicReader(DataSourceStreamReader):
-    """Queries the offsets of a topic, and reads the messages between two offsets."""
+class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Queries the offsets of a topic, and reads the messages between two offsets.
 
-    def __init__(self, servers: str, topic: str) -> None:
+    Args:
+        servers: HOST:PORT,...
+        topic: its name.
+        properties: path of a file of Kafka's client properties, on each machine; empty: neither TLS nor a login.
+        messages_max: highest number of messages of a batch; 0: no limit.
+    """
+
+    def __init__(self, servers: str, topic: str, properties: str = "", messages_max: int = 0) -> None:
         self._servers = servers
         self._topic = topic
+        self._properties = properties
+        self._messages_max = messages_max
+        self._last: dict[str, int] | None = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802, RUF100 - Spark's name
+        """Return the limit of a batch."""
+        return ReadMaxRows(self._messages_max) if self._messages_max else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802, RUF100 - Spark's name
+        """Note the offsets at which a query ends that reads what is there."""
+        self._last = self._ends("end_offsets")
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802, RUF100 - Spark's name
         """Return the offset of the oldest message of each partition."""
         return self._ends("beginning_offsets")
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: ARG002, N802, RUF100 - Spark's name
-        """Return the offset after the newest message. Offsets never go back, and new partitions begin at their first message."""
-        ends = self._ends("end_offsets")
-        return {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, RUF100 - Spark's name
+        """Return the offset after the newest message, or of as many as the limit allows.
+
+        Offsets never go back, and new partitions begin at their first message.
+        """
+        ends = self._ends("end_offsets") if self._last is None else self._last
+        if not isinstance(limit, ReadMaxRows):
+            return {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
+        if ends.keys() - start.keys():
+            start = self._ends("beginning_offsets") | start
+        return limited(start, ends, limit.max_rows)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return one task for each partition with new messages.
@@ -88,7 +113,7 @@ class TopicReader(DataSourceStreamReader):
         assert isinstance(partition, Span)
         from kafka import TopicPartition
 
-        with _Consumer(self._servers) as consumer:
+        with Consumer(self._servers, self._properties) as consumer:
             place = TopicPartition(self._topic, partition.partition)
             consumer.assign([place])
             consumer.seek(place, partition.start)
@@ -106,31 +131,21 @@ class TopicReader(DataSourceStreamReader):
     def _ends(self, what: str) -> dict[str, int]:
         from kafka import TopicPartition
 
-        with _Consumer(self._servers) as consumer:
-            numbers = consumer.partitions_for_topic(self._topic)
+        with Consumer(self._servers, self._properties) as consumer:
+            numbers = partitions_of(consumer, self._topic)
             if not numbers:
                 raise RuntimeError(f"ABSENT: no topic {self._topic} at {self._servers}")
-            found = getattr(consumer, what)([TopicPartition(self._topic, number) for number in sorted(numbers)])
+            found = getattr(consumer, what)([TopicPartition(self._topic, number) for number in numbers])
         return {str(place.partition): int(offset) for place, offset in found.items()}
 
 
-class _Consumer:
-    """A consumer without a group, as a context manager that closes it."""
-
-    def __init__(self, servers: str) -> None:
-        from kafka import KafkaConsumer
-
-        self._consumer = KafkaConsumer(
-            bootstrap_servers=servers.split(","),
-            group_id=None,
-            enable_auto_commit=False,
-            fetch_max_wait_ms=POLL_MS,
-            api_version=PROTOCOL,
-            bootstrap_timeout_ms=BOOTSTRAP_MS,
-        )
-
-    def __enter__(self) -> Any:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer.close()
+def limited(start: Mapping[str, int], ends: Mapping[str, int], messages_max: int) -> dict[str, int]:
+    """Return the end of a batch in each partition. What partitions with few messages leave is for those with more."""
+    waiting = {partition: max(end - start.get(partition, 0), 0) for partition, end in ends.items()}
+    until: dict[str, int] = {}
+    room, left = messages_max, len(waiting)
+    for partition, count in sorted(waiting.items(), key=lambda one: one[1]):
+        taken = min(count, -(-room // left))  # rounded up, so that a small limit takes a message, too
+        until[partition] = start.get(partition, 0) + taken
+        room, left = room - taken, left - 1
+    return {partition: until[partition] for partition in ends}  # Spark compares offsets as text

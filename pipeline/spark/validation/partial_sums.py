@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.replay.rows import Ints
+from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.worker import settle
 
 SUMS: Final = {"n": "decisions", "sum": "units", "throttled_n": "throttled", "throttle_ms_sum": "throttle_ms"}
@@ -40,7 +41,7 @@ def sums_of(spark: Any, sources: Sequence[Source], window_ms: int) -> Any:
 
     runs = sorted({(source.run_id, source.proxy_id) for source in sources})
     numbered = [(source.path, runs.index((source.run_id, source.proxy_id))) for source in sources]
-    parts = max(1, min(len(sources), spark.sparkContext.defaultParallelism))
+    parts = max(1, min(len(sources), parallelism_of(spark)))
     partial = spark.range(0, len(sources), 1, parts).mapInArrow(_summing(numbered, window_ms), PARTIAL)
     added = [F.sum(name).alias(name) for name in SUMS.values()]
     sums = partial.groupBy(*KEY).agg(*added, F.max("utilisation_max").alias("utilisation_max"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metering_format.event_kinds import MUTATION
-from metering_format.places import SHARED
+from metering_format.places import PACED, SHARED
 from pipeline.file_set import FileSet
 from pipeline.spark.validation.sql_buckets import check_buckets_in_sql
 from pipeline.spark.written import url_of
@@ -80,7 +80,8 @@ SELECT count(*) AS decisions, count_if(left_out) AS left_out, count_if(NOT left_
 def cross_check(spark: Any, directory: Path, file_sets: Sequence[FileSet]) -> CrossCheck:
     """Recompute every throttle time of these file sets, which have to be whole runs from their first decision on."""
     alone = [file_set for file_set in file_sets if SHARED not in file_set.manifest.settings]  # a supervisor has the buckets of its workers
-    samples, groups = (_paths(directory, file_sets, table) for table in ("samples", "dim_group"))
+    by_window = [file_set for file_set in file_sets if PACED not in file_set.manifest.settings]
+    samples, groups = _paths(directory, by_window, "samples"), _paths(directory, file_sets, "dim_group")
     events = _paths(directory, alone, "events")
     cross_check = CrossCheck(0, 0, 0)
     if not samples and not events:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from metering_format.manifest import Manifest
 from metering_format.places import CONTINUED, SHARED
@@ -18,6 +19,7 @@ from pipeline.manifest import RunKey, check_held, damaged, found_manifests
 from pipeline.memory import keep_memory
 from pipeline.removed import removed_runs
 from pipeline.session_settings import SessionSettings
+from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.remote import judge_at, removed_at, runs_at
 from pipeline.spark.validation.sql_form import cross_check
 from pipeline.spark.worker import settle
@@ -30,6 +32,8 @@ from sluice.object_store import is_url
 TASKS_PER_CORE: Final = 2
 FILE_SETS_MAX: Final = 4
 """Highest number of file sets of one task."""
+
+VERDICTS: Final = "position int, verdict binary"
 
 Works = Mapping[int, Sequence[Manifest]]
 """The file sets of each task: the one to judge last, after the earlier ones of its run that can affect it."""
@@ -76,13 +80,14 @@ def judge_file_sets(spark: Any, directory: Path, works: Works, *, paced: bool = 
     """Return the encoded verdict of each file set, without a shuffle. The largest file sets come first, to balance the load.
 
     A worker waits for the driver between two tasks, a tenth of the time of a small file set. A task therefore gets several file sets when
-    there are many more than cores. It gets at most a few, since the cluster may still grow. The results need no frame.
+    there are many more than cores. It gets at most a few, since the cluster may still grow.
     """
     in_order = sorted(works.items(), key=lambda work: sum(entry.bytes for entry in work[1][-1].files), reverse=True)
-    count = tasks_for(len(in_order), spark.sparkContext.defaultParallelism)
+    count = tasks_for(len(in_order), parallelism_of(spark))
     shares = [in_order[task::count] for task in range(count)]
-    tasks = spark.sparkContext.parallelize(range(count), count)
-    return dict(tasks.mapPartitions(_judging(str(directory.resolve()), shares, paced=paced)).collect())
+    tasks = spark.range(0, count, 1, count)  # one row each
+    rows = tasks.mapInArrow(_judging(str(directory.resolve()), shares, paced=paced), VERDICTS).collect()
+    return {row["position"]: bytes(row["verdict"]) for row in rows}
 
 
 def judge_some(
@@ -106,7 +111,7 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
     Raises:
         BadInputError, IncompleteError: as for `validate`.
     """
-    runs, hashes = runs_at(spark, place)
+    root, runs, hashes = runs_at(spark, place)
     works = works_of(runs)
 
     def judge(position: int, files: Mapping[str, bytes]) -> bytes:
@@ -114,15 +119,15 @@ def validate_remote(spark: Any, place: str, *, every_byte: bool = False, paced: 
             check_held(Path(place), works[position][-1], files)
         return _judge([FileSet(Path(place), manifest, files) for manifest in works[position]], paced=paced)
 
-    verdict = merge(_judged(runs, works, judge_at(spark, place, works, judge)), hashes, removed_at(spark, place), paced=paced)
+    verdict = merge(_judged(runs, works, judge_at(spark, root, works, judge)), hashes, removed_at(spark, place), paced=paced)
     if any(SHARED in one.manifest.settings for file_sets in runs.values() for one in file_sets):
         verdict.incomplete.append("what workers recorded of each other's usage was not compared: that takes local files")
     if not (verdict.holds or every_byte):
-        _check_undamaged(spark, place, {key: runs[key] for key in runs if verdict.concerns(key)})
+        _check_undamaged(spark, place, root, {key: runs[key] for key in runs if verdict.concerns(key)})
     return verdict
 
 
-def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
+def _check_undamaged(spark: Any, place: str, root: str, runs: Mapping[RunKey, Sequence[FileSet]]) -> None:
     """Compare the files of each run that diverges with their manifests, so that damage is not reported as an error of the proxy.
 
     Raises:
@@ -139,7 +144,7 @@ def _check_undamaged(spark: Any, place: str, runs: Mapping[RunKey, Sequence[File
             return str(error).encode()
         return b""
 
-    problems = [text.decode() for _, text in sorted(judge_at(spark, place, manifests, compare).items()) if text]
+    problems = [text.decode() for _, text in sorted(judge_at(spark, root, manifests, compare).items()) if text]
     if problems:
         raise damaged(problems[0], len(problems))
 
@@ -161,11 +166,13 @@ def _work(manifests: Sequence[Manifest]) -> tuple[Manifest, ...]:
 
 def _judging(
     directory: str, shares: Sequence[Sequence[tuple[int, Sequence[Manifest]]]], *, paced: bool
-) -> Callable[[Iterable[int]], Iterator[tuple[int, bytes]]]:
-    def judge_shares(tasks: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def judge_shares(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_memory()
+        tasks = (task for batch in batches for task in batch.column(0).to_pylist())
         for position, manifests in (work for task in tasks for work in shares[task]):
-            yield position, _judge([FileSet(Path(directory), manifest) for manifest in manifests], paced=paced)
+            verdict = _judge([FileSet(Path(directory), manifest) for manifest in manifests], paced=paced)
+            yield pa.RecordBatch.from_pydict({"position": pa.array([position], pa.int32()), "verdict": pa.array([verdict], pa.binary())})
         settle()
 
     return judge_shares

@@ -5,7 +5,7 @@ or as a delay. Another quota may give it a longer one. A connection that keeps a
 Where a switch is off, nothing is decided. When the clients of a group have different switches, each decision has to conform to one of them.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,12 +51,17 @@ def check_applied(rows: Rows, judged: Flags, settings_intervals: "SettingsInterv
 def check_states(file_set: FileSet, findings: Findings) -> None:
     """Check that the settings are recorded from the first decision of a file set on, since they say what has to be applied."""
     manifest = file_set.manifest
-    from_seqs = file_set.read("states", columns=["from_seq"]).column("from_seq").to_pylist()
+    from_seqs = [state["from_seq"] for state in file_set.made_of("states", states_in_order)]
     if from_seqs and min(from_seqs) <= manifest.first_seq:
         return
     expected = f"how the proxy was set from decision {manifest.first_seq} on"
     recorded = f"only from {min(from_seqs)} on" if from_seqs else "nothing, so that no wait can be judged as applied"
     findings.add(Finding(Kind.GAP, WHOLE_FILE, manifest.first_seq, manifest.first_ts_ms, expected, recorded, "states of the file"))
+
+
+def states_in_order(file_set: FileSet) -> list[dict[str, Any]]:
+    """Return the rows of `states` by sequence number."""
+    return sorted(python_rows(file_set.read("states")), key=lambda state: int(state["from_seq"]))
 
 
 class SettingsIntervals:
@@ -67,7 +72,7 @@ class SettingsIntervals:
     """
 
     def __init__(self, file_set: FileSet) -> None:
-        states = sorted(python_rows(file_set.read("states")), key=lambda state: int(state["from_seq"]))
+        states = file_set.made_of("states", states_in_order)
         self._file_set = file_set
         self._switched = [Switched(state["mode"], state["switches"]) for state in states]
         self.enforce_throughout = all(one.modes == {ENFORCE} for one in self._switched)

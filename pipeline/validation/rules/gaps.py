@@ -7,7 +7,7 @@ decisions before it are in the files of that run, under other numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,22 +36,51 @@ class Resumptions:
         return unknown
 
 
-def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table) -> Resumptions:
+@dataclass(slots=True)
+class Losses:
+    """What is missing in a run, by its manifests.
+
+    Attributes:
+        reported: file sets with decisions that could not be written.
+        begins: number and time in ms of the first decision of each file set whose numbers do not follow those of the file set before it.
+        next_seq: number of the decision that comes next.
+    """
+
+    reported: list[FileSet] = field(default_factory=list)
+    begins: list[tuple[int, int]] = field(default_factory=list)
+    next_seq: int = 0
+
+    @classmethod
+    def of(cls, file_sets: Iterable[FileSet]) -> Losses:
+        """Return the losses of the first file sets of a run, in order."""
+        losses = cls()
+        for file_set in file_sets:
+            losses.add(file_set)
+        return losses
+
+    def add(self, file_set: FileSet) -> None:
+        """Add the next file set of the run."""
+        manifest = file_set.manifest
+        if manifest.dropped_decisions:
+            self.reported.append(file_set)
+        if manifest.first_seq > self.next_seq:
+            self.begins.append((manifest.first_seq, manifest.first_ts_ms))
+        self.next_seq = manifest.last_seq + 1
+
+
+def resumptions(file_set: FileSet, losses: Losses, samples: pa.Table) -> Resumptions:
     """Find the losses that can affect `file_set`: reported ones, and sequence numbers that no manifest contains.
 
     Args:
         file_set: the file set that is judged.
-        before: earlier file sets of the run, in order.
+        losses: the losses of its run, up to and with the file set.
         samples: rows of the file set and of its warm-up.
     """
-    ends = {int(gap["from_seq"]) + int(gap["n"]) for one in (*before, file_set) if one.manifest.dropped_decisions for gap in _gaps(one)}
-    expected = 0
-    earliest_ms = pc.min(samples.column("sample_start_ms")).as_py()
-    for one in (*before, file_set):
-        if one.manifest.first_seq > expected and one.manifest.first_ts_ms >= earliest_ms:  # else before the warm-up, or not read
-            ends.add(one.manifest.first_seq)
-        expected = one.manifest.last_seq + 1
-    begin = _begin(file_set)
+    ends = {int(gap["from_seq"]) + int(gap["n"]) for one in losses.reported for gap in _gaps(one)}
+    if losses.begins:
+        earliest_ms = pc.min(samples.column("sample_start_ms")).as_py()
+        ends |= {seq for seq, ts_ms in losses.begins if ts_ms >= earliest_ms}  # else before the warm-up, or not read
+    begin = beginning(file_set)
     if not ends:
         return begin
     first_seq = samples.column("first_seq").to_numpy().astype(np.int64)
@@ -63,7 +92,7 @@ def resumptions(file_set: FileSet, before: Sequence[FileSet], samples: pa.Table)
     return Resumptions(np.append(begin.seqs, seqs[behind]), np.append(begin.times_ms, last_ms[at[behind]]))
 
 
-def _begin(file_set: FileSet) -> Resumptions:
+def beginning(file_set: FileSet) -> Resumptions:
     """Return the first decision of a run that continues the sensors of another run."""
     continued_ms = file_set.manifest.settings.get(CONTINUED)
     return Resumptions() if continued_ms is None else Resumptions(np.array([0], np.int64), np.array([continued_ms], np.int64))

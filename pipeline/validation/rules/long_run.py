@@ -59,6 +59,7 @@ class ThrottleWindow(msgspec.Struct, frozen=True):
         connections: highest number of open connections; 0 when it is unknown.
         credit: units that one window, or a full bucket, may contain.
         is_bucket: the group has a token bucket.
+        is_paced: the group has a schedule; all of its activity counts.
     """
 
     from_ms: int
@@ -71,6 +72,7 @@ class ThrottleWindow(msgspec.Struct, frozen=True):
     connections: int
     credit: float
     is_bucket: bool = False
+    is_paced: bool = False
 
     @property
     def k(self) -> float:
@@ -80,6 +82,8 @@ class ThrottleWindow(msgspec.Struct, frozen=True):
     @property
     def ceiling(self) -> float:
         """The highest allowed rate, as a multiple of the bound."""
+        if self.is_paced:
+            return PACED_CEILING
         return max(1.0, self.k / self.cap_s) * MARGIN if self.is_bucket else ceiling(self.k, self.cap_s)
 
     @property
@@ -133,11 +137,18 @@ class GroupConditions:
         return {ref: (groups[ref]["first_seen_ms"] + SETTLED_MS, _of(self._connections, groups[ref])) for ref in refs.tolist()}
 
 
-def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions) -> dict[int, ThrottleWindow]:
-    """Return the throttle window of each group that was throttled in the rows, by group number."""
+def throttle_windows(
+    rows: Rows, sensor: Sensor, judged: Flags, conditions: GroupConditions, *, burst_ms: int | None = None
+) -> dict[int, ThrottleWindow]:
+    """Return the throttle window of each group that was throttled in the rows, by group number.
+
+    Args:
+        burst_ms: burst of paced groups, which all have one; None: the groups have a window.
+    """
     if not conditions.may_judge:
         return {}
-    throttled = rows.group_ref[np.flatnonzero(judged & (rows.declared["throttled_n"] > 0) & (rows.bound < UNLIMITED))]
+    active = judged & (rows.bound < UNLIMITED) & ((rows.declared["throttled_n"] > 0) | (burst_ms is not None))
+    throttled = rows.group_ref[np.flatnonzero(active)]
     if not len(throttled):
         return {}
     excused = rows.group_ref[rows.row_of[np.flatnonzero(rows.applied_ms == EXCUSED_MS)]]
@@ -146,8 +157,16 @@ def throttle_windows(rows: Rows, sensor: Sensor, judged: Flags, conditions: Grou
         first, end = np.searchsorted(rows.group_ref, (ref, ref + 1))  # rows are sorted by group
         mine = first + np.flatnonzero(judged[first:end] & (rows.sample_start_ms[first:end] >= settled_ms))
         if len(mine):
-            made[ref] = _throttle_window(rows, sensor, mine, connections)
+            window = _throttle_window(rows, sensor, mine, connections)
+            made[ref] = window if burst_ms is None else _paced(window, rows, mine, burst_ms)
     return made
+
+
+def _paced(window: ThrottleWindow, rows: Rows, mine: Any, burst_ms: int) -> ThrottleWindow:
+    """Return the window of a paced group: a burst and one request may pass beyond its bound."""
+    events = slice(int(rows.event_at[mine[0]]), int(rows.event_at[mine[-1]] + rows.count[mine[-1]]))
+    credit = window.bound * burst_ms / 1_000 + int(rows.value[events].max())
+    return msgspec.structs.replace(window, is_paced=True, credit=credit)
 
 
 def bucket_throttle_windows(steps: Steps, conditions: GroupConditions) -> dict[int, ThrottleWindow]:
@@ -251,7 +270,7 @@ def judge(parts: Sequence[tuple[int, ThrottleWindow]], *, paced: bool = False) -
     before = -2
     for position, part in parts:
         span_s = (part.to_ms - part.from_ms) / 1_000
-        if not (part.connections or paced) or span_s <= 0:
+        if not (part.connections or paced or part.is_paced) or span_s <= 0:
             return None
         k_max = max(k_max, part.k)
         bound_seconds += part.bound * span_s

@@ -7,6 +7,7 @@ from typing import Any, Final
 from metering_format.manifest import Manifest
 from pipeline.file_set import FileSet
 from pipeline.replay.findings import WHOLE_FILE, Finding, Findings, Kind
+from pipeline.validation.rules.application import states_in_order
 
 MODES: Final = ("delay", "mute", "observe")
 NUMBERS: Final = ("num_samples", "window_ms")
@@ -22,7 +23,7 @@ State = Mapping[str, Any]
 def states_of(file_set: FileSet, findings: Findings) -> list[State]:
     """Return the settings of the proxy by sequence number, and add a finding for each impossible row."""
     columns = ["from_seq", *SETTINGS]
-    states: list[State] = sorted(file_set.read("states", columns=columns).to_pylist(), key=lambda state: int(state["from_seq"]))
+    states: list[State] = [{name: state[name] for name in columns} for state in file_set.made_of("states", states_in_order)]
     declared = file_set.manifest.settings
     for state in states:
         if state["mode"] not in MODES:

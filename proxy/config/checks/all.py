@@ -7,6 +7,7 @@ from proxy.base.host_port import HostPort, is_wildcard
 from proxy.config.checks.admin import advice_on_administration, advice_on_metrics, check_administration
 from proxy.config.checks.fleet import check_fleet
 from proxy.config.checks.groups import advice_on_groups
+from proxy.config.checks.pacing import check_pacing
 from proxy.config.checks.stores import check_stores
 from proxy.config.checks.tls import advice_on_names, check_tls
 from proxy.config.checks.upstream import advice_on_clear_text, check_upstreams
@@ -38,6 +39,7 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     if quotas is not None:
         check_stores(quotas, place)
     check_fleet(values, place)
+    check_pacing(values, place)
     _check_loop(listeners, upstreams, place)
     if values.get("sidecar"):
         _check_sidecar(listeners, upstreams, place)

@@ -32,6 +32,7 @@ class Judgement:
         refused: number of refused connections.
         parts: amount that passed at each proxy, if there are several.
         faults: descriptions of failed checks; empty: all passed.
+        is_paced: whether a schedule enforces the quota; there are no verdicts then.
     """
 
     role: Role
@@ -46,6 +47,7 @@ class Judgement:
     refused: int
     parts: tuple[float, ...]
     faults: tuple[str, ...]
+    is_paced: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -77,10 +79,11 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int, parts: Seq
     passed = sum(parts) or max(group.recorded, series.total)
     amount = passed / max(client.count, 1)
     amount = amount if role.is_charged_by_sluice else round(amount)
-    allowed = None if role.bound is None else role.bound * (elapsed_s + BURST_SECONDS) + places * amount
+    burst_s = BURST_SECONDS if group.burst_ms is None else group.burst_ms / 1_000
+    allowed = None if role.bound is None else role.bound * (elapsed_s + burst_s) + places * amount
     end_ms = series.start_ms + seconds * 1_000
     last_rate = series.between(end_ms - SPAN_MS, end_ms) * 1_000 / SPAN_MS
-    predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds, places)
+    predicted = predict(role.quota_type, role.bound, amount, role.interval_ms, seconds, places, group.burst_ms)
     faults = _faults(role, passed, allowed, last_rate, group)
     if role.quota_type == "Connection" and abs(passed - sum(predicted)) > MODEL_DISTANCE_MAX * passed:
         faults += (f"the model lets {sum(predicted):.0f} in",)
@@ -98,6 +101,7 @@ def judge(role: Role, client: Series, group: GroupSeen, seconds: int, parts: Seq
         refused=group.refused,
         parts=tuple(parts),
         faults=faults,
+        is_paced=group.burst_ms is not None,
     )
 
 
@@ -118,6 +122,6 @@ def _faults(role: Role, passed: float, allowed: float | None, last_rate: float, 
         faults.append(f"the last 10 s are above {ratio_max} x the quota")
     if group.equal < len(group.verdicts):
         faults.append(f"{len(group.verdicts) - group.equal} verdicts come out differently")
-    if len(group.verdicts) < SEEN_SHARE_MIN * group.throttle_count:
+    if group.burst_ms is None and len(group.verdicts) < SEEN_SHARE_MIN * group.throttle_count:
         faults.append(f"{group.unseen} verdicts were not seen")
     return tuple(faults)

@@ -9,13 +9,22 @@ import heapq
 from proxy.demo.pace import Pace
 from quota.connections.connection_rate import ConnectionRate
 from quota.groups.group import QuotaGroup
+from quota.paced_schedule import MS_NS, PacedSchedule, cost_ns
 
 SAMPLES, WINDOW_MS = 11, 1_000
 REQUEST_THROTTLE_MS_MAX = WINDOW_MS
 """Maximum throttle time for request time: one window, as in Kafka."""
 
 
-def predict(quota_type: str, bound: float | None, amount: float, interval_ms: int, seconds: int, connections: int = 1) -> list[float]:
+def predict(
+    quota_type: str,
+    bound: float | None,
+    amount: float,
+    interval_ms: int,
+    seconds: int,
+    connections: int = 1,
+    burst_ms: int | None = None,
+) -> list[float]:
     """Return the amount that passes in each second.
 
     Args:
@@ -25,7 +34,10 @@ def predict(quota_type: str, bound: float | None, amount: float, interval_ms: in
         interval_ms: interval of the offered requests.
         seconds: duration of the run.
         connections: number of connections that share load and quota; a throttle delays the one that it is imposed on.
+        burst_ms: burst of the quota's schedule, if it is paced.
     """
+    if burst_ms is not None and bound is not None:
+        return _predict_paced(bound, round(amount), interval_ms, seconds, burst_ms)
     if quota_type == "Connection" and bound is not None:
         return _predict_connections(int(bound), interval_ms, seconds)
     group = QuotaGroup({}) if bound is None else QuotaGroup({}, bound)
@@ -43,6 +55,20 @@ def predict(quota_type: str, bound: float | None, amount: float, interval_ms: in
             paces[at].done(now_ms)
         heapq.heapreplace(due, (max(paces[at].due_ms, now_ms + throttle_ms), at))
     return passed
+
+
+def _predict_paced(bound: float, amount: int, interval_ms: int, seconds: int, burst_ms: int) -> list[float]:
+    """Return the amount that a schedule lets pass in each second."""
+    schedule, pace = PacedSchedule(burst_ms * MS_NS), Pace(interval_ms, 0)
+    passed, now_ms = [0.0] * seconds, 0
+    while True:
+        now_ms = max(now_ms, pace.due_ms)
+        now_ms += -(-schedule.wait_ns(now_ms * MS_NS) // MS_NS)
+        if now_ms >= seconds * 1_000:
+            return passed
+        schedule.charge(cost_ns(amount, bound), now_ms * MS_NS)
+        passed[now_ms // 1_000] += amount
+        pace.done(now_ms)
 
 
 def _predict_connections(bound: int, interval_ms: int, seconds: int) -> list[float]:

@@ -39,12 +39,14 @@ class GroupSeen:
     """The figures of one group from /quotas, or of one address from /connections.
 
     Attributes:
+        burst_ms: burst of the group's schedule, if it is paced; None: it has a window.
         held_now: number of connections above the quota that Sluice holds before it closes them.
         refused: number of connections that were closed for this reason.
     """
 
     quota_type: str = ""
     bound: float | None = None
+    burst_ms: int | None = None
     recorded: float = 0
     series: Series = field(default_factory=Series)
     observed: float = 0.0
@@ -91,6 +93,7 @@ class GroupSeen:
             VerdictSeen(one["time_ms"], float(one["observed"]), float(one["bound"]), one["window_ms"], one["throttle_ms"]) for one in shown
         ]
         self.bound = row["bound"]
+        self.burst_ms = row["paced"]["burst_ms"] if "paced" in row else None
         self.recorded = row["recorded_total"]
         self.series.append(now_ms(), self.recorded)
         self.observed = float(row["observed"])

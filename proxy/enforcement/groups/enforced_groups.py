@@ -41,6 +41,8 @@ class EnforcedGroup(HoldsThrottles, QuotaGroup):
     )
 
     parent: EnforcedGroup | None
+    is_paced = False
+    """whether requests pass by a schedule, and not by the rate in the window"""
 
     def __init__(self, tags: Mapping[str, str], bound: float = UNLIMITED, **settings: Any) -> None:
         super().__init__(tags, bound, **settings)

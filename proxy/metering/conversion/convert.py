@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from metering_format.event_kinds import ASKED, MUTATION, NOTE, OF_BUCKETS, REFUSED, REMOTE, SKIPPED
 from metering_format.manifest import RUN_KEYS, FileEntry, Manifest, TypeCount, manifest_text
-from metering_format.places import KIND, MANIFESTS, SEGMENTS, SHARED, place_of, schema_of
-from metering_format.tables import SHARED_COLUMNS, TABLES
+from metering_format.places import KIND, MANIFESTS, PACED, PACED_TYPES, SEGMENTS, SHARED, place_of, schema_of
+from metering_format.tables import PACED_COLUMNS, SHARED_COLUMNS, TABLES
 from proxy.base.clock import wall_time_s
 from proxy.base.files import TEMPORARY, make_directory, put, put_bytes, remove
 from proxy.meter.batch import Fact
@@ -147,7 +147,8 @@ def _tables(
     lists = header["level"] != "sample"
     in_samples = runs.only((runs.kind < NOTE) | (runs.kind == REMOTE))
     known = remotes if SHARED in header["settings"] else None
-    packed = pack_parts(in_samples, _sensors(groups, state), bounds, state, run, parts, lists=lists, remotes=known)
+    sensors = _sensors(groups, state, are_paced=PACED in header["settings"])
+    packed = pack_parts(in_samples, sensors, bounds, state, run, parts, lists=lists, remotes=known)
     tables = {
         "samples": packed.samples,
         "dim_group": _fact_table("dim_group", groups, run),
@@ -168,15 +169,17 @@ def _tables(
     return tables, {**_counts(packed.samples, groups), **_mutation_counts(mutations)}, packed.state
 
 
-def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
+def _sensors(groups: list[dict[str, Any]], state: pa.Table, *, are_paced: bool) -> Sensors:
     known = state.column("group_ref").to_numpy()
     size = max([group["group_ref"] for group in groups] + [int(known.max()) if len(known) else -1, 0]) + 1
-    num_samples, window_ms, is_request = np.full(size, 11), np.full(size, 1_000), np.zeros(size, np.bool_)
+    num_samples, window_ms = np.full(size, 11), np.full(size, 1_000)
+    is_request, is_paced = np.zeros((2, size), np.bool_)
     for group in groups:
         num_samples[group["group_ref"]] = group["num_samples"]
         window_ms[group["group_ref"]] = group["window_ms"]
         is_request[group["group_ref"]] = group["quota_type"] == REQUEST
-    return Sensors(num_samples, window_ms, is_request)
+        is_paced[group["group_ref"]] = are_paced and group["quota_type"] in PACED_TYPES
+    return Sensors(num_samples, window_ms, is_request, is_paced)
 
 
 def _fact_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:
@@ -213,8 +216,9 @@ def _mutation_counts(mutations: RecordedDecisions) -> dict[str, TypeCount]:
 
 def _write(directory: Path, name: str, table: pa.Table, header: Fact, first_ts_ms: int, file_set: str, live_ms: int) -> FileEntry:
     """Write one Parquet file: under a temporary name, with fsync and a check of its footer, then renamed."""
-    if SHARED not in header["settings"]:
-        table = table.drop_columns(SHARED_COLUMNS.get(name, ()))
+    for setting, columns in ((SHARED, SHARED_COLUMNS), (PACED, PACED_COLUMNS)):
+        if setting not in header["settings"]:
+            table = table.drop_columns(columns.get(name, ()))
     relative = place_of(name, header["proxy_id"], first_ts_ms, schema_of(header["settings"])) / f"{file_set}.parquet"
     path = directory / relative
     make_directory(path.parent)
@@ -257,9 +261,16 @@ def _state_before(directory: Path, header: dict[str, Any]) -> pa.Table:
         return STATE.empty_table()
     try:
         with pa.OSFile(str(directory / SEGMENTS / (header["previous"] + STATE_SUFFIX))) as file:
-            return pa.ipc.open_file(file).read_all()
+            return _completed(pa.ipc.open_file(file).read_all())
     except (OSError, pa.ArrowInvalid):
         return STATE.empty_table()  # its segment was lost, which the numbers of the next ones show
+
+
+def _completed(state: pa.Table) -> pa.Table:
+    """Add the column that a state of an earlier version lacks."""
+    return (
+        state if len(state.schema) == len(STATE) else state.append_column(STATE.field("virtual_ns"), pa.array([0] * len(state), pa.int64()))
+    )
 
 
 def _put_state(directory: Path, file_set: str, state: pa.Table) -> None:

@@ -20,6 +20,7 @@ from proxy.metering.conversion.bounds import Bounds
 from proxy.metering.conversion.remotes import Remotes
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 from proxy.metering.conversion.samples import Pieces, Samples, Sensors, Times, pieces_of, samples_of, spread, times_of
+from proxy.metering.conversion.schedules import NOT_PACED, schedules_of
 from quota.request_time import PERCENT_PER_NANOSECOND
 
 Floats = NDArray[np.float64]
@@ -86,7 +87,9 @@ def pack(
         runs = runs.apart(figures.listed)
         samples, figures = _measured(runs, sensors, bounds, state)
     row_at = np.flatnonzero(_row_begins(figures, cuts))
-    return Packed(_rows(samples, figures, row_at, run, remotes, lists=lists), samples.next_state(sensors), figures)
+    schedules = schedules_of(runs, figures.bound, sensors, state)
+    rows = _rows(samples, figures, row_at, run, remotes, schedules.lead_ns, lists=lists)
+    return Packed(rows, samples.next_state(sensors, schedules.virtual_ns), figures)
 
 
 def _measured(runs: Runs, sensors: Sensors, bounds: Bounds, state: pa.Table) -> tuple[Samples, Figures]:
@@ -132,7 +135,7 @@ def _measure(
         bound,
         observed,
         checked,
-        checked & ((runs.throttle_ms > 0) | (observed > bound)),
+        checked & ~sensors.is_paced[runs.group_ref] & ((runs.throttle_ms > 0) | (observed > bound)),
     )
 
 
@@ -147,7 +150,16 @@ def _row_begins(figures: Figures, cuts: Ints) -> Flags:
     return begins
 
 
-def _rows(samples: Samples, figures: Figures, row_at: Ints, run: tuple[str, str], remotes: Remotes | None, *, lists: bool) -> pa.Table:
+def _rows(
+    samples: Samples,
+    figures: Figures,
+    row_at: Ints,
+    run: tuple[str, str],
+    remotes: Remotes | None,
+    lead_ns: Ints | None,
+    *,
+    lists: bool,
+) -> pa.Table:
     runs = figures.runs
     last = np.append(row_at[1:], len(runs)) - 1
     sample = figures.sample_of[row_at]
@@ -185,8 +197,13 @@ def _rows(samples: Samples, figures: Figures, row_at: Ints, run: tuple[str, str]
         columns |= _remote_columns(figures, row_at, remotes)
     nothing_known = (*(SHARED_COLUMNS["samples"] if remotes is None else ()), *(() if lists else (*LISTS, *REMOTE_LISTS)))
     columns |= {name: pa.nulls(len(row_at), SAMPLES.field(name).type) for name in nothing_known}
+    columns["lead_ns"] = pa.nulls(len(row_at), pa.int64()) if lead_ns is None else _leads(lead_ns[row_at])
     arrays = [_as(columns[field.name], field.type) for field in SAMPLES]
     return pa.Table.from_arrays(arrays, schema=SAMPLES)
+
+
+def _leads(lead_ns: Ints) -> pa.Array:
+    return pa.array(lead_ns, pa.int64(), mask=lead_ns == NOT_PACED)
 
 
 def _remote_columns(figures: Figures, row_at: Ints, remotes: Remotes) -> dict[str, Any]:

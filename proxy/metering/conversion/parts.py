@@ -93,8 +93,16 @@ def _numbered(ref: int, samples: list[tuple[int, int, int]], newest: Fact | None
     for at, (start_ms, _, _) in enumerate(samples):
         if newest is not None and start_ms == newest["start_ms"]:
             first = newest["sample_index"] - at
+    virtual_ns = 0 if newest is None else newest["virtual_ns"]  # what was lost is not charged, so a lead is at most the sensor's
     return [
-        {"group_ref": ref, "sample_index": first + at, "start_ms": start_ms, "last_ms": last_ms, "sum": total}
+        {
+            "group_ref": ref,
+            "sample_index": first + at,
+            "start_ms": start_ms,
+            "last_ms": last_ms,
+            "sum": total,
+            "virtual_ns": virtual_ns,
+        }
         for at, (start_ms, last_ms, total) in enumerate(samples)
     ]
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 
 STATE: Final = pa.schema(
-    [(name, pa.int64()) for name in ("group_ref", "sample_index", "start_ms", "last_ms", "sum")],
+    [(name, pa.int64()) for name in ("group_ref", "sample_index", "start_ms", "last_ms", "sum", "virtual_ns")],
 )
-"""The samples of each group that can still be live, and at least its newest: the initial state of the next file set."""
+"""The samples of each group that can still be live, and at least its newest, with the virtual time of a paced group's schedule in each: the
+initial state of the next file set. Times are wall-clock times."""
 NONE: Final = -1
 DENSE_TIMES_SHARE: Final = 0.75
 
@@ -30,6 +31,7 @@ class Sensors:
     num_samples: Ints
     window_ms: Ints
     is_request_time: Flags
+    is_paced: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,19 @@ class Samples:
     last_ms: Ints
     total: Ints
 
-    def next_state(self, sensors: Sensors) -> pa.Table:
-        """Return the newest sample of each group, and the samples that can still be live with it."""
+    def next_state(self, sensors: Sensors, virtual_ns: Ints) -> pa.Table:
+        """Return the newest sample of each group, and the samples that can still be live with it.
+
+        Args:
+            virtual_ns: virtual time of each group's schedule, by group_ref.
+        """
         group = self.group_ref
         is_newest = np.ones(len(group), np.bool_)
         is_newest[:-1] = group[1:] != group[:-1]
         newest_last = self.last_ms[np.flatnonzero(is_newest)][np.cumsum(is_newest) - is_newest]
         span = sensors.num_samples[group] * sensors.window_ms[group]
         kept = is_newest | (self.last_ms + span > newest_last)
-        columns = (self.group_ref, self.index, self.start_ms, self.last_ms, self.total)
+        columns = (self.group_ref, self.index, self.start_ms, self.last_ms, self.total, virtual_ns[self.group_ref])
         return pa.Table.from_arrays([pa.array(column[kept], pa.int64()) for column in columns], schema=STATE)
 
 
@@ -160,7 +166,7 @@ def samples_of(times: Times, pieces: Pieces, amount: Ints, state: pa.Table) -> t
     Args:
         amount: the amount of each run.
     """
-    old = Samples(*(state.column(name).to_numpy() for name in STATE.names))
+    old = Samples(*(state.column(name).to_numpy() for name in STATE.names if name != "virtual_ns"))
     known, goes_on = pieces.known, pieces.known != NONE
     start_ms = times.ts_ms[pieces.begin_at]
     start_ms[goes_on] = old.start_ms[known[goes_on]]

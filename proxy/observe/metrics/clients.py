@@ -150,7 +150,7 @@ def _tokens(groups: Sequence[ShownGroup], now_ms: int) -> list[tuple[tuple[str, 
 
 def _group_families(groups: Sequence[ShownGroup], snapshot: Snapshot) -> Iterator[Metric]:
     names = ("broker", "quota_type", "quota_entity")
-    limits, rates, shares = [], [], []
+    limits, rates, shares, leads, waiting = [], [], [], [], []
     for view in groups:
         labels = (label(view.broker), view.quota_type, label(view.name))
         rate = view.rate(snapshot.now_ms)
@@ -158,9 +158,15 @@ def _group_families(groups: Sequence[ShownGroup], snapshot: Snapshot) -> Iterato
         if view.is_limited:
             limits.append((labels, view.bound))
             shares.append((labels, rate / view.bound if view.bound > 0 else float("inf")))
+            paced = view.paced(snapshot.now_ms)
+            if paced is not None:
+                leads.append((labels, paced.lead_ms / 1_000))
+                waiting.append((labels, paced.waiting))
     yield gauges("kafka_quota_limit", "The bound of a group in units per second; none when unlimited.", names, limits)
     yield gauges("kafka_quota_rate", "The rate of a group in units per second, as its quota measures it.", names, rates)
     yield gauges("kafka_quota_utilization_ratio", "Rate divided by limit; may exceed 1.", names, shares)
+    yield gauges("kafka_quota_lead_seconds", "How far the schedule of a paced group is ahead of the clock.", names, leads)
+    yield gauges("kafka_quota_waiting_requests", "Requests that wait for the schedule of a paced group.", names, waiting)
     yield from _group_counts(snapshot, len(groups))
 
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
-from proxy.observe.shown import Urgency
+from proxy.observe.shown import PacedState, Urgency
 from proxy.observe.snapshot import GroupView, ManagerView
 from proxy.shared_usage.assumption import FleetUsage
 from quota.entity import UNLIMITED, ClientQuotaType
@@ -78,6 +78,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
         parent: the tags of its parent group.
         verdicts: the newest ones, oldest first.
         fleet: what is known and assumed about other members of the fleet; None: there is no fleet, or the group is not shared.
+        schedule: of a paced group; None: it is not one.
     """
 
     broker: str
@@ -97,6 +98,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     parent: dict[str, str] | None
     verdicts: tuple[VerdictRow, ...]
     fleet: FleetUsage | None = None
+    schedule: PacedState | None = None
 
     @property
     def place(self) -> Cursor:
@@ -124,6 +126,10 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
     def tokens(self, _now_ms: int) -> float | None:
         """Return the balance at the time of the row."""
         return self.balance
+
+    def paced(self, _now_ms: int) -> PacedState | None:
+        """Return the schedule of a paced group at the time of the row."""
+        return self.schedule
 
 
 class RowsPage(msgspec.Struct, frozen=True, array_like=True):
@@ -180,6 +186,7 @@ def row_of(view: GroupView, now_ms: int) -> GroupRow:
         None if group.parent is None else shown_tags(group.parent.tags),
         tuple(group.verdicts),
         view.fleet_usage,
+        view.paced(now_ms),
     )
 
 

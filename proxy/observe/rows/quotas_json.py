@@ -61,6 +61,7 @@ def _group(row: GroupRow) -> dict[str, Any]:
         "recorded_total": shown_number(row.recorded_total),
         **({} if row.balance is None else {"tokens": shown_number(row.balance)}),
         **({} if row.fleet is None else {"fleet": shown_fleet(row.fleet)}),
+        **({} if row.schedule is None else {"paced": row.schedule._asdict()}),
         "verdicts": [shown_verdict(verdict) for verdict in row.verdicts],
     }
 

@@ -26,6 +26,9 @@ from proxy.session.request_context import (
     LOGIN,
     MUTATION,
     NO_ACK,
+    PACED_FETCH,
+    PACED_NO_ACK,
+    PACED_PRODUCE,
     PASS,
     PREFIX_BYTES_MAX,
     PRODUCE,
@@ -53,6 +56,7 @@ COORDINATOR_KEYS: Final = frozenset(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
     }
 )
+_PACED: Final = {PRODUCE: PACED_PRODUCE, FETCH: PACED_FETCH, NO_ACK: PACED_NO_ACK}
 NEVER_INHERITS: Final = MAY_PRECEDE_LOGIN | COORDINATOR_KEYS
 """Requests that do not take over a throttle of request time, since a client has to log in and to keep its membership."""
 
@@ -140,6 +144,11 @@ class RequestClassifier:
             self.client_ids = (*self.client_ids, kept)
         return known
 
+    @property
+    def member(self) -> KafkaPrincipal | Maker | None:
+        """The member of a paced group that the client is: its principal, or its address and listener while its user is not known."""
+        return self.here if self.principal is None or is_unidentified(self.principal) else self.principal
+
     def left(self) -> None:
         """The connection has ended."""
         if self._counted_cell is not None:
@@ -169,7 +178,7 @@ class RequestClassifier:
             cell = self.meter.usage.cell(self.place, client.usage, self.principal, api_class(head.api.key), others)
         known = RequestContext(head.api, client, self._kind(head), self._rewriter.what_for(head.api), prefix, work, cell, self.broker_label)
         known.may_inherit = head.api.key not in NEVER_INHERITS
-        if known.kind == FETCH and head.max_bytes_at is not None:
+        if known.kind in (FETCH, PACED_FETCH) and head.max_bytes_at is not None:
             known.max_bytes, known.max_bytes_at = head.max_bytes, head.max_bytes_at
             known.min_bytes, known.min_bytes_at = head.min_bytes or 0, head.min_bytes_at or 0
         return known
@@ -189,7 +198,10 @@ class RequestClassifier:
     def _kind(self, head: RequestHead) -> int:
         if self._settings.answers_quotas and head.api.key in QUOTA_KEYS:
             return ADMIN
-        return CONFIGS if self._settings.answers_quotas and head.api.key in CONFIG_KEYS else _kind(head)
+        if self._settings.answers_quotas and head.api.key in CONFIG_KEYS:
+            return CONFIGS
+        kind = _kind(head)
+        return _PACED.get(kind, kind) if self._settings.paces else kind
 
 
 def _kind(head: RequestHead) -> int:

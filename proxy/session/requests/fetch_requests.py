@@ -65,7 +65,7 @@ class FetchRequests:
             elif not self._admit(group, context, data, at, size, now_ms, read_ms):
                 break
             elif context.max_bytes is not None and admission.bytes_max < context.max_bytes:
-                data = _lowered(context, data, at, admission.bytes_max)
+                data = lowered(context, data, at, admission.bytes_max)
             append((correlation_id, context, size, read_ms, now_ns))
             most -= 1
             at += size + LENGTH_BYTES
@@ -122,7 +122,7 @@ def _fetch_bytes_max(group: EnforcedGroup, context: RequestContext) -> int:
     return int(min(group.max_value_in_window(), asked))
 
 
-def _lowered(context: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
+def lowered(context: RequestContext, data: bytes | bytearray, at: int, bytes_max: int) -> bytearray:
     """Lower max_bytes of a fetch, and min_bytes with it, as Kafka does; otherwise it would always exceed the quota."""
     patched = data if isinstance(data, bytearray) else bytearray(data)
     INT32.pack_into(patched, at + context.max_bytes_at, bytes_max)

@@ -16,9 +16,10 @@ from proxy.enforcement.mode import IN_FLIGHT_MAX, INT32_MAX, Mode
 from proxy.session.equal_frames import EQUAL_FRAMES_MIN, equal_requests
 from proxy.session.in_flight import EnteredRun, InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PRODUCE, RequestContext
+from proxy.session.request_context import ANSWER, FETCH, NO_ACK, PACED, PACED_NO_ACK, PRODUCE, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.fetch_requests import FetchRequests
+from proxy.session.requests.paced_requests import PacedRequests
 from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests, Stop, check_size, frozen
 from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.requests_ahead import RequestsAhead
@@ -26,6 +27,7 @@ from proxy.session.requests.throttle_checks import ThrottleChecks
 from proxy.session.requests.whole_requests import FoundRequest, WholeRequests
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.paced_admission import PacedAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 
 FRAMES_PER_TURN = 64
@@ -60,6 +62,7 @@ class RequestSide:
         "_last_unanswered",
         "_limits",
         "_login",
+        "_paced",
         "_recorded",
         "_settle_flag",
         "_throttle",
@@ -98,6 +101,9 @@ class RequestSide:
         self.pending = PendingRequests(in_flight, settle_flag, throttle)
         self._whole = WholeRequests(in_flight, settle_flag, throttle, self.pending, classifier, own_replies, reply, login)
         self._fetches = FetchRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
+        self._paced: PacedRequests | None = None  # when groups have schedules
+        if isinstance(fetch_admission, PacedAdmission):
+            self._paced = PacedRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
         self._recorded = RecordedRequests(in_flight, throttle, classifier)
         self._throttle_checks = ThrottleChecks(throttle)
         self._head: RequestContext | None = None  # of the last request
@@ -292,6 +298,8 @@ class RequestSide:
                 data, behind = self._pass_fetches(head, data, at, most, now_ms, now_ns, read_ms)
             elif head.kind == NO_ACK:
                 behind = self._pass_unanswered(head, at, size, now_ms)
+            elif head.kind >= PACED:
+                data, behind = self._pass_paced(head, data, at, size, now_ms, now_ns, read_ms)
             else:
                 request = FoundRequest(head, data, start, at, size, now_ms, now_ns, read_ms, not self.ungated)
                 data, at, noted, goes_on = self._whole.take(request)
@@ -408,6 +416,19 @@ class RequestSide:
         self._last_unanswered = self.frames
         return at + size + LENGTH_BYTES
 
+    def _pass_paced(
+        self, head: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
+    ) -> tuple[bytes | bytearray, int]:
+        """Forward the request at `at` when its group's schedule admits it; return the bytes to forward, and its end or `at`."""
+        assert self._paced is not None
+        passed = self._paced.take(head, data, at, size, now_ms, now_ns, read_ms, ungated=self.ungated)
+        if passed is None:
+            return data, at
+        self._count(head, 1)
+        if head.kind == PACED_NO_ACK:
+            self._last_unanswered = self.frames
+        return passed, at + size + LENGTH_BYTES
+
     def _next_head(self, data: bytes | bytearray, start: int, at: int, size: int, index: int, now_ms: int) -> RequestContext | None:
         """Find a head that differs from the last one, and the throttles of its groups; None: as in `_find_head`."""
         head = self._find_head(data, start, at, size, index)
@@ -519,4 +540,4 @@ class RequestSide:
         return bytes(onward) or None
 
 
-assert FETCH < NO_ACK < ANSWER
+assert FETCH < NO_ACK < ANSWER < PACED

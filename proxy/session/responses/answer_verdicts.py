@@ -20,6 +20,7 @@ from proxy.session.request_context import FETCH, LOGIN, PASS, PRODUCE, RequestCo
 from proxy.session.requests.classifier import COORDINATOR_KEYS, RequestClassifier
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.paced_admission import announced_ms
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.request_time import PERCENT_PER_NANOSECOND
 
@@ -144,8 +145,11 @@ class AnswerVerdicts:
         if kind == PRODUCE:
             group = client.produce(now_ms)
         elif kind == FETCH:
-            self._fetch_admission.answered(amount)
+            reserved = self._fetch_admission.answered(amount)
             group = client.fetch(now_ms)
+            if group is not None and group.is_paced:
+                self._record_paced(head, group, amount, reserved, now_ms)
+                group = None
         throttle_ms = 0 if group is None else group.record(amount, now_ms)
         throttle = self._throttle
         if self.meter is not None:
@@ -160,6 +164,20 @@ class AnswerVerdicts:
             (client.produce_throttled if kind == PRODUCE else client.fetch_throttled)(group, throttle_ms, now_ms)
             return throttle.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
         return self._judge_time(head, time_ms, received_ms, now_ms)
+
+    def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, reserved: int, now_ms: int) -> None:
+        """Charge a fetch to the schedule of its group. What is more than it had reserved was not checked when it passed."""
+        group.record(amount, now_ms)
+        if self.meter is not None:
+            checked = min(amount, reserved)
+            if checked:
+                self.meter.passed(group, checked, now_ms, self._number, head.index)
+            if amount > checked:
+                self.meter.record_unchecked(group, amount - checked, now_ms, self._number, head.index)
+
+    def judge_produced(self, head: RequestContext, received_ms: int, time_ms: int, now_ms: int) -> int:
+        """Return the throttle time to announce in the response to a Produce that a schedule has admitted, in ms: the longer of two."""
+        return max(self.judge(head, 0, received_ms, time_ms, now_ms), announced_ms(head.client, now_ms))
 
     def _note_verdict(
         self, head: RequestContext, group: EnforcedGroup | None, amount: int, throttle_ms: int, time_ms: int, now_ms: int

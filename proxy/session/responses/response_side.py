@@ -17,7 +17,7 @@ from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
 from proxy.session.mutations.pending import Refusal
 from proxy.session.parsed_response import AT_ONCE_BYTES, LongAnswer, ParsedResponse, as_it_came, in_pieces
-from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PASS, PRODUCE, WALK, RequestContext
+from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PACED_ANSWER, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_bytes import (
@@ -543,6 +543,8 @@ class ResponseSide:
         """Apply the response to a login or to changes of topics, or compare the throttle time with the broker's; as `judge`."""
         if head.kind < MUTATION:
             return self._judge_and_compare(head, frame, amount, received_ms, time_ms, now_ms)
+        if head.kind == PACED_ANSWER:
+            return self.verdicts.judge_produced(head, received_ms, time_ms, now_ms)
         if head.kind == LOGIN:
             self._settle_login(head, frame, received_ms, is_judged=time_ms > 0)
             return self.verdicts.judge_login(head, time_ms, received_ms, now_ms) if time_ms > 0 else 0

@@ -163,17 +163,19 @@ class FetchAdmission:
         if self._place is not None:
             self.leave_queue()
 
-    def answered(self, size_bytes: int) -> None:
-        """The response to the oldest fetch in flight has arrived."""
+    def answered(self, size_bytes: int) -> int:
+        """The response to the oldest fetch in flight has arrived; return the bytes that were expected."""
         self._answer_bytes = size_bytes
         self._summed = None
-        if self._under_way:
-            group, expected_bytes, self._answer_bytes_max = self._under_way.pop(0)
-            if group is not None:
-                group.pending -= expected_bytes
-                group.fetch_answer_bytes = size_bytes
-                if group.fetch_queue and size_bytes < expected_bytes:
-                    group.fetch_queue.notify_first()
+        if not self._under_way:
+            return 0
+        group, expected_bytes, self._answer_bytes_max = self._under_way.pop(0)
+        if group is not None:
+            group.pending -= expected_bytes
+            group.fetch_answer_bytes = size_bytes
+            if group.fetch_queue and size_bytes < expected_bytes:
+                group.fetch_queue.notify_first()
+        return expected_bytes
 
     def leave_queue(self) -> None:
         """Leave the queue, because the fetch is forwarded, or waits for another reason; the next one becomes the first."""

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from metering_format.places import SCHEMA_VERSION, SCHEMA_VERSIONS
-from metering_format.tables import SHARED_COLUMNS, TABLES
+from metering_format.places import PACED_SCHEMA_VERSION, SCHEMA_VERSIONS, SHARED_SCHEMA_VERSION
+from metering_format.tables import PACED_COLUMNS, SHARED_COLUMNS, TABLES
+
+ONLY_IN = {SHARED_SCHEMA_VERSION: SHARED_COLUMNS, PACED_SCHEMA_VERSION: PACED_COLUMNS}
 
 
 def columns(version: int) -> Iterator[str]:
     """Yield each column of a schema version, its type and its nullability."""
     for name, schema in TABLES.items():
         for field in schema:
-            if version == SCHEMA_VERSION and field.name in SHARED_COLUMNS.get(name, ()):
+            if any(version != only and field.name in added.get(name, ()) for only, added in ONLY_IN.items()):
                 continue
             yield f"{name}.{field.name} {field.type}" + ("" if field.nullable else " not null")
 

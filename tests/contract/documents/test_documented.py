@@ -122,6 +122,7 @@ def shown_families() -> Iterator[tuple[str, str, set[str]]]:
     state = busy_state()
     state.mutation.update_quota(ClientQuotaEntity(None, "etl"), 5.0)
     state.mutation.group(ANONYMOUS, "etl", state.time_ms).record(30, state.time_ms)
+    state.produce.add(client_id="paced", bound=1_000.0, burst_ms=1_000)
     yield from families_of(state)
 
 

@@ -10,6 +10,7 @@ from sluice_cli.root import main
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").glob("**/*.toml"))
 CLASSES = sorted((ROOT / "examples").glob("**/*.py"))
+NOTEBOOKS = sorted((ROOT / "examples").glob("**/*.ipynb"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
@@ -34,7 +35,9 @@ def test_sluice_examples_writes_them(tmp_path: Path, capsys: pytest.CaptureFixtu
         main(["examples", str(folder)])
     assert caught.value.code == 0
     written = [Path(line) for line in capsys.readouterr().out.splitlines()]
-    assert {path.relative_to(folder) for path in written} == {path.relative_to(ROOT / "examples") for path in [*EXAMPLES, *CLASSES]}
+    assert {path.relative_to(folder) for path in written} == {
+        path.relative_to(ROOT / "examples") for path in [*EXAMPLES, *CLASSES, *NOTEBOOKS]
+    }
     monkeypatch.setattr("sys.path", [entry for entry in sys.path if entry not in ("", str(ROOT))])
     for path in written:
         if path.suffix == ".toml":

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from metering_format.tables import TABLES
+from pipeline.builds import runs
 from pipeline.rollup.content import columns
 
 TEXT = (Path(__file__).parents[3] / "docs/reference/metering-files.md").read_text()
@@ -39,3 +40,8 @@ def test_what_is_made_is_documented() -> None:
     }
     for table, schema in made.items():
         assert documented(table) == set(schema.names) - PLACE, table
+
+
+def test_the_table_of_builds_is_documented() -> None:
+    """The row of `runs`, which only tables in a catalog have, names exactly its columns."""
+    assert documented("runs") == set(runs.SCHEMA.names)

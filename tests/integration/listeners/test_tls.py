@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from pipeline.spark.stream.topic_source import TopicReader
 from proxy.base.host_port import read_host_port
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.model import Upstream
 from proxy.config.sections.tls import UpstreamTls
 from tests.support.clients import aio, confluent, kafka_python
+from tests.support.clients.topic_source import read_all
 from tests.support.clients.topics import new_topic
 from tests.support.kafka.broker import KafkaCluster
 from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.settings import write_properties
 from tests.support.kafka.tool_calls import ProducerLoad, run_producer
 from tests.support.places import temporary_directory
 from tests.support.processes.sluice_process import SluiceProcess, write_quotas
@@ -120,7 +123,7 @@ def test_java_by_tls_is_held_to_alices_quota(
 
 
 def test_tls_on_both_sides(credentials: Credentials) -> None:
-    """Records pass through Sluice to a broker that requires client certificates, and Sluice's own Kafka client writes there as well."""
+    """Records pass through Sluice to a broker that requires client certificates; Sluice's own client writes there, and its source reads."""
     own = credentials.authority.issue("sluice")
     protocols = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SSL"
     settings = {"listener.security.protocol.map": protocols, "ssl.client.auth": "required", **credentials.java(credentials.server)}
@@ -133,6 +136,13 @@ def test_tls_on_both_sides(credentials: Credentials) -> None:
             assert confluent.produce(sluice.bootstrap, topic, values, settings=client) == len(values)
             assert confluent.consume(sluice.bootstrap, topic, len(values), "group-both", settings=client) == values
         assert confluent.stored_count(kafka.bootstrap, topic, 1) == len(values)
+        properties = credentials.folder / "source.properties"
+        write_properties(properties, {"security.protocol": "SSL", **credentials.java(credentials.alice)})
+        assert read_all(TopicReader(kafka.sasl_bootstrap, topic, str(properties), messages_max=25)) == [
+            values[:25],
+            values[25:50],
+            values[50:],
+        ]
         for number, expected in enumerate((None, NAME)):
             tls = UpstreamTls(ca=credentials.authority.file, certificate=own.certificate, key=own.key, server_name=expected)
             assert asyncio.run(offset_of_our_own(kafka, tls, topic)) == len(values) + number

@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from pipeline.duckdb import rollup, small_tables
 from pipeline.duckdb.charges import UsedInDay, charges_of
 from pipeline.duckdb.escapes import edits
 from pipeline.duckdb.names import decoded
@@ -40,8 +42,29 @@ def test_a_second_run_builds_nothing(tmp_path: Path) -> None:
     assert all(its[name] == content for name, content in before.items() if name.endswith(".parquet"))
 
 
-def test_bytes_that_rotted_end_the_run(tmp_path: Path) -> None:
-    """A file in which one bit differs is one line with exit code 3, and nothing is published."""
+@pytest.mark.parametrize(
+    ("module", "limit", "value"),
+    [(small_tables, "SMALL_BYTES_MAX", 0), (small_tables, "KEPT_BYTES_MAX", 9_000), (rollup, "ROWS_TOGETHER_MAX", 0)],
+)
+def test_limits_do_not_change_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, value: int
+) -> None:
+    """Rows that DuckDB reads from files, and hours that are added up one by one, give the bytes that kept rows and several hours give."""
+    source = two_hours(tmp_path / "in", file_set_s=8)
+    rolled_up(source, tmp_path / "out", "--level", "minute,hour,day")
+    monkeypatch.setattr(module, limit, value)
+    rolled_up(source, tmp_path / "limited", "--level", "minute,hour,day")
+    kept, limited = (
+        {name: its for name, its in contents(tmp_path / out).items() if name.endswith(".parquet")} for out in ("out", "limited")
+    )
+    assert len(kept) > 10
+    assert limited == kept
+
+
+@pytest.mark.parametrize("small_bytes_max", [small_tables.SMALL_BYTES_MAX, 0])
+def test_bytes_that_rotted_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_bytes_max: int) -> None:
+    """A file in which one bit differs is one line with exit code 3, and nothing is published, whether the file is small or not."""
+    monkeypatch.setattr(small_tables, "SMALL_BYTES_MAX", small_bytes_max)
     source = write_scene(tmp_path / "in", 30, clients=CAST)
     path = next((source / "samples").rglob("*.parquet"))
     content = bytearray(path.read_bytes())

@@ -18,6 +18,8 @@ from pipeline.spark.rollup.floors import floor_of, longest_waits
 from tests.pipeline.duckdb.test_engines_agree import of_workers
 from tests.pipeline.support.first_hour import two_hours
 
+HOURS_LATER_MS = 10_000 * 3_600_000
+"""Hours that are added up together may be far apart."""
 Wait = tuple[int, int, bool, int, int]
 
 
@@ -42,11 +44,14 @@ def test_plain_sql_notices_one_unit(tmp_path: Path) -> None:
 def test_throttle_windows_are_those_of_a_loop() -> None:
     """Waits of several hours and groups, which overlap, touch and leave gaps, form the windows that a loop over milliseconds finds."""
     dice = random.Random(7)
-    waits = [
-        (dice.randrange(2), dice.randrange(3), dice.random() < 0.5, 1_000 + dice.randrange(200), 1 + dice.randrange(9)) for _ in range(120)
-    ]
+    begins_ms = (1_000, HOURS_LATER_MS)
+    waits = []
+    for _ in range(120):
+        hour = dice.randrange(2)
+        waits.append((hour, dice.randrange(3), dice.random() < 0.5, begins_ms[hour] + dice.randrange(-9, 200), 1 + dice.randrange(9)))
     names = ("hour_number", "gold_group_number", "applied", "at_ms", "wait_ms")
     table = pa.table({name: [wait[at] for wait in waits] for at, name in enumerate(names)})
+    table = table.append_column("hour_ms", pa.array([begins_ms[wait[0]] for wait in waits]))
     assert sorted(map(tuple, (row.values() for row in windows_of(table).to_pylist()))) == sorted(windows_by_loop(waits))
     assert windows_of(table.slice(0, 0)).num_rows == 0
 

@@ -3,18 +3,20 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from pipeline.rollup.settings import RollupSettings
 from pipeline.validation.local import validate
+from sluice_cli import submitted
+from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import two_hours
-from tests.pipeline.support.spark_cluster import HOST, ROOT, SPARK_HOME, environment, packages_zip, spark_cluster
+from tests.pipeline.support.spark_cluster import BARE_PYTHON, HOST, SPARK_HOME, environment, spark_cluster
 from tests.pipeline.support.spark_jvm import FOR_SMALL_JOBS, quick_jvm
 from tests.pipeline.validation.test_validation import batches, missed, sensors
 from tests.support.metering.metering_directory import write_directory
@@ -29,10 +31,13 @@ class Cluster:
     """A running cluster.
 
     Attributes:
-        out: a folder of this machine that is private to each worker and empty there; None: this machine has no mount namespaces.
+        archive: what `sluice meter archive` wrote.
+        out: a folder of this machine that is private to each worker and empty there; None: this machine has no mount namespaces, and
+            workers see all of it.
     """
 
     master: str
+    archive: Path
     out: Path | None
 
 
@@ -48,17 +53,20 @@ def cluster(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
         if in_ci():
             raise
         out = None
+    archive = folder / "sluice.tar"  # not compressed, which would take as long as the tests
+    made = CliRunner().invoke(meter, ["archive", str(archive)])
+    assert made.exit_code == 0, made.output
     with spark_cluster(folder, apart=out) as master:
-        yield Cluster(master, out)
+        yield Cluster(master, archive, out)
 
 
 @pytest.mark.timeout(300)
 def test_a_cluster_says_what_the_local_engine_says(cluster: Cluster, tmp_path: Path) -> None:
-    """On a cluster, with --py-files and files on viewfs:, verdict and exit code equal those of the local engine."""
+    """With the archive, and files on viewfs:, verdict and exit code equal those of the local engine; workers have no other packages."""
     directory = write_directory(tmp_path / "run", batches(file_sets=2), sensors(), mutate=missed)
     done = subprocess.run(
-        _submit(cluster.master, tmp_path, directory, more=FOR_SMALL_JOBS),
-        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        _submit(cluster, tmp_path, directory, more=FOR_SMALL_JOBS),
+        env=environment() | {"PYSPARK_PYTHON": str(BARE_PYTHON)},
         cwd=tmp_path,
         capture_output=True,
         timeout=SUBMIT_S,
@@ -85,8 +93,8 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, cluster: Clus
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     meter = ["rollup", "--in", str(source), "--out", str(out)]
     done = subprocess.run(
-        _submit(cluster.master, tmp_path, source, meter, FOR_SMALL_JOBS),
-        env=environment() | {"PYSPARK_PYTHON": sys.executable},
+        _submit(cluster, tmp_path, source, meter, FOR_SMALL_JOBS),
+        env=environment() | {"PYSPARK_PYTHON": str(BARE_PYTHON)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -102,8 +110,10 @@ def test_workers_without_a_shared_disk_publish_nothing(spark: Any, cluster: Clus
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = (), more: Mapping[str, str] | None = None) -> list[str]:
+def _submit(cluster: Cluster, folder: Path, directory: Path, meter: Sequence[str] = (), more: Mapping[str, str] | None = None) -> list[str]:
     settings = {
+        "spark.archives": f"{cluster.archive}#sluice",
+        "spark.executorEnv.PYTHONPATH": "./sluice",
         "spark.driver.host": HOST,
         "spark.driver.bindAddress": HOST,
         "spark.executor.memory": "512m",
@@ -113,9 +123,7 @@ def _submit(master: str, folder: Path, directory: Path, meter: Sequence[str] = (
         **(more or {}),
     }
     flags = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
-    program = folder / "submitted.py"
-    program.write_text((ROOT / "sluice_cli" / "submitted.py").read_text())
     place = f"viewfs://house/metering/{directory.name}"
     meter = meter or ["validate", "--engine", "spark", "--in", place, "--out", str(folder / "verdict")]
-    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *flags, "--py-files", str(packages_zip(folder))]
-    return [*submit, str(program), *meter]
+    submit = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master, *flags]
+    return [*submit, submitted.__file__, *meter]

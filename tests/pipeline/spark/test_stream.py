@@ -15,6 +15,7 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.manifest import file_sha256
 from pipeline.report.stream_page import draw_stream
 from pipeline.spark.stream.stream import Stream
+from pipeline.spark.stream.topic_source import limited
 from pipeline.stream.chunks import assemble, checked_place, put_part
 from pipeline.stream.ledger import put_marker
 from pipeline.stream.left_out import check_none_left_out
@@ -229,6 +230,23 @@ def test_a_topic_is_landed_exactly_once(spark: Any, mock_topic: str, tmp_path: P
     assert first.file_sets + second.file_sets == 3
     assert sum(landed(settings.out, "decisions_second", "decisions")) == 2_400
     assert validate(settings.out / "landed").as_dict(50) == validate(source).as_dict(50)
+
+
+@pytest.mark.parametrize(
+    ("start", "ends", "messages_max", "until"),
+    [
+        ({"0": 0, "1": 0}, {"0": 9, "1": 2}, 20, {"0": 9, "1": 2}),
+        ({"0": 0, "1": 0}, {"0": 9, "1": 2}, 7, {"0": 5, "1": 2}),
+        ({"0": 4, "1": 2}, {"0": 9, "1": 2}, 3, {"0": 7, "1": 2}),
+        ({"0": 0, "1": 0, "2": 0}, {"0": 9, "1": 9, "2": 9}, 2, {"0": 1, "1": 1, "2": 0}),
+        ({"0": 9}, {"0": 5}, 2, {"0": 9}),
+    ],
+)
+def test_a_batch_of_a_topic_has_at_most_so_many_messages(
+    start: dict[str, int], ends: dict[str, int], messages_max: int, until: dict[str, int]
+) -> None:
+    """Partitions share the limit, what one leaves is for the others, and no offset goes back; the order is that of the partitions."""
+    assert list(limited(start, ends, messages_max).items()) == list(until.items())
 
 
 def test_a_file_set_that_the_source_passed_over_is_named(tmp_path: Path) -> None:

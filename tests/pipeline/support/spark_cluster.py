@@ -1,10 +1,10 @@
-"""A standalone Spark cluster on loopback: one master and two workers, each in its own process."""
+"""A standalone Spark cluster on loopback: one master and two workers, each in its own process, and as on a machine of its own."""
 
 import os
 import re
 import subprocess
+import sys
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +13,15 @@ import pyspark
 
 from tests.pipeline.support.spark_jvm import quick_jvm
 from tests.support.ports import free_port
-from tests.support.processes.namespaces import own_mount
+from tests.support.processes.namespaces import own_mounts
 
 HOST = "127.0.0.1"
 START_S = 60.0
 WORKERS = 2
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-PACKAGES = ("pipeline", "sluice_cli", "quota", "metering_format")
+BARE_PYTHON = Path(sys.executable).resolve()
+"""The interpreter below the virtual environment: it has none of its packages."""
 
 
 def environment() -> dict[str, str]:
@@ -34,7 +35,8 @@ def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
     """Yield the master's address; all processes end with the block.
 
     Args:
-        apart: a folder that is private to each worker and empty at first, as on machines without a shared disk. Needs mount namespaces.
+        apart: a folder that is private to each worker and empty at first, as on machines without a shared disk. The workers see neither
+            the checkout nor its environment, only Spark. Needs mount namespaces. None: workers see all of this machine.
     """
     address = f"spark://{HOST}:{free_port()}"
     deploy = "org.apache.spark.deploy"
@@ -44,8 +46,9 @@ def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
     try:
         started.append(_start(master, folder / "master.log"))
         _wait_for(folder / "master.log", "Starting Spark master", 1)
+        before, home = _machine_of_its_own(folder / "spark", apart) if apart is not None else ([], SPARK_HOME)
         started.extend(
-            _start([*worker, "--work-dir", str(folder / f"work-{number}")], folder / f"worker-{number}.log", own_mount(apart))
+            _start([*worker, "--work-dir", str(folder / f"work-{number}")], folder / f"worker-{number}.log", before, home)
             for number in range(WORKERS)
         )
         _wait_for(folder / "master.log", "Registering worker", WORKERS)
@@ -57,20 +60,19 @@ def spark_cluster(folder: Path, *, apart: Path | None = None) -> Iterator[str]:
             process.wait(30)
 
 
-def packages_zip(folder: Path) -> Path:
-    """Return the packages that the pipeline needs, as a file for `--py-files`."""
-    path = folder / "sluice.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in PACKAGES:
-            for file in sorted((ROOT / package).rglob("*.py")):
-                archive.write(file, file.relative_to(ROOT))
-    return path
+def _machine_of_its_own(home: Path, apart: Path) -> tuple[list[str], Path]:
+    """Return a command prefix that hides the checkout and its environment, and Spark's home there."""
+    home.mkdir()
+    hidden = {ROOT, Path(sys.prefix)}
+    return own_mounts([apart, *sorted(hidden, reverse=True)], {SPARK_HOME: home}), home
 
 
-def _start(arguments: list[str], log: Path, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-    command = [*before, str(SPARK_HOME / "bin" / "spark-class"), *arguments]
+def _start(arguments: list[str], log: Path, before: Sequence[str] = (), home: Path = SPARK_HOME) -> subprocess.Popen[bytes]:
+    command = [*before, str(home / "bin" / "spark-class"), *arguments]
     with log.open("wb") as file:
-        return subprocess.Popen(command, env=environment(), stdout=file, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, env=environment() | {"SPARK_HOME": str(home)}, cwd=log.parent, stdout=file, stderr=subprocess.STDOUT
+        )
 
 
 def _wait_for(log: Path, text: str, times: int) -> None:

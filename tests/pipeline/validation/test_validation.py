@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from metering_format.tables import TABLES
 from pipeline.errors import BadInputError, IncompleteError
-from pipeline.file_set import check_columns
 from pipeline.manifest import file_sha256, find_manifests
+from pipeline.parquet.checks import check_columns
 from pipeline.replay.findings import Kind
 from pipeline.validation.local import validate
 from sluice_cli.meter import meter
@@ -461,7 +461,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda manifest: manifest.update(schema=3), "schema 3"),
+        (lambda manifest: manifest.update(schema=4), "schema 4"),
         (lambda manifest: manifest.update(kind="other"), "not a manifest of Sluice"),
         (lambda manifest: manifest.pop("first_seq"), "first_seq"),
         (lambda manifest: manifest.update(level="packedx"), "packedx"),

@@ -83,7 +83,7 @@ def test_produce_requests(api: ApiVersion) -> None:
     """The acks and the transactional id of a Produce request equal those of the oracles."""
     layout = layout_of(api.key, "request", api.version)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(body=bodies(layout))
     def check(body: Any) -> None:
         frame = request_frame(api, layout_codec.encode(layout, body))
@@ -102,7 +102,7 @@ def test_fetch_requests(api: ApiVersion) -> None:
     """The limits and, before v15, the replica id of a Fetch request equal those of the oracles."""
     layout = layout_of(api.key, "request", api.version)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=15, deadline=None)
     @given(body=bodies(layout))
     def check(body: Any) -> None:
         if body.get("ClusterId", "") is None:
@@ -145,7 +145,7 @@ def test_ranges_of_api_keys(api: ApiVersion) -> None:
     """Reducing the ranges of API keys and then decoding equals decoding and then reducing; features and throttle time do not change."""
     maximum, drop, own = {0: 9, 1: 3}, {4, 7}, {48: (0, 1)}
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=20, deadline=None)
     @given(frame=frames(api))
     def check(frame: bytes) -> None:
         after = intersect(api.version, frame, maximum, drop, own)

@@ -17,7 +17,7 @@ from tests.support.frames.oracles import ORACLES, OracleError
 SPLICED = [api for api in API_VERSIONS.values() if api.splice]
 BY_NAME = pytest.mark.parametrize("api", SPLICED, ids=lambda api: f"{api.name}-v{api.version}")
 ADDRESSES = st.dictionaries(NODE_IDS.filter(lambda node_id: node_id >= 0), st.tuples(HOSTS, PORTS), max_size=4)
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 Addresses = dict[int, tuple[str, int]]
 

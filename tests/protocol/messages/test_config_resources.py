@@ -31,7 +31,7 @@ from tests.support.frames.message_strategies import bodies, frame_of
 from tests.support.frames.oracles import ORACLES
 
 APIS = [API_VERSIONS[key << 16 | version] for key, last in ((32, 4), (44, 1)) for version in range(last + 1)]
-QUICK = settings(max_examples=40, deadline=None)
+QUICK = settings(max_examples=20, deadline=None)
 BY_NAME = pytest.mark.parametrize("api", APIS, ids=lambda api: f"{api.name}-v{api.version}")
 
 

@@ -61,7 +61,7 @@ def test_redact_then_decode_is_decode_then_redact(api: ApiVersion) -> None:
     judges = [oracle for oracle in ORACLES if oracle.covers(api.key, api.version)]
     assert len(judges) == (1 if api.version == 0 else 2)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(body=answers(api, unknown_tags=False))
     def check(body: Any) -> None:
         frame = frame_of(api, layout_codec.encode(layout, body))
@@ -86,7 +86,7 @@ def test_no_address_is_left_and_unknown_fields_are(api: ApiVersion) -> None:
     """After redaction the values of address settings are not in the bytes, and all unknown tagged fields are."""
     layout = layout_from(LAYOUT, api.version)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(body=answers(api, unknown_tags=True))
     def check(body: Any) -> None:
         for result in body["Results"]:

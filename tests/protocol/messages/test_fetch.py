@@ -34,7 +34,7 @@ def test_the_tail_is_found_in_any_pieces(api: ApiVersion) -> None:
     """However a frame is split, the bytes before its tail are passed on, and the tail equals the model's."""
     layout = layout_of(api.key, "response", api.version)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(body=bodies(layout, unknown_tags=True), pieces=st.lists(st.integers(1, 40), min_size=1, max_size=20))
     def check(body: dict[str, Any], pieces: list[int]) -> None:
         frame = frame_of(api, layout_codec.encode(layout, body))
@@ -58,7 +58,7 @@ def test_addresses_in_a_tail_are_replaced_without_changing_its_length(api: ApiVe
     """After the replacement the frame has Sluice's addresses or none, and the same length and other fields."""
     layout = layout_of(api.key, "response", api.version)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(body=bodies(layout, unknown_tags=True), host=HOSTS, port=PORTS, odd_only=st.booleans())
     def check(body: dict[str, Any], host: str, port: int, odd_only: bool) -> None:
         def resolve(node_id: int, _host: str, _port: int) -> tuple[str, int] | None:

@@ -22,7 +22,7 @@ def test_generated_answers(api: ApiVersion) -> None:
     """The place of the throttle time equals the compiled walker's, and endpoints are found exactly when the tagged field is present."""
     layout = layout_of(api.key, "response", api.version)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(body=bodies(layout, unknown_tags=True))
     def check(body: dict[str, object]) -> None:
         frame = frame_of(api, layout_codec.encode(layout, body))

@@ -315,6 +315,23 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="tls-to-zookeeper-without-key",
         ),
         pytest.param(
+            "[quotas]\npaced_burst_ms = 500",
+            'quotas.paced_burst_ms: has no effect with pacing = "window"; leave it out, or write pacing = "paced"',
+            id="burst-of-a-window",
+        ),
+        pytest.param(
+            "[quotas]\npacing = 'paced'\nstore = 'forward'",
+            'quotas.pacing: cannot be "paced" with store = "forward": the brokers enforce by the window; '
+            'write pacing = "window", or leave it out',
+            id="paced-by-brokers",
+        ),
+        pytest.param(
+            "[quotas]\npacing = 'paced'\n[fleet]\nname = 'one'\nsecret_file = 'key'",
+            'quotas.pacing: cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process; '
+            'write pacing = "window", or leave it out',
+            id="paced-in-a-fleet",
+        ),
+        pytest.param(
             "[quotas]\nsnapshot = 's.toml'",
             'quotas.snapshot: has no effect with store = "file"; leave it out, or write store = "zookeeper" or store = "topic"',
             id="snapshot-of-a-file",

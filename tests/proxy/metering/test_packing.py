@@ -33,13 +33,13 @@ def traces(draw: st.DrawFn) -> list[list[Event]]:
     return batches
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(traces(), st.sampled_from([(11, 1_000), (2, 300)]), st.booleans())
 def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: tuple[int, int], noted: bool) -> None:
     """Packed rows equal those of a loop over all samples, for any cut into file sets and any runs."""
     num_samples, window_ms = window
     loop = {ref: Sensor(ref, BOUND, request=ref == 2, num_samples=num_samples, window_ms=window_ms) for ref in range(GROUPS)}
-    sensors = Sensors(np.full(GROUPS, num_samples), np.full(GROUPS, window_ms), np.arange(GROUPS) == 2)
+    sensors = Sensors(np.full(GROUPS, num_samples), np.full(GROUPS, window_ms), np.arange(GROUPS) == 2, np.zeros(GROUPS, np.bool_))
     state, seq = STATE.empty_table(), 0
     for batch in batches:
         for sensor in loop.values():
@@ -55,7 +55,7 @@ def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: t
         assert packed.samples.to_pylist() == expected.to_pylist()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(traces(), st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, 400), st.floats(0.0, 9_000.0)), max_size=6), st.data())
 def test_a_run_is_packed_as_each_of_its_decisions(
     batches: list[list[Event]], changes: list[tuple[int, int, float]], data: st.DataObject
@@ -65,7 +65,7 @@ def test_a_run_is_packed_as_each_of_its_decisions(
     runs = runs_of(events, [0] * len(events), 0)
     in_force = bounds([*((ref, 0, BOUND) for ref in range(GROUPS)), *changes])
     cuts = np.array(sorted(data.draw(st.sets(st.integers(0, len(events)), max_size=4))), np.int64)
-    sensors = Sensors(np.full(GROUPS, 3), np.full(GROUPS, 1_000), np.arange(GROUPS) == 2)
+    sensors = Sensors(np.full(GROUPS, 3), np.full(GROUPS, 1_000), np.arange(GROUPS) == 2, np.zeros(GROUPS, np.bool_))
     one_by_one, noted = (
         pack(each, sensors, in_force, STATE.empty_table(), (RUN_ID, PROXY_ID), lists=True, cuts=cuts) for each in (runs, as_noted(runs))
     )

@@ -156,7 +156,7 @@ def change_lists(draw: st.DrawFn) -> list[StoreChange]:
     return changes + draw(st.lists(st.builds(SwitchChange, targets, modes), max_size=3))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(change_lists(), max_size=4))
 def test_any_changes_can_be_written_and_read_again(batches: list[list[StoreChange]]) -> None:
     """After any changes the file reads back as the store's content."""

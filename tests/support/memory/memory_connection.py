@@ -20,6 +20,7 @@ from proxy.base.host_port import HostPort
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.group_factory import PLAIN
 from proxy.enforcement.mode import Enforcement, Mode
+from proxy.enforcement.paced.factory import PacedGroups
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.enforcement.switches import Switches
 from proxy.handler_time import BrokerHandlerTime
@@ -254,6 +255,7 @@ class ProxyFixture:
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)
+        self.settings.paces = isinstance(settings.get("factories"), PacedGroups)
         self.scopes = QuotaScopes(
             per_cluster=False,
             choice=CallbackChoice(),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_group
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.policy import Policy, PolicyResult
 from proxy.enforcement.switches import SwitchMode
 from proxy.observe.fleet import FleetReport
@@ -29,8 +30,9 @@ class GroupsOnly:
         self.groups_overflowed = 0
         self._groups: list[EnforcedGroup] = []
 
-    def add(self, user: str = "", client_id: str = "", bound: float = UNLIMITED) -> EnforcedGroup:
-        group = EnforcedGroup({"user": user, "client-id": client_id}, bound)
+    def add(self, user: str = "", client_id: str = "", bound: float = UNLIMITED, burst_ms: int | None = None) -> EnforcedGroup:
+        tags = {"user": user, "client-id": client_id}
+        group = EnforcedGroup(tags, bound) if burst_ms is None else PacedGroup(tags, bound, burst_ns=burst_ms * 1_000_000)
         self._groups.append(group)
         return group
 

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from metering_format.tables import SHARED_COLUMNS, TABLES
+from metering_format.places import PACED
+from metering_format.tables import PACED_COLUMNS, SHARED_COLUMNS, TABLES
 from pipeline.manifest import file_sha256
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID, Event, Sensor
 
@@ -92,7 +93,8 @@ def write_file_set(
             continue
         path = directory / name / "schema=1" / partition / f"{file_set}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]).drop_columns(SHARED_COLUMNS.get(name, ())), path)
+        left_out = [*SHARED_COLUMNS.get(name, ()), *(() if PACED in fields.get("settings", {}) else PACED_COLUMNS.get(name, ()))]
+        pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[name]).drop_columns(left_out), path)
         reported = {"rows": len(rows), "bytes": path.stat().st_size, "sha256": file_sha256(path)}
         files.append({"table": name, "path": str(path.relative_to(directory)), **reported})
     manifest = {

@@ -3,10 +3,11 @@
 import contextlib
 import ctypes
 import os
+import shlex
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -80,11 +81,16 @@ class Wire:
         self.close()
 
 
-def own_mount(folder: Path | None) -> list[str]:
-    """Return a command prefix that mounts a private empty folder in the place of this one; None: no prefix."""
-    if folder is None:
-        return []
-    return ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(folder)]
+def own_mounts(empty: Sequence[Path], shown: Mapping[Path, Path] | None = None) -> list[str]:
+    """Return a command prefix with mounts of its own: first each folder `shown` at another place, then private empty folders.
+
+    Args:
+        empty: folders in whose place a private empty one is mounted.
+        shown: further places of folders, which stay visible there; they exist.
+    """
+    shows = [f"mount --bind {shlex.quote(str(folder))} {shlex.quote(str(place))}" for folder, place in (shown or {}).items()]
+    hides = [f"mount -t tmpfs tmpfs {shlex.quote(str(folder))}" for folder in empty]
+    return ["unshare", "--mount", "sh", "-c", " && ".join([*shows, *hides, 'exec "$0" "$@"'])]
 
 
 def check_own_mounts(folder: Path) -> None:
@@ -94,7 +100,7 @@ def check_own_mounts(folder: Path) -> None:
         NoNamespacesError: not root, or the tools or the kernel's support are missing.
     """
     try:
-        _run(*own_mount(folder), "true")
+        _run(*own_mounts([folder]), "true")
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoNamespacesError(f"mount namespaces cannot be made here, it takes root and util-linux: {_said(error)}") from error
 

@@ -97,7 +97,7 @@ def test_the_verdict_stays(tmp_path: Path, write: Callable[[Path], Path]) -> Non
     assert compact(source, LATER_MS).after == len(after), "a second call has nothing to do"
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, level=st.sampled_from(["packed", "trace"]))
 def test_any_runs_of_a_fleet_stay(tmp_path_factory: pytest.TempPathFactory, steps: list[FleetStep], level: str) -> None:
     """Whatever members with workers record, take back, assume and rotate, the verdict on their merged file sets is the same."""

@@ -10,7 +10,7 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Mode
 from quota.entity import ClientQuotaEntity
 from tests.support.frames import sasl_frames as frames
-from tests.support.frames.kafka_frames import fetch, produced, throttle_ms
+from tests.support.frames.kafka_frames import answered, fetch, produced, throttle_ms
 from tests.support.frames.kafka_frames import plain as request_of
 from tests.support.memory.memory_connection import Peer, ProxyFixture
 from tests.support.memory.verdicts import FETCH_VERSION, PRODUCE_VERSION, fetched_of, produce_of
@@ -254,3 +254,14 @@ def test_a_second_hold_ends_soon_after_the_session(proxy: ProxyFixture) -> None:
     assert peer.delivered() == [20]
     peer.broker.arrive(produced(21, version=PRODUCE_VERSION))
     assert peer.delivered() == [21]
+
+
+def test_a_full_pipeline_of_a_client_within_its_quota_waits(proxy: ProxyFixture) -> None:
+    """A client that is not throttled and has 64 requests in flight when its session is about to end waits for a response."""
+    peer = proxy.connect()
+    log_in(peer, 10_000)
+    proxy.wait(9_900)
+    numbers = range(100, 170)
+    assert peer.sends(*(request_of(number, ApiKey.HEARTBEAT, 0) for number in numbers)) == list(numbers[:64])
+    peer.answers(answered(100))
+    assert peer.forwarded() == [164]

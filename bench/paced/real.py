@@ -1,0 +1,191 @@
+"""Clients at a real broker, limited by Kafka's window and by a schedule at the same time, each in a Sluice of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bench.harness.arms import Arm, start_sluice
+from bench.harness.engine import Engine
+from bench.harness.raw_client import Passed, Place, Wire, preload, produce_frame, saturate
+from tests.support.kafka.broker import KafkaCluster
+from tests.support.kafka.jars import KRAFT
+from tests.support.kafka.java_tools import JavaTools
+from tests.support.kafka.tool_calls import create_topic
+
+BOUND: Final = 2_000_000
+STEADY_S: Final = 10
+"""Figures begin at this second."""
+WAIT_S_MAX: Final = 20.0
+"""Loads whose connections x request / bound is longer are left out: their clients would give up."""
+MODES: Final = ("window", "paced")
+PRELOADED: Final = (320, 100_000)
+"""Batches in the topic of the fetchers, and the bytes of each."""
+WANTED: Final = 1.5
+"""What clients of the latency rows send, over the bound."""
+
+
+class Load(NamedTuple):
+    """Connections with one request in flight each."""
+
+    kind: str
+    connections: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The load in a table."""
+        return f"{self.kind}, {self.connections} x {self.size // 1_000:,} kB"
+
+
+SIZES: Final = (16_000, 100_000, 1_000_000)
+CONNECTIONS: Final = (1, 16, 64, 256)
+EVERY: Final = [Load(kind, count, size) for kind in ("produce", "fetch") for count in CONNECTIONS for size in SIZES]
+LOADS: Final = [load for load in EVERY if load.kind == "fetch" or load.connections * load.size / BOUND <= WAIT_S_MAX]
+LATENCY_LOADS: Final = [Load("produce", 1, 100_000), Load("produce", 16, 100_000), Load("produce", 16, 16_000)]
+
+
+class Flow(NamedTuple):
+    """Figures of a load from second 10 on.
+
+    Attributes:
+        long_run: bytes over bound x time.
+        seconds_even: part of the seconds with 0.9 to 1.1 of the bound.
+        worst_second: bytes of the second with the most, over the bound.
+        gap_p99_ms, gap_max_ms: time between two answers.
+        disconnects: connections that were lost.
+    """
+
+    long_run: float
+    seconds_even: float
+    worst_second: float
+    gap_p99_ms: float
+    gap_max_ms: float
+    disconnects: int
+
+
+def flow_of(passed: Passed, seconds: int) -> Flow:
+    """Return the figures of what passed."""
+    per_second = [0] * seconds
+    for at, size, _ in passed.samples:
+        if at < seconds:
+            per_second[int(at)] += size
+    rates = [size / BOUND for size in per_second[STEADY_S:]]
+    times = sorted(at for at, _, _ in passed.samples if STEADY_S <= at < seconds)
+    gaps = sorted(later - earlier for earlier, later in pairwise([STEADY_S, *times, seconds]))
+    even = sum(0.9 <= rate <= 1.1 for rate in rates) / len(rates)
+    return Flow(sum(rates) / len(rates), even, max(rates), _quantile(gaps, 0.99) * 1e3, gaps[-1] * 1e3, passed.disconnects)
+
+
+def _quantile(values: Sequence[float], part: float) -> float:
+    return values[min(len(values) - 1, int(part * len(values)))]
+
+
+@dataclass
+class Latencies:
+    """Time from request to answer of each request from second 10 on."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    def quantile_ms(self, part: float) -> float:
+        """Return a quantile in milliseconds."""
+        return _quantile(sorted(self.seconds), part) * 1e3
+
+
+class RealBroker:
+    """A broker with a Sluice for each mode. A context manager."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._arms: dict[str, Arm] = {}
+
+    def __enter__(self) -> RealBroker:
+        with self._stack as stack:
+            engine = Engine()
+            stack.callback(engine.close)
+            cluster = stack.enter_context(KafkaCluster(KRAFT, name="paced", settings={"log.retention.bytes": 2_000_000_000}))
+            port = int(cluster.bootstrap.rsplit(":", 1)[1])
+            with JavaTools(KRAFT) as tools:
+                for kind in ("produce", "fetch"):
+                    create_topic(tools, cluster.bootstrap, f"paced-{kind}")
+            for mode in MODES:
+                flags = ["--config", str(_configuration(engine.folder, mode))]
+                self._arms[mode] = start_sluice(port, engine.folder, produce=BOUND, fetch=BOUND, flags=flags)
+                stack.callback(self._arms[mode].stop)
+            asyncio.run(preload(port, "paced-fetch", *PRELOADED))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def flow(self, load: Load, seconds: int) -> dict[str, Flow]:
+        """Run a load in all modes at once, with a group for each."""
+        return asyncio.run(self._flow(load, seconds))
+
+    async def _flow(self, load: Load, seconds: int) -> dict[str, Flow]:
+        runs = [saturate(load.kind, self._place(mode, load, "flow"), load.connections, seconds) for mode in MODES]
+        passed = await asyncio.gather(*runs)
+        return {mode: flow_of(one, seconds) for mode, one in zip(MODES, passed, strict=True)}
+
+    def latencies(self, load: Load, seconds: int) -> dict[str, Latencies]:
+        """Run producers that send 1.5 times the bound, in all modes at once; their requests are 0 to 1 in flight on each connection."""
+        return asyncio.run(self._latencies(load, seconds))
+
+    async def _latencies(self, load: Load, seconds: int) -> dict[str, Latencies]:
+        found = {mode: Latencies() for mode in MODES}
+        places = [(self._place(mode, load, "latency"), found[mode]) for mode in MODES for _ in range(load.connections)]
+        await asyncio.gather(*(_produce_at(place, load, seconds, latencies) for place, latencies in places))
+        return found
+
+    def _place(self, mode: str, load: Load, what: str) -> Place:
+        client_id = f"{what}-{load.kind}-{load.connections}-{load.size}"
+        return Place(self._arms[mode].port, client_id, f"paced-{load.kind}", load.size)
+
+
+async def _produce_at(place: Place, load: Load, seconds: int, latencies: Latencies) -> None:
+    """Send requests at 1.5 times the bound over all connections; a late request is sent at once, and none is made up for."""
+    wire, frame, begin = await Wire.open(place.port), produce_frame(place), time.monotonic()
+    interval, due = load.connections * load.size / BOUND / WANTED, begin
+    while (now := time.monotonic()) < begin + seconds:
+        due = max(due + interval, now)
+        await asyncio.sleep(due - now)
+        sent = time.monotonic()
+        await wire.ask(frame)
+        if sent >= begin + STEADY_S:
+            latencies.seconds.append(time.monotonic() - sent)
+    wire.close()
+
+
+def _configuration(folder: Path, mode: str) -> Path:
+    path = folder / f"{mode}.toml"
+    path.write_text(f'[quotas]\npacing = "{mode}"\n')
+    return path
+
+
+def real_lines(seconds: int, loads: Sequence[Load] = LOADS) -> Iterator[str]:
+    """Yield the tables in Markdown."""
+    low, high = 0.98, 1.02
+    yield "| load | pacing | long run | seconds at 0.9 to 1.1 | worst second | gap p99, max | disconnects | goal |"
+    yield "|---|---|--:|--:|--:|--:|--:|---|"
+    with RealBroker() as broker:
+        for load in loads:
+            for mode, flow in broker.flow(load, seconds).items():
+                goal = "" if mode == "window" else "ok" if low <= flow.long_run <= high and flow.seconds_even >= 0.95 else "miss"
+                figures = f"{flow.long_run:.3f} | {flow.seconds_even:.0%} | {flow.worst_second:.2f}"
+                gaps = f"{flow.gap_p99_ms:,.0f}, {flow.gap_max_ms:,.0f} ms"
+                yield f"| {load.name} | {mode} | {figures} | {gaps} | {flow.disconnects} | {goal} |"
+        yield ""
+        yield "| load at 1.5 times the bound | window: p50, p99 | paced: p50, p99 | goal |"
+        yield "|---|--:|--:|---|"
+        for load in LATENCY_LOADS:
+            found = broker.latencies(load, seconds)
+            window, paced = ([found[mode].quantile_ms(part) for part in (0.5, 0.99)] for mode in MODES)
+            goal = "" if load.size < 100_000 else "ok" if paced[1] <= window[1] / 3 else "miss"
+            yield f"| {load.name} | {window[0]:,.0f}, {window[1]:,.0f} ms | {paced[0]:,.0f}, {paced[1]:,.0f} ms | {goal} |"

@@ -1,0 +1,1 @@
+"""Tables of a roll-up whose rows have a build: what Iceberg and Delta have in common."""

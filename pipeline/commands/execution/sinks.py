@@ -1,0 +1,159 @@
+"""Where a roll-up puts its tables: Parquet files or Delta tables in a directory, which may be in an object store, or an Iceberg catalog."""
+
+import contextlib
+import functools
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import click
+
+from pipeline.commands.execution.catalog import CatalogChoice, catalog_options, chosen_catalog
+from pipeline.commands.execution.exit_codes import clear_errors
+from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.errors import BadInputError
+from pipeline.storage.paths import AnyPath, StorePath, text_of
+
+if TYPE_CHECKING:
+    from pipeline.builds.publishing import BuildStore
+    from pipeline.rollup.settings import RollupResult
+
+PARQUET: Final = "parquet"
+ICEBERG: Final = "iceberg"
+DELTA: Final = "delta"
+SINKS: Final = (PARQUET, ICEBERG, DELTA)
+DELTA_REQUIREMENT: Final = "deltalake>=1.6,<2"
+"""The extra `delta` of Sluice."""
+NAMESPACE: Final = "sluice"
+
+
+class OpenTables(Protocol):
+    """The tables during one roll-up. `folder` is the output directory of the roll-up on this machine."""
+
+    @property
+    def folder(self) -> Path:
+        """The directory."""
+
+    def publish(self, result: "RollupResult") -> None:
+        """Publish what the roll-up wrote to the folder, and enter the build into its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileTables:
+    """Tables that a roll-up publishes itself: in their directory, or in a copy that is written back at the end."""
+
+    folder: Path
+
+    def publish(self, result: "RollupResult") -> None:
+        """Leave the tables as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """The chosen place of the tables.
+
+    Attributes:
+        kind: one of `SINKS`.
+        out: the directory; None: the tables are in a catalog.
+        catalog, namespace: of Iceberg tables.
+    """
+
+    kind: str
+    out: AnyPath | None
+    catalog: CatalogChoice
+    namespace: str
+
+    @contextlib.contextmanager
+    def open(self, *, is_local: bool) -> Iterator[OpenTables]:
+        """Open the tables for one roll-up.
+
+        Args:
+            is_local: whether the local engine makes them.
+
+        Raises:
+            BadInputError: the engine cannot write there, or the place cannot be used.
+            IncompleteError: another roll-up has written meanwhile.
+        """
+        if self.kind == PARQUET and isinstance(self.out, Path):
+            yield FileTables(self.out)
+            return
+        if not is_local:
+            place = f"--out {self.out}" if self.kind == PARQUET else f"--sink {self.kind}"
+            raise BadInputError(
+                f"{place}: Spark writes tables to a folder that all workers mount; use --engine local, or --out with a path"
+            )
+        if self.kind == PARQUET and isinstance(self.out, StorePath):
+            from pipeline.rollup.store_tables import tables_at
+
+            with tables_at(self.out) as folder:
+                yield FileTables(folder)
+            return
+        store = self._delta() if self.kind == DELTA else self._iceberg()
+        from pipeline.builds.publishing import build_tables
+
+        with build_tables(store) as tables:
+            yield tables
+
+    def _iceberg(self) -> "BuildStore":
+        opened = self.catalog.open(f"--sink {ICEBERG}")
+        from pipeline.iceberg.catalog import identifier_of
+        from pipeline.iceberg.store import IcebergStore
+
+        return IcebergStore(opened, identifier_of("--namespace", self.namespace))
+
+    def _delta(self) -> "BuildStore":
+        assert self.out is not None
+        if importlib.util.find_spec("deltalake") is None:
+            remedy = f'run `pip install "{DELTA_REQUIREMENT}"` where Sluice is installed'
+            raise BadInputError(f"--sink {DELTA}: needs deltalake (the extra `delta`), which is not installed; {remedy}")
+        from pipeline.delta.store import DeltaStore
+        from pipeline.rollup.ledger import NAME
+
+        if (self.out / NAME).is_file():
+            raise BadInputError(f"--out {self.out}: has the tables of --sink {PARQUET}; name another directory")
+        return DeltaStore(text_of(self.out), str(self.out))
+
+
+def sink_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a sink to a command, which receives it as `sink`. A contradiction is an error of one line."""
+
+    @clear_errors
+    @functools.wraps(function)
+    def command(
+        *arguments: Any,
+        out: AnyPath | None,
+        kind: str,
+        catalog: str | None,
+        properties: Sequence[str],
+        namespace: str | None,
+        **options: Any,
+    ) -> None:
+        if kind != ICEBERG:
+            if out is None:
+                raise BadInputError(
+                    f"--out: is missing; name a directory for the tables, or write --sink {ICEBERG} for tables of a catalog"
+                )
+            for option, given in (("--catalog", catalog), ("--property", properties), ("--namespace", namespace)):
+                if given:
+                    raise BadInputError(f"{option}: is for tables of a catalog; add --sink {ICEBERG}, or leave it out")
+        elif out is not None:
+            raise BadInputError(f"--out: the tables of --sink {kind} are in a catalog; leave it out (--format html prints the report)")
+        function(*arguments, sink=Sink(kind, out, chosen_catalog(catalog, properties), namespace or NAMESPACE), **options)
+
+    decorated: Callable[..., None] = catalog_options(command)
+    for option in (
+        click.option("--namespace", metavar="NAME", help=f"Namespace of the tables in the catalog.  [default: {NAMESPACE}]"),
+        click.option(
+            "--sink",
+            "kind",
+            type=click.Choice(SINKS),
+            default=PARQUET,
+            show_default=True,
+            help="Parquet files or Delta tables in --out, or a catalog.",
+        ),
+        click.option("--out", type=OUTPUT, metavar="DIR", help="Write tables and, without --sink, report.html to this directory."),
+    ):
+        decorated = option(decorated)
+    return decorated

@@ -1,0 +1,1 @@
+"""Tables of Delta Lake, by the package deltalake. Only `--sink delta` imports this."""

@@ -1,0 +1,20 @@
+"""How many tasks a session runs side by side, with classic Spark and with Spark Connect."""
+
+from typing import Any, Final
+
+_ROWS: Final = 65_536
+"""More rows than a cluster has cores, so that no part is empty."""
+
+
+def parallelism_of(spark: Any) -> int:
+    """Return the number of parts that Spark makes where nothing else is said: the number of cores of the executors.
+
+    A client of Spark Connect cannot ask for it, so it counts the parts of such a frame in a small job.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    from pyspark.sql import functions as F
+
+    parts = spark.range(_ROWS).select(F.spark_partition_id().alias("part"))
+    return int(parts.agg(F.max("part")).collect()[0][0]) + 1

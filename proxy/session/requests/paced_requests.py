@@ -1,0 +1,144 @@
+"""Requests that a schedule admits: Produce, with and without a response, and Fetch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.paced.group import PacedGroup
+from proxy.session.in_flight import InFlight
+from proxy.session.request_context import FETCH, PACED_ANSWER, PACED_FETCH, PACED_NO_ACK, PASS, RequestContext
+from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.fetch_requests import lowered
+from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
+from proxy.session.throttle.paced_admission import PacedAdmission, limited_group
+from proxy.session.throttle.throttle_state import ThrottleState
+
+_CORRELATION_ID_AT: Final = 8
+_NEVER_MS: Final = 1 << 62
+
+
+class PacedRequests:
+    """Those requests of one connection."""
+
+    __slots__ = ("_admission", "_classifier", "_in_flight", "_pending", "_throttle")
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        throttle: ThrottleState,
+        admission: PacedAdmission,
+        pending: PendingRequests,
+        classifier: RequestClassifier,
+    ) -> None:
+        self._in_flight = in_flight
+        self._throttle = throttle
+        self._admission = admission
+        self._pending = pending
+        self._classifier = classifier
+
+    def take(
+        self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int, *, ungated: bool
+    ) -> bytes | bytearray | None:
+        """Forward the request at `at`, or keep it until the schedule admits it.
+
+        Args:
+            context: its context, of a kind from `PACED` on.
+            data: bytes of the client.
+            size: its size.
+            now_ms, now_ns: the time, in monotonic milliseconds and nanoseconds.
+            read_ms: when it was read.
+            ungated: Sluice drains: a Produce waits no longer.
+
+        Returns:
+            The bytes to forward, with the request; None: it waits, and is kept.
+        """
+        client = context.client
+        if context.kind == PACED_FETCH:
+            return self._take_fetch(context, data, at, size, now_ms, now_ns, read_ms)
+        group = limited_group(client.produce(now_ms))
+        if group is not None:
+            if not self._admits(context, group, size, data, at, size, now_ms, read_ms, ungated=ungated):
+                return None
+            self._admission.produced(group, size, now_ms)
+            self._note(context, group, size, now_ms)
+        if context.kind == PACED_NO_ACK:
+            context.count(1, size, 0, size)
+            if context.work is not None:
+                client.exempt(int(self._classifier.broker_times.estimate(context.work, size)), now_ms)
+            return data
+        if context.cell is None:
+            client.usage.own_produce_bytes += size
+        announces = group is not None and client.is_enforced and group.wait_ms(now_ms) > client.enforcement.delay_max_ms
+        self._enter(context.answer_context(PACED_ANSWER if announces else PASS), data, at, size, now_ns, read_ms)
+        return data
+
+    def _take_fetch(
+        self, context: RequestContext, data: bytes | bytearray, at: int, size: int, now_ms: int, now_ns: int, read_ms: int
+    ) -> bytes | bytearray | None:
+        admission = self._admission
+        group = limited_group(context.client.fetch(now_ms))
+        if group is None:
+            admission.fetched(None, 0, 0, now_ms)
+        else:
+            requested = INT32_MAX if context.max_bytes is None else context.max_bytes
+            most, reserved = admission.fetch_bytes(group, requested, now_ms)
+            if not self._admits(context, group, reserved, data, at, size, now_ms, read_ms, ungated=False):
+                return None
+            admission.fetched(group, reserved, most, now_ms)
+            self._count_wait(context, group, now_ms)
+            if most < requested and context.max_bytes is not None and context.client.is_enforced:
+                data = lowered(context, data, at, most)
+        self._enter(context.answer_context(FETCH), data, at, size, now_ns, read_ms)
+        return data
+
+    def _admits(
+        self,
+        context: RequestContext,
+        group: PacedGroup,
+        amount: int,
+        data: bytes | bytearray,
+        at: int,
+        size: int,
+        now_ms: int,
+        read_ms: int,
+        *,
+        ungated: bool,
+    ) -> bool:
+        """Whether a request of `amount` bytes passes now; if not, it is kept."""
+        admission, throttle, is_fetch = self._admission, self._throttle, context.kind == PACED_FETCH
+        name, observes = self._classifier.member, context.client.enforcement.only_observes
+        if ungated or observes or throttle.logging_in:
+            admission.passes_anyway(group, name, amount, now_ms, is_fetch=is_fetch, observes=observes)
+            return True
+        wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
+        if throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms)):
+            throttle.passes_while_expiring(amount)
+            admission.passes_anyway(group, name, amount, now_ms, is_fetch=is_fetch, observes=False)
+            return True
+        if admission.admits_paced(group, name, amount, now_ms, read_ms, is_fetch=is_fetch):
+            return True
+        self._pending.keep(data, at, read_ms, Stop.THROTTLE)
+        self._pending.resume_at_ms = max(now_ms + 1, min(admission.wait_until_ms, wait_max_ms))
+        self._pending.waits_behind_fetch = is_fetch and len(data) > at + size + INT32.size
+        return False
+
+    def _note(self, context: RequestContext, group: PacedGroup, size: int, now_ms: int) -> None:
+        """Meter a Produce that passes: checked by the schedule, or unchecked before its time."""
+        classifier = self._classifier
+        if classifier.meter is not None:
+            note = classifier.meter.passed if self._admission.is_on_time else classifier.meter.record_unchecked
+            note(group, size, now_ms, classifier.number, context.index)
+        self._count_wait(context, group, now_ms)
+
+    def _count_wait(self, context: RequestContext, group: PacedGroup, now_ms: int) -> None:
+        waited_ms, client = self._admission.waited_ms, context.client
+        if waited_ms > 0:
+            group.note_wait(waited_ms)
+            (client.fetch_throttled if context.kind == PACED_FETCH else client.produce_throttled)(group, waited_ms, now_ms)
+            if context.cell is not None:
+                context.cell.throttled(waited_ms, waits=not client.enforcement.only_observes)
+
+    def _enter(self, answered: RequestContext, data: bytes | bytearray, at: int, size: int, now_ns: int, read_ms: int) -> None:
+        (correlation_id,) = INT32.unpack_from(data, at + _CORRELATION_ID_AT)
+        self._in_flight.append((correlation_id, answered, size, read_ms, now_ns))

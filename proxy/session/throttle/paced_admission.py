@@ -1,0 +1,180 @@
+"""The admission of one connection's requests by the schedules of their groups: what waits, and what is reserved."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, NamedTuple
+
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
+from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.line import Member, Place
+from proxy.enforcement.quota_scope import ClientQuota
+from proxy.session.throttle.fetch_admission import FetchAdmission
+from quota.entity import UNLIMITED
+from quota.paced_schedule import MS_NS
+
+CHECK_EVERY_MS: Final = 1_000
+"""A request that is not the first one is notified when it becomes that. It looks again after this time, since quotas may have changed."""
+
+
+class Reserved(NamedTuple):
+    """A fetch in flight: its group and member, the bytes that it reserved, and `max_bytes`. Without a group no quota applies to it."""
+
+    group: PacedGroup | None
+    member: Member | None
+    size: int
+    most: int
+
+
+_NOTHING: Final = Reserved(None, None, 0, 0)
+
+
+class PacedAdmission(FetchAdmission):
+    """The request of one connection that waits, and its fetches in flight.
+
+    Attributes:
+        is_on_time: whether the last admitted request passes by the schedule; False: by an age step, before its time.
+        waited_ms: how long it waited.
+    """
+
+    __slots__ = ("_group", "_is_fetch", "_member", "_over_bytes", "_reserved", "_waiting", "is_on_time", "waited_ms")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reserved: list[Reserved] = []
+        self._group: PacedGroup | None = None  # of the waiting request ...
+        self._waiting: Place | None = None  # ... and its place
+        self._is_fetch = False
+        self._member: Member | None = None  # of the last request
+        self._over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
+        self.is_on_time = True
+        self.waited_ms = 0
+
+    def admits_paced(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
+        """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
+
+        Args:
+            group: the group that it counts for.
+            name: the member of the group.
+            size: its bytes; of a fetch those that it reserves.
+            now_ms: monotonic milliseconds.
+            read_ms: when it was read.
+            is_fetch: whether it reserves its bytes, and is charged at its response.
+        """
+        now_ns, line = now_ms * MS_NS, group.line
+        self.is_on_time, self.waited_ms = True, 0
+        if self._group is not group:
+            self.leave_queue()
+        place = self._waiting
+        if place is None:
+            member = self._member = line.member(name, now_ns)
+            if not line and self._due_ns(group, member, size if is_fetch else 0, now_ns) <= now_ns:
+                return True
+            place = self._waiting = line.join(member, read_ms, self._queue_changed, now_ms)
+            self._group, self._is_fetch = group, is_fetch
+            group.open_fetches += is_fetch
+        self._member = place.member
+        self.wait_until_ms = now_ms + CHECK_EVERY_MS
+        if line.first() is place:
+            due_ns = self._due_ns(group, place.member, size if is_fetch else 0, now_ns)
+            if due_ns <= now_ns:
+                return True
+            self.wait_until_ms = min(self.wait_until_ms, -(-due_ns // MS_NS))
+        if group.fits_age_step(size, read_ms, now_ms):
+            group.last_throttle_round_ms = now_ms
+            self.is_on_time = False
+            return True
+        age_ms = max(read_ms, group.last_throttle_round_ms) + AGE_MAX_MS
+        if age_ms > now_ms:
+            self.wait_until_ms = min(self.wait_until_ms, age_ms)
+        group.note_waiting(now_ms)
+        return False
+
+    def passes_anyway(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, *, is_fetch: bool, observes: bool) -> None:
+        """Let a request pass whatever the schedule is.
+
+        Args:
+            observes: whether quotas are only observed; `waited_ms` is then how long the request would wait.
+        """
+        member = self._member = group.line.member(name, now_ms * MS_NS)
+        due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ms * MS_NS)
+        wait_ms = max(0, -(-due_ns // MS_NS) - now_ms)
+        self.is_on_time = wait_ms == 0
+        self.waited_ms = wait_ms if observes else 0
+
+    def _due_ns(self, group: PacedGroup, member: Member, reserved: int, now_ns: int) -> int:
+        return max(group.due_ns(now_ns, reserved), group.line.due_ns(member, group.virtual_ns))
+
+    def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
+        """Return the most bytes that a fetch may request now, and the bytes that it reserves."""
+        most = min(group.share_bytes(now_ms), requested)
+        return most, max(most, self._over_bytes)
+
+    def produced(self, group: PacedGroup, size: int, now_ms: int) -> None:
+        """Charge a Produce that passes now."""
+        group.record(size, now_ms)
+        self._passed(group, size, now_ms)
+
+    def fetched(self, group: PacedGroup | None, size: int, most: int, now_ms: int) -> None:
+        """Reserve `size` bytes for a fetch of `most` bytes that passes now; None: no quota applies to it."""
+        if group is None:
+            self.leave_queue()
+            self._reserved.append(_NOTHING)
+            return
+        group.pending += size
+        group.open_fetches += 1
+        self._reserved.append(Reserved(group, self._member, size, most))
+        self._passed(group, size, now_ms)
+
+    def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
+        assert self._member is not None
+        now_ns = now_ms * MS_NS
+        group.line.charge(self._member, group.cost_ns(size), now_ns)
+        if self._waiting is not None:
+            self.waited_ms = now_ms - self._waiting.joined_ms
+            self.leave_queue()
+
+    def answered(self, size_bytes: int) -> int:
+        """The response to the oldest fetch in flight has arrived; return the bytes that it had reserved."""
+        if not self._reserved:
+            return 0
+        group, member, reserved, most = self._reserved.pop(0)
+        self._over_bytes = size_bytes if size_bytes > most else 0
+        if group is not None and member is not None:
+            self._release(group, reserved)
+            if size_bytes < reserved:
+                group.line.take_back(member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
+        return reserved
+
+    def leave_queue(self) -> None:
+        """Leave the waiting requests, because this one passes, or waits for another reason."""
+        group, place = self._group, self._waiting
+        if group is not None and place is not None:
+            self._group = self._waiting = None
+            group.open_fetches -= self._is_fetch
+            group.line.leave(place)
+
+    def abandon(self) -> None:
+        """The connection ends: nothing waits any more, and nothing is reserved."""
+        super().abandon()
+        while self._reserved:
+            group, _, reserved, _ = self._reserved.pop()
+            if group is not None:
+                self._release(group, reserved)
+                group.line.notify_first()
+
+    def _release(self, group: PacedGroup, reserved: int) -> None:
+        group.pending -= reserved
+        group.open_fetches -= 1
+
+
+def announced_ms(client: ClientQuota, now_ms: int) -> int:
+    """Return the throttle time that the response to a Produce announces: how long the schedule lets nothing pass."""
+    group = limited_group(client.produce(now_ms))
+    return 0 if group is None or not client.is_enforced else min(group.wait_ms(now_ms), INT32_MAX)
+
+
+def limited_group(group: EnforcedGroup | None) -> PacedGroup | None:
+    """Return a paced group that has a bound, or a parent that may have one."""
+    return group if isinstance(group, PacedGroup) and (group.bound < UNLIMITED or group.parent is not None) else None

@@ -1,0 +1,55 @@
+"""The schedule of a group with paced enforcement: when its next request may pass.
+
+The schedule is a virtual time, in whole nanoseconds. A request moves it on by its cost, the time that the bound takes for its amount. The
+next request passes when the schedule is at most the burst ahead of the clock. An idle schedule does not fall behind the clock. Source: the
+Generic Cell Rate Algorithm in its virtual scheduling form (ITU-T I.371), with a burst by time instead of cells.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECOND_NS: Final = 1_000_000_000
+MS_NS: Final = 1_000_000
+ENDLESS_NS: Final = 1 << 60
+"""Cost of a request whose bound is not above 0, and the highest cost: 36 years."""
+
+
+def cost_ns(amount: int, bound: float) -> int:
+    """Return the nanoseconds that `bound` takes for `amount`, rounded up: ceil(amount x 1e9 / bound), exact for every double.
+
+    Args:
+        amount: bytes, or another whole unit; not negative.
+        bound: units per second. An infinite bound costs nothing. A bound of 0, below 0 or NaN costs `ENDLESS_NS`.
+    """
+    if bound == float("inf"):
+        return 0
+    if not bound > 0.0:
+        return ENDLESS_NS
+    numerator, denominator = bound.as_integer_ratio()
+    return min(-(-amount * SECOND_NS * denominator // numerator), ENDLESS_NS)
+
+
+class PacedSchedule:
+    """The schedule of one group. Times are nanoseconds of one clock that does not go back.
+
+    Guaranteed: in any span of L seconds, requests that waited for `wait_ns` to be 0 cost at most L plus the burst plus the cost of one.
+    """
+
+    __slots__ = ("burst_ns", "virtual_ns")
+
+    def __init__(self, burst_ns: int) -> None:
+        self.burst_ns = burst_ns
+        self.virtual_ns = 0  # when the bound has passed everything; in the past: the schedule is idle
+
+    def lead_ns(self, now_ns: int) -> int:
+        """Return how far the schedule is ahead of the clock; 0: it is idle."""
+        return max(0, self.virtual_ns - now_ns)
+
+    def wait_ns(self, now_ns: int) -> int:
+        """Return how long the next request has to wait; 0: it may pass now."""
+        return max(0, self.virtual_ns - self.burst_ns - now_ns)
+
+    def charge(self, cost: int, now_ns: int) -> None:
+        """Charge a request that passes now."""
+        self.virtual_ns = max(self.virtual_ns, now_ns) + cost

@@ -1,0 +1,160 @@
+"""Fetch under paced enforcement: it reserves the most that it may return, and is charged when its response arrives."""
+
+import struct
+
+import pytest
+
+from protocol.request_head import read_request_head
+from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.paced.group import PacedGroup
+from proxy.meter.meter import Meter
+from tests.support.frames.kafka_frames import fetch, split
+from tests.support.memory.memory_connection import Peer, ProxyFixture
+from tests.support.memory.verdicts import BOUND, FETCH_VERSION, fetched_of
+
+
+def ask(number: int, *, max_bytes: int = 50_000_000) -> bytes:
+    """Return a Fetch request."""
+    return fetch(number, version=FETCH_VERSION, max_bytes=max_bytes)
+
+
+def group_of(proxy: ProxyFixture) -> PacedGroup:
+    """Return the group of fetched bytes."""
+    (group,) = proxy.scope.fetch.groups()
+    assert isinstance(group, PacedGroup)
+    return group
+
+
+def requested_bytes(peer: Peer) -> int | None:
+    """Return `max_bytes` of the Fetch that reached the broker last."""
+    frame = split(peer.broker.take())[-1]
+    (size,) = struct.unpack_from(">i", frame)
+    head = read_request_head(frame, 0, size)
+    assert head is not None
+    return head.max_bytes
+
+
+def test_it_requests_a_share_of_the_burst(paced: ProxyFixture) -> None:
+    """A Fetch requests no more than its share of the burst: half of it for one consumer, so that the next one can be in flight."""
+    peer = paced.connect()
+    peer.client.arrive(ask(1))
+    assert requested_bytes(peer) == 500
+    assert group_of(paced).pending == 500
+
+
+def test_a_fetch_that_requests_less_is_not_changed(paced: ProxyFixture) -> None:
+    """A Fetch that requests less than its share is forwarded as it is, and reserves that."""
+    peer = paced.connect()
+    peer.client.arrive(ask(1, max_bytes=100))
+    assert requested_bytes(peer) == 100
+    assert group_of(paced).pending == 100
+
+
+def test_what_is_reserved_counts(paced: ProxyFixture) -> None:
+    """A Fetch waits while the schedule, and what fetches in flight have reserved, are more than the burst ahead with it."""
+    peers = [paced.connect() for _ in range(3)]
+    assert [peer.sends(ask(1)) for peer in peers] == [[1], [1], []]
+    group = group_of(paced)
+    assert group.pending == 1_000
+    assert peers[0].answers(fetched_of(100, 1)) == [1]
+    assert group.pending == 500
+    paced.wait(0)
+    assert peers[2].forwarded() == [1], "an answer that returns less than it may makes room at once"
+
+
+def test_the_schedule_is_charged_at_the_answer(paced: ProxyFixture) -> None:
+    """The schedule is charged what the response has, when that arrives."""
+    peer = paced.connect()
+    peer.sends(ask(1))
+    assert group_of(paced).lead_ms(paced.now_ms) == 0
+    peer.answers(fetched_of(400, 1))
+    assert group_of(paced).lead_ms(paced.now_ms) == 400
+    assert group_of(paced).pending == 0
+
+
+def test_a_larger_batch_is_charged_whole(paced: ProxyFixture) -> None:
+    """A response with a batch above `max_bytes` is charged whole, and the next Fetch of the connection reserves as much."""
+    peer = paced.connect()
+    peer.asks(ask(1), fetched_of(2_500, 1))
+    group = group_of(paced)
+    assert group.lead_ms(paced.now_ms) == 2_500
+    assert peer.sends(ask(2)) == []
+    paced.wait(2_499)
+    assert peer.forwarded() == []
+    paced.wait(1)
+    assert peer.forwarded() == [2]
+    assert group.pending == 2_500
+
+
+def test_a_connection_that_ends_reserves_nothing(paced: ProxyFixture) -> None:
+    """What a connection has reserved, and its place among the waiting fetches, end with it; its response is still charged."""
+    first, second, third = paced.connect(), paced.connect(), paced.connect()
+    assert [peer.sends(ask(1)) for peer in (first, second, third)] == [[1], [1], []]
+    first.client.close()
+    paced.wait(0)
+    assert third.forwarded() == [1]
+    group = group_of(paced)
+    assert group.open_fetches == 2
+    first.broker.arrive(fetched_of(300, 1))
+    assert group.lead_ms(paced.now_ms) == 300
+    for peer in (second, third):
+        peer.client.close()
+    paced.wait(0)
+    assert group.pending == group.open_fetches == len(group.line) == 0
+
+
+@pytest.mark.parametrize("consumers", [1, 4, 16])
+def test_consumers_get_the_bound(consumers: int) -> None:
+    """Consumers that fetch whatever they may, with answers after 5 ms, get 0.98 to 1.02 times the bound, and in no second more than 1.1."""
+    with ProxyFixture(fetch=1e6, factories=PacedGroups(1_000)) as proxy:
+        peers = [proxy.connect() for _ in range(consumers)]
+        sent = dict.fromkeys(range(consumers), 0)
+        seconds = [0] * 20
+        begin_ms = proxy.now_ms
+
+        def go_on(at: int) -> None:
+            sent[at] += 1
+            peers[at].client.arrive(ask(sent[at]))
+            answer_soon(at)
+
+        def answer_soon(at: int) -> None:
+            proxy.loop.call_later(0.005, answer, at)
+
+        def answer(at: int) -> None:
+            written = peers[at].broker.written
+            if not written:
+                answer_soon(at)
+                return
+            most = requested_bytes(peers[at])
+            assert most is not None
+            second = (proxy.now_ms - begin_ms) // 1_000
+            if second < len(seconds):
+                seconds[second] += most
+            peers[at].broker.arrive(fetched_of(most, sent[at]))
+            go_on(at)
+
+        for at in range(consumers):
+            go_on(at)
+        for _ in range(20):
+            proxy.wait(1_000)
+    steady = [bytes_there / 1e6 for bytes_there in seconds[5:]]
+    assert 0.98 <= sum(steady) / len(steady) <= 1.02
+    assert max(steady) <= 1.1
+
+
+def test_decisions_are_metered_as_checked_and_unchecked(paced: ProxyFixture) -> None:
+    """The part of a response that was reserved is metered as checked, the rest as unchecked."""
+    noted: list[tuple[str, int]] = []
+
+    class Notes(Meter):
+        def passed(self, group: object, value: int, now_ms: int, conn_id: int, api_index: int) -> None:
+            noted.append(("checked", value))
+
+        def record_unchecked(self, group: object, value: int, now_ms: int, conn_id: int, api_index: int, kind: int = 1) -> None:
+            noted.append(("unchecked", value))
+
+    paced.settings.meter = Notes(lambda _batch: True, lambda _group: ({}, {}), 0)
+    peer = paced.connect()
+    peer.asks(ask(1), fetched_of(2_500, 1))
+    assert noted == [("checked", 500), ("unchecked", 2_000)]
+    assert BOUND == 1_000
