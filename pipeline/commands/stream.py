@@ -8,7 +8,7 @@ import click
 from pipeline.commands.execution.exit_codes import INCOMPLETE, VIOLATIONS, clear_errors
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import LOCAL_OUTPUT
-from pipeline.stream.settings import MESSAGES_MAX, StreamSettings, check_settings
+from pipeline.stream.defaults import MESSAGES_MAX
 
 
 @click.command()
@@ -34,6 +34,8 @@ from pipeline.stream.settings import MESSAGES_MAX, StreamSettings, check_setting
 @common_options("spark", because="streams need Spark", explain="Print the samples that prove each divergence.")
 def stream(source: str, checkpoint: Path, out: Path, *, once: bool, properties: Path | None, messages_max: int, common: Common) -> None:
     """Validate file sets as they arrive, and append them to tables exactly once. Runs on Spark."""
+    from pipeline.stream.settings import StreamSettings, check_settings  # imported here: --help loads no Arrow
+
     settings = StreamSettings(source, checkpoint, out, once, properties, messages_max)
     check_settings(settings)
     from pipeline.commands.execution.output import write_output

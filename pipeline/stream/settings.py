@@ -9,11 +9,10 @@ from pipeline.errors import BadInputError, IncompleteError
 from pipeline.files import check_directory, check_readable
 from pipeline.manifest import find_manifests, manifest_paths
 from pipeline.stream.brokers import check_brokers
+from pipeline.stream.defaults import MESSAGES_MAX
 from pipeline.stream.ledger import check_checkpoint
 
 TOPIC: Final = "kafka://"
-MESSAGES_MAX: Final = 1_000
-"""Messages of a batch: at most 500 MB, since a message has at most 512 KiB of a file."""
 
 
 @dataclass(frozen=True, slots=True)

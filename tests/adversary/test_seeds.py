@@ -8,7 +8,7 @@ from tests.adversary import program
 from tests.adversary.proxy_fixture import run
 from tests.adversary.search import wrong_with
 
-SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.json"))
+SEEDS = sorted((Path(__file__).parent / "seeds").rglob("*.json"))
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=[seed.stem for seed in SEEDS])

@@ -62,6 +62,8 @@ class PacedRequests:
                 return None
             self._admission.produced(group, size, now_ms)
             self._note(context, group, size, now_ms)
+        else:
+            self._admission.leave_queue()
         if context.kind == PACED_NO_ACK:
             context.count(1, size, 0, size)
             if context.work is not None:

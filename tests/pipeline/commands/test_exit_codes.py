@@ -25,6 +25,7 @@ CASES = {
     "ddl --for duckdb --at ROLLED": 0,
     "validate --in WRONG": 1,
     **{line.format("ABSENT"): 2 for line in (*READERS, *WRITERS, STREAM, "verify-manifests {}", "inspect {}", "ddl --for dbt --at {}")},
+    "register ABSENT --table metering.samples": 2,
     "upload ABSENT --to s3://bucket/metering": 2,
     "upload GOOD --to hdfs://host/metering": 2,
     "archive OUT/archive.rar": 2,

@@ -15,7 +15,7 @@ from sluice_cli.meter import meter, with_writers
 from tests.support.metering.metering_scene import Client, write_scene
 
 CAST = [Client("orders", "checkout", "produce", 40_000.0, 9_000, 45, 2)]
-INPUTS = {"source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
+INPUTS = {"properties", "source", "quotas", "files", "tenants", "prices", "key_file", "directory", "file"}
 """Path options that are inputs; `repair` and `forget` change existing files in them."""
 NEEDED = {
     "rollup": ["--in", "in", "--out", "out"],
@@ -85,6 +85,7 @@ def test_every_option_that_writes_is_known() -> None:
     """Every path option of a command is either an input or an output that may not be a URL."""
     commands = with_writers(repair, compact_command, forget_command, upload_command).commands
     paths = [(name, option) for name, command in commands.items() for option in command.params if isinstance(option.type, click.Path)]
-    outputs = sorted((name, option.opts[0]) for name, option in paths if isinstance(option.type, OutputPath))
+    written = [(name, option) for name, option in paths if isinstance(option.type, OutputPath) and isinstance(option, click.Option)]
+    outputs = sorted((name, option.opts[0]) for name, option in written)
     assert outputs == sorted(OUTPUTS)
     assert {option.name for _, option in paths if not isinstance(option.type, OutputPath)} <= INPUTS

@@ -181,6 +181,18 @@ def test_a_removed_quota_lets_waiting_requests_pass(paced: ProxyFixture) -> None
     assert peer.forwarded() == [2]
 
 
+def test_a_switch_lets_waiting_requests_pass(paced: ProxyFixture) -> None:
+    """When a switch takes a client out of enforcement, its waiting request passes at once, and no place is left in the line."""
+    peer = paced.connect()
+    use_burst(peer)
+    assert peer.sends(produce_of(100, 2)) == []
+    group = group_of(paced)
+    assert len(group.line) == 1
+    paced.switch({"all": "off"})
+    assert peer.forwarded() == [2]
+    assert len(group.line) == 0
+
+
 def note(proxy: ProxyFixture, sizes: list[int], passed: list[tuple[int, int]]) -> Callable[[bytes | memoryview], None]:
     """Return a function that notes the time and the size of requests that are written to the broker."""
     return lambda data: passed.extend((proxy.now_ms, sizes[number]) for number in request_ids(bytes(data)))
