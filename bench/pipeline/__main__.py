@@ -22,18 +22,17 @@ from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
 from bench.pipeline.iceberg import in_catalog
-from bench.pipeline.of_fleet import judged_fleet
-from bench.pipeline.of_workers import judged
 from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
-from bench.pipeline.tables import RolledUp, roll_up
+from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
+from bench.pipeline.validation.of_fleet import judged_fleet
+from bench.pipeline.validation.of_workers import judged
 
 EVENTS = 10_000_000
 PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof is asked for
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
 HOUR_S = 3_600
 TABLES_EVENTS_FEW = 25_000
-TABLES_EVENTS = 5_000_000  # at most: as many as a busy hour of a proxy
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
 WINDOWS = ((2, 250), (7, 2_000), (61, 500))
 ARM_S_MAX = 3_600
@@ -56,9 +55,9 @@ def main() -> int:
             report.add("", *lines)
             report.data["speed"] = [{**arm._asdict(), "turns": reported} for arm, reported in turns.found.items()]
         if options.only == "tables":
-            rolled_up = list(_rolled_up(folder, options.events, options.engine))
-            wrong += sum(one.missing for one in rolled_up)
-            report.add("", *(f"- {one.line()}" for one in rolled_up))
+            rolled_up, lines, differs = _rolled_up(folder, options.events, options.engine)
+            wrong += sum(one.missing for one in rolled_up) + differs
+            report.add("", *(f"- {one.line()}" for one in rolled_up), *lines)
             report.data["tables"] = [one._asdict() for one in rolled_up]
         if options.only == "iceberg":
             with tempfile.TemporaryDirectory() as place:
@@ -162,15 +161,36 @@ def _make(folder: Path, name: str, shape: Shape) -> None:
         write(unfinished, shape, decide(shape)).rename(folder / name)
 
 
-def _rolled_up(folder: Path, events: int, only: str | None) -> Iterator[RolledUp]:
-    """Roll up a small trace and a large one by DuckDB, and by Spark as much as a busy hour of a proxy; an hour has ten million at most."""
-    sizes = [("local", TABLES_EVENTS_FEW), ("local", events), ("spark", min(events, TABLES_EVENTS))]
-    for engine, count in sizes:
+def _rolled_up(folder: Path, events: int, only: str | None) -> tuple[list[RolledUp], list[str], bool]:
+    """Roll up a small trace and a large one by DuckDB, and the large one by Spark; an hour has ten million decisions at most.
+
+    Return the roll-ups, lines that compare the time of Spark, and whether the tables of Spark differ from those of plain SQL.
+    """
+    found: list[RolledUp] = []
+    lines: list[str] = []
+    differences = ""
+    for engine, count in (("local", TABLES_EVENTS_FEW), ("local", events), ("spark", events)):
         if only not in (None, engine):
             continue
         trace = _trace(folder, count)
         with tempfile.TemporaryDirectory() as place:
-            yield roll_up(trace, Path(place) / "tables", count, engine)
+            tables = Path(place) / "tables"
+            found.append(roll_up(trace, tables, count, engine))
+            if engine == "spark" and count <= EVENTS:
+                of_all, of_four, differences = of_duckdb(trace, Path(place) / "reference", tables)
+                lines = list(_compared(found, of_all, of_four, differences))
+    return found, lines, bool(differences)
+
+
+def _compared(found: list[RolledUp], of_all: float, of_four: float, differences: str) -> Iterator[str]:
+    """Yield what Spark takes without its start, compared with the local engine and with plain SQL."""
+    spark = found[-1].seconds - found[-1].start_seconds
+    if len(found) > 1:
+        local = found[-2].seconds
+        yield f"- Spark without its start: {spark:.1f} s, {spark / local:.1f} times as long as the local engine ({local:.1f} s)"
+    yield f"- `duckdb_rollup.sql` in DuckDB, all default tables: {of_all:.1f} s; Spark takes {spark / of_all:.1f} times as long"
+    yield f"- the same, only usage and decisions by hour and day: {of_four:.1f} s; Spark takes {spark / of_four:.1f} times as long for all"
+    yield "- " + (f"THEY DIFFER: {differences}" if differences else "rows equal to Spark's, floating-point numbers to 1e-9")
 
 
 def _trace(folder: Path, count: int) -> Path:

@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.pipeline import loop as pipeline_loop
 from bench.pipeline import rollup as pipeline_rollup
-from bench.pipeline.process_tree import cpu_seconds
+from bench.pipeline.measured_command import cpu_seconds
 from pipeline.file_sets import checked_runs
 from pipeline.memory import keep_memory
 from pipeline.session_settings import SessionSettings

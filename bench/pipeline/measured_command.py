@@ -1,5 +1,6 @@
-"""Runs a `sluice` command as a user types it; measures its time and its memory."""
+"""Runs a `sluice` command as a user types it; measures its time, with all child processes, and its memory."""
 
+import os
 import subprocess
 import sys
 import time
@@ -7,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.harness.engine import ROOT
-from bench.pipeline.process_tree import cpu_seconds
 
 LOOK_S = 0.2
+TICKS = os.sysconf("SC_CLK_TCK")
+PPID, UTIME, CSTIME = 1, 11, 14  # fields after the command, which ends with the last parenthesis
 
 
 class Measured(NamedTuple):
@@ -46,3 +48,17 @@ def _resident_kib(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0  # it has just ended
     return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def cpu_seconds() -> float:
+    """Return user and system time of the living processes and of the ended children that they have waited for."""
+    fields = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has just ended
+    ours = {os.getpid()}
+    while more := {pid for pid, reported in fields.items() if int(reported[PPID]) in ours} - ours:
+        ours |= more
+    return sum(int(ticks) for pid in ours for ticks in fields[pid][UTIME : CSTIME + 1]) / TICKS

@@ -1,6 +1,6 @@
 """`sluice meter rollup`."""
 
-import importlib.util
+import contextlib
 import re
 import sys
 from datetime import date
@@ -17,6 +17,7 @@ from pipeline.storage.paths import AnyPath
 from sluice.object_store import SCHEMES, is_url
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pipeline.rollup.engine import ReportProgress
@@ -49,7 +50,7 @@ _TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ]([01]\d|2[0-3]))?")
 @common_options(
     SPARK,
     LOCAL,
-    usual="local, if DuckDB is installed and --in is a path or an s3, gs or abfs URL; else spark",
+    usual="local; spark with an option of Spark, or if only Hadoop knows the URL of --in",
     explain="Print how the coverage of each hour is computed.",
 )
 def rollup(
@@ -109,27 +110,34 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
         return RollupResult(coverage=published_coverage(known[0], settings))
     from pipeline.spark.session import session
 
-    with session(common.session) as spark:
-        from pipeline.spark.rollup.rollup import roll_up
-
+    with session(common.session, python_tasks=True) as spark:
+        with _naming_duckdb(SPARK):
+            from pipeline.spark.rollup.rollup import roll_up
         return roll_up(spark, settings, report)
 
 
 def _engine(source: str, common: Common) -> str:
-    """Return the engine: Spark where an option asks for it, where only Hadoop knows the URL, and where DuckDB is not installed."""
+    """Return the engine: Spark where an option asks for it, and where only Hadoop knows the URL."""
     if common.asks_for_engine:
         return common.engine
     is_of_hadoop = is_url(source) and source.partition("://")[0] not in SCHEMES
-    return SPARK if is_of_hadoop or importlib.util.find_spec("duckdb") is None else LOCAL
+    return SPARK if is_of_hadoop else LOCAL
 
 
 def _on_duckdb(settings: "RollupSettings", report: "ReportProgress") -> "RollupResult":
-    try:
+    with _naming_duckdb(LOCAL):
         from pipeline.duckdb.rollup import roll_up
-    except ImportError as error:
-        remedy = 'run `pip install "duckdb>=2,<3"` where Sluice is installed, or use --engine spark'
-        raise BadInputError(f"--engine local: DuckDB is not installed ({error}); {remedy}") from error
     return roll_up(settings, report)
+
+
+@contextlib.contextmanager
+def _naming_duckdb(engine: str) -> "Iterator[None]":
+    """Name the package that an import in the block misses."""
+    try:
+        yield
+    except ImportError as error:
+        remedy = 'run `pip install "duckdb>=2,<3"` where Sluice is installed'
+        raise BadInputError(f"--engine {engine}: DuckDB is not installed ({error}); {remedy}") from error
 
 
 def _report(out: "Path", result: "RollupResult", common: Common) -> None:

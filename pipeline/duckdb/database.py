@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ from pipeline.storage.paths import AnyPath
 
 MEMORY_SHARE: Final = 2
 """DuckDB gets one byte in this many. The rest is for the page cache and for what DuckDB does not count."""
+TASKS_SHARE: Final = 2
+"""The databases of all tasks of a machine get one of these many parts of that. The rest is for rows on their way to the JVM and back."""
 BATCH_ROWS: Final = 100_000
 _MIB: Final = 2**20
 
@@ -37,6 +39,7 @@ class Database:
         self._folder = folder
         self._numbers: dict[Hour, int] = {}
         self._kept: set[str] = set()
+        self._small: frozenset[str] = frozenset()
         self._place = folder / "in"  # DuckDB would take some characters of the directory's name for a pattern
 
     def run(self, statement: str) -> None:
@@ -51,10 +54,20 @@ class Database:
         """Yield the rows of a query in pieces."""
         yield from self._connection.sql(query).to_arrow_reader(BATCH_ROWS) or ()
 
+    def table(self, query: str) -> pa.Table:
+        """Return the rows of a query, which fit into memory."""
+        return self._connection.sql(query).to_arrow_table()
+
     def put(self, name: str, rows: pa.Table) -> None:
         """Make a table of rows that the caller has."""
         self._connection.register("given", rows)
         self.run(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM given")
+        self._connection.unregister("given")
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        """Add rows that the caller has to a table, which is made if necessary."""
+        self._connection.register("given", rows)
+        self.add(table, "SELECT * FROM given")
         self._connection.unregister("given")
 
     def add(self, table: str, query: str) -> None:
@@ -70,46 +83,59 @@ class Database:
         """Make a Python function usable in queries."""
         self._connection.create_function(name, function, list(parameters), result)
 
-    def read(self, directory: Path, shown: AnyPath, inputs: Sequence[Input], tenants: Iterable[TenantLine]) -> None:
-        """Make the views `raw_usage`, `raw_samples` and so on of these file sets, and the tables `hours` and `tenants`.
+    def number_hours(self, hours: Iterable[Hour]) -> None:
+        """Make the table `hours`: number, date, hour and first millisecond of each."""
+        ordered = sorted(set(hours))
+        self._numbers = {hour: number for number, hour in enumerate(ordered)}
+        begins = [_begin_ms(date, hour) for date, hour in ordered]
+        columns = {"hour_number": range(len(ordered)), "date": [date for date, _ in ordered], "hour": [hour for _, hour in ordered]}
+        types = {"hour_number": pa.int64(), "date": pa.string(), "hour": pa.string()}
+        made = {name: pa.array(values, types[name]) for name, values in columns.items()}
+        self.put("hours", pa.table({**made, "hour_ms": pa.array(begins, pa.int64())}))
 
-        A row of a view has the number of its hour and its file set. A table of hours has number, date, hour and first millisecond.
+    def put_tenants(self, tenants: Iterable[TenantLine]) -> None:
+        """Make the table `tenants` of the lines of a tenants file."""
+        text = pa.string()
+        schema = pa.schema({"position": pa.int32(), "user": text, "client_id": text, "tenant": text})
+        lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
+        self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
+
+    def keep_small(self, directory: Path, shown: AnyPath, inputs: Sequence[Input], tables: Collection[str] = RAW) -> None:
+        """Check all files of some file sets, and keep the rows of small files of some tables, which `read` then does not open.
 
         Args:
             directory: the metering directory, or a copy of it.
             shown: the metering directory, which messages name.
             inputs: the file sets.
-            tenants: the lines of the tenants file.
+            tables: the tables whose rows are kept.
 
         Raises:
             IncompleteError, BadInputError: a file is not the one that its manifest lists.
         """
-        hours = sorted({item.hour for item in inputs})
-        self._numbers = {hour: number for number, hour in enumerate(hours)}
-        begins = [_begin_ms(date, hour) for date, hour in hours]
-        columns = {"hour_number": range(len(hours)), "date": [date for date, _ in hours], "hour": [hour for _, hour in hours]}
-        self.put("hours", pa.table({**{name: list(values) for name, values in columns.items()}, "hour_ms": pa.array(begins, pa.int64())}))
         text = pa.string()
-        schema = pa.schema({"position": pa.int32(), "user": text, "client_id": text, "tenant": text})
-        lines = [{"position": line.position, "user": line.user, "client_id": line.client_id, "tenant": line.tenant} for line in tenants]
-        self.put("tenants", pa.Table.from_pylist(lines, schema=schema))
-        self._place.symlink_to(directory.resolve())
-        for table in RAW:
+        for table in tables:
             declared = pa.schema([*TABLES[table], *(pa.field(name, text) for name in ("stem", "date", "hour"))])
             self.put(f"small_{table}", declared.empty_table())
-        small = SmallTables(directory, shown, self._insert)
+        small = SmallTables(directory, shown, self._insert_small, tables)
         small.read(inputs)
-        self._kept = small.kept
-        for table in RAW:
+        self._kept, self._small = small.kept, frozenset(tables)
+
+    def read(self, directory: Path, inputs: Sequence[Input], tables: Iterable[str] = RAW) -> None:
+        """Make the views `raw_usage`, `raw_samples` and so on of these file sets, whose hours have numbers.
+
+        A row of a view has the number of its hour and its file set.
+        """
+        self._place.symlink_to(directory.resolve())
+        for table in tables:
             self._view(table, inputs)
 
-    def _insert(self, table: str, rows: pa.Table) -> None:
+    def _insert_small(self, table: str, rows: pa.Table) -> None:
         self._connection.register("given", rows)
         self.run(f"INSERT INTO small_{table} BY NAME SELECT * FROM given")
         self._connection.unregister("given")
 
     def narrow(self, inputs: Sequence[Input]) -> None:
-        """Limit the views of facts to the file sets of some hours."""
+        """Limit the views of facts to some of the file sets: all those of their hours."""
         for table in FACTS:
             self._view(table, inputs)
 
@@ -121,14 +147,15 @@ class Database:
 
     def _view(self, table: str, inputs: Sequence[Input]) -> None:
         """Make a view of a table's rows of some file sets, which are all those of their hours."""
-        numbers = ", ".join(str(self._numbers[hour]) for hour in sorted({item.hour for item in inputs}))
-        rows = (
-            f"SELECT its.*, hour_number, hour_ms FROM small_{table} AS its JOIN hours USING (date, hour) WHERE hour_number IN ({numbers})"
-        )
         found = [(path, item) for item in inputs for path in self._paths(table, item)]
-        if found:
-            rows += f" UNION ALL BY NAME {self._of_files(table, found)}"
-        self.run(f"CREATE OR REPLACE VIEW raw_{table} AS {rows}")
+        rows = []
+        if table in self._small:
+            numbers = ", ".join(str(self._numbers[hour]) for hour in sorted({item.hour for item in inputs}))
+            of_hours = f"JOIN hours USING (date, hour) WHERE hour_number IN ({numbers})"
+            rows.append(f"SELECT its.*, hour_number, hour_ms FROM small_{table} AS its {of_hours}")
+        if found or not rows:
+            rows.append(self._of_files(table, found))
+        self.run(f"CREATE OR REPLACE VIEW raw_{table} AS {' UNION ALL BY NAME '.join(rows)}")
 
     def _paths(self, table: str, item: Input) -> list[str]:
         """Return the paths of the files whose rows are not in the database."""
@@ -166,21 +193,26 @@ def _begin_ms(date: str, hour: str) -> int:
 
 
 @contextlib.contextmanager
-def database() -> Iterator[Database]:
+def database(tasks: int | None = None) -> Iterator[Database]:
     """Open an empty database for a block.
+
+    Args:
+        tasks: number of databases that this machine may have at a time, with one thread each, beside a JVM; None: it is the only one.
 
     Raises:
         BadInputError: the disk for what does not fit into memory is full.
     """
     with tempfile.TemporaryDirectory(prefix="sluice-rollup-") as folder:
         settings: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": f"{memory_bytes() // MEMORY_SHARE // _MIB}MiB",
+            "memory_limit": f"{memory_bytes() // MEMORY_SHARE // (1 if tasks is None else TASKS_SHARE * tasks) // _MIB}MiB",
             "temp_directory": folder,
             "preserve_insertion_order": "false",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
         }
-        if hasattr(os, "sched_getaffinity"):  # Linux; DuckDB itself counts all cores
+        if tasks is not None:
+            settings["threads"] = 1
+        elif hasattr(os, "sched_getaffinity"):  # Linux; DuckDB itself counts all cores
             settings["threads"] = len(os.sched_getaffinity(0))
         connection = duckdb.connect(":memory:", config=settings)
         try:

@@ -6,8 +6,8 @@ from typing import Final
 
 from metering_format.event_kinds import ASKED, OF_BUCKETS, REFUSED
 from pipeline.duckdb.database import Database
-from pipeline.duckdb.names import GROUP_NAMES
-from pipeline.duckdb.usage import PERCENTILES, any_negative, any_null, in_hour, start_of, with_coverage
+from pipeline.duckdb.seconds import DECISION_COUNTS
+from pipeline.duckdb.usage import PERCENTILES, any_negative, any_null, in_hour, start_of, sums_by, with_coverage
 from pipeline.rollup.content.columns import GROUPS_IN_SERIES, HOUR_MS
 from pipeline.rollup.content.problems import (
     ENDS_EARLY,
@@ -18,11 +18,11 @@ from pipeline.rollup.content.problems import (
     TOO_MANY_THROTTLED,
     UNKNOWN_GROUP,
 )
+from pipeline.rollup.content.sums import DECISION_SUMS
 from quota.entity import UNLIMITED
 from quota.request_time import PERCENT_PER_NANOSECOND
 from quota.throttle import INT32_MAX
 
-_COUNTS: Final = ("n", "throttled_n", "violated_n", "throttle_ms_sum", "applied_ms_sum", "waited_n", "waited_ms_sum")
 _SAMPLE: Final = (
     *(
         "run_id",
@@ -84,13 +84,19 @@ def _mutations() -> str:
         FROM raw_events WHERE kind IN ({", ".join(map(str, OF_BUCKETS))})"""
 
 
+def decision_sums() -> str:
+    """Return a query for the sums of decisions by file set and quota type, and the numbers of quarantined rows and decisions."""
+    aside = ", sum(n) FILTER (problem IS NOT NULL)::BIGINT AS aside"
+    return sums_by("decisions", ("stem", "quota_type"), DECISION_SUMS, aside)
+
+
 def decisions_by_second() -> str:
     """Return a query for sums of samples by hour, second and group.
 
     A sample that extends over several seconds distributes its units by time. Its decisions and throttles count in the second in which it
     begins. `waited_n` is the number of throttles that delayed a client.
     """
-    counts = ", ".join(f"sum(CASE WHEN is_first THEN {name} ELSE 0 END)::BIGINT AS {name}" for name in _COUNTS)
+    counts = ", ".join(f"sum(CASE WHEN is_first THEN {name} ELSE 0 END)::BIGINT AS {name}" for name in DECISION_COUNTS)
     limited = f"bound < {UNLIMITED!r} AND NOT (quota_type = 'Connection' AND bound >= {INT32_MAX})"
     pairs = "list_filter(list_zip(thr_ms, applied_ms), lambda wait: wait[1] > 0 AND wait[2] > 0)"
     is_none = "throttled_n = 0 OR applied_ms_sum = 0"
@@ -173,52 +179,32 @@ def histogram() -> str:
         JOIN gold_groups USING (gold_group_number) JOIN hours USING (hour_number)"""
 
 
-def throttle_windows() -> str:
-    """Return a query for throttle windows: overlapping or adjacent waits of a group as one, in the hour in which it begins.
-
-    Throttles that were decided and not applied form separate windows. A wait that extends into the next hour forms another window there,
-    since an hour is built from its own files only.
-    """
-    key = "hour_number, gold_group_number, applied"
-    return f"""
-        WITH begun AS (
-            SELECT {key}, at_ms, wait_ms,
-                CASE WHEN at_ms <= max(at_ms + wait_ms) OVER (
-                    PARTITION BY {key} ORDER BY at_ms, wait_ms ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) THEN 0 ELSE 1 END AS begins
-            FROM waits_here),
-        numbered AS (
-            SELECT {key}, at_ms, wait_ms, sum(begins) OVER (
-                PARTITION BY {key} ORDER BY at_ms, wait_ms ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS number
-            FROM begun),
-        edges AS (
-            SELECT {key}, number, wait_ms, at_ms AS edge_ms, 1 AS step FROM numbered
-            UNION ALL SELECT {key}, number, wait_ms, at_ms + wait_ms, -1 FROM numbered),
-        waiting AS (
-            SELECT *, sum(step) OVER (
-                PARTITION BY {key}, number ORDER BY edge_ms, step ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS waiting
-            FROM edges)
-        SELECT * EXCLUDE (hour_number, gold_group_number, number)
-        FROM (
-            SELECT {key}, number, min(edge_ms) AS begin_ms, max(edge_ms) AS end_ms, count(*) FILTER (step > 0) AS throttled,
-                coalesce(sum(wait_ms) FILTER (step > 0), 0)::BIGINT AS throttle_ms, max(waiting)::BIGINT AS waiting_max
-            FROM waiting GROUP BY {key}, number)
-        JOIN gold_groups USING (gold_group_number) JOIN hours USING (hour_number)"""
-
-
 def series() -> str:
-    """Return a query for the seconds of the groups that waited longest in each hour. Groups without waits follow, by use of their bound."""
-    names = ", ".join(f"{name} NULLS FIRST" for name in GROUP_NAMES)
+    """Return a query for the seconds of the groups that waited longest in each hour. Groups without waits follow, by use of their bound.
+
+    `rank_waited`, `rank_used` and `gold_group_number` order the groups of an hour, so that those of several queries can be chosen from.
+    """
     return f"""
         WITH ranked AS (
-            SELECT hour_number, gold_group_number, sum(throttle_ms_sum) AS waited, max(utilisation) AS used
+            SELECT hour_number, gold_group_number, sum(throttle_ms_sum)::BIGINT AS rank_waited, max(utilisation) AS rank_used
             FROM decisions_here GROUP BY ALL),
         chosen AS (
-            SELECT hour_number, gold_group_number
-            FROM ranked JOIN gold_groups USING (gold_group_number)
+            SELECT *
+            FROM ranked
             QUALIFY row_number() OVER (
-                PARTITION BY hour_number ORDER BY waited DESC, used DESC NULLS LAST, {names}
+                PARTITION BY hour_number ORDER BY rank_waited DESC, rank_used DESC NULLS LAST, gold_group_number
             ) <= {GROUPS_IN_SERIES})
-        SELECT its.* EXCLUDE (hour_number, gold_group_number, quota_type, throttle_ms_max),
-            throttled_n AS throttled, throttle_ms_sum AS throttle_ms, gold_groups.*, date, hour
-        FROM decisions_here AS its SEMI JOIN chosen USING (hour_number, gold_group_number)
+        SELECT its.* EXCLUDE (hour_number, quota_type, throttle_ms_max),
+            throttled_n AS throttled, throttle_ms_sum AS throttle_ms, rank_waited, rank_used,
+            gold_groups.* EXCLUDE (gold_group_number), date, hour
+        FROM decisions_here AS its JOIN chosen USING (hour_number, gold_group_number)
         JOIN gold_groups USING (gold_group_number) JOIN hours USING (hour_number)"""
+
+
+def added_decisions(seconds: str) -> str:
+    """Return a query for the sums by hour, second and group of a table with several rows for some, as `decisions_by_second`."""
+    sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in ("units", *DECISION_COUNTS))
+    return f"""
+        SELECT hour_number, gold_group_number, quota_type, second_ms, {sums}, max(throttle_ms_max) AS throttle_ms_max,
+            max(observed_max) AS observed_max, min(bound) AS bound, max(utilisation) AS utilisation
+        FROM {seconds} GROUP BY hour_number, gold_group_number, quota_type, second_ms"""

@@ -1,6 +1,7 @@
 """Names of clients and groups, and their tenants, as tables with numbers. Sums are made by number; names come last.
 
 `clients` has a row for each number of a run, and `gold_client_number`, which equal names share. `groups` has the same for quota groups.
+The gold numbers of groups are in the order of their names.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def number_names(database: Database) -> None:
     database.run(f"CREATE TABLE own_groups AS {own}")
     database.run(f"""
         CREATE TABLE groups AS
-        SELECT *, dense_rank() OVER (ORDER BY {", ".join(GROUP_NAMES)}) AS gold_group_number
+        SELECT *, dense_rank() OVER (ORDER BY {", ".join(f"{name} NULLS FIRST" for name in GROUP_NAMES)}) AS gold_group_number
         FROM ({_with_members_tenant()})""")
     database.run(f"CREATE TABLE gold_groups AS SELECT DISTINCT gold_group_number, {', '.join(GROUP_NAMES)} FROM groups")
 

@@ -7,33 +7,34 @@ import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import duckdb
-import pyarrow as pa
 
 from metering_format.manifest import Manifest
 from pipeline.duckdb import decisions, escapes
-from pipeline.duckdb.charges import Charge, UsedInDay, chargeback_rows, charges_of, focus_rows
+from pipeline.duckdb.charges import charges_of
 from pipeline.duckdb.database import Database, database
+from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_at_hours, put_coverage, used_in_days
 from pipeline.duckdb.names import number_names
 from pipeline.duckdb.quarantine import quarantined
-from pipeline.duckdb.usage import see_usage, start_of, usage_by_second, usage_per, with_coverage
+from pipeline.duckdb.usage import see_usage, usage_by_second, usage_sums
 from pipeline.duckdb.written import write_hours, write_partition, write_rows
 from pipeline.errors import BadInputError
 from pipeline.removed import removed_runs
 from pipeline.rollup.content import columns
-from pipeline.rollup.content.sums import DECISION_SUMS, USAGE_SUMS, check_decisions, check_usage
+from pipeline.rollup.content.sums import check_decisions, check_usage
 from pipeline.rollup.coverage import Coverage, coverage_by_day
 from pipeline.rollup.engine import ReportProgress
 from pipeline.rollup.inputs import Hour, Input, find_inputs, hash_by_day
 from pipeline.rollup.ledger import hour_key
 from pipeline.rollup.plan import Plan
-from pipeline.rollup.prices import SKUS
+from pipeline.rollup.prices import Prices
 from pipeline.rollup.run import update_tables
 from pipeline.rollup.settings import RollupResult, RollupSettings
 from pipeline.storage.copies import copy_files
 
+_K = TypeVar("_K")
 ROWS_TOGETHER_MAX: Final = 2**18
 """Highest number of decisions and rows of usage of hours that are added up together."""
 
@@ -85,6 +86,7 @@ class LocalRows:
 
     def __init__(self, made: Database, settings: RollupSettings) -> None:
         self._database, self._settings = made, settings
+        self._tables = gold_tables(settings.levels)
         self.usage_problems: Mapping[str, int] = {}
         self.decision_problems = 0
         self.decisions_aside: Mapping[str, int] = {}
@@ -96,36 +98,33 @@ class LocalRows:
             IncompleteError: a sum differs, or a file is not the one that its manifest lists.
             BadInputError: a file is not Parquet, or was written by another program.
         """
-        self._database.read(directory, self._settings.directory, inputs, self._settings.tenants)
+        self._database.number_hours(item.hour for item in inputs)
+        self._database.put_tenants(self._settings.tenants)
+        self._database.keep_small(directory, self._settings.directory, inputs)
+        self._database.read(directory, inputs)
         number_names(self._database)
         see_usage(self._database)
         decisions.see_decisions(self._database)
-        self.usage_problems = check_usage(inputs, self._sums("usage", ("stem",), USAGE_SUMS, ""))
-        aside = ", sum(n) FILTER (problem IS NOT NULL)::BIGINT AS aside"
-        found = self._sums("decisions", ("stem", "quota_type"), DECISION_SUMS, aside)
+        self.usage_problems = check_usage(inputs, self._database.table(usage_sums()).to_pylist())
+        found = self._database.table(decisions.decision_sums()).to_pylist()
         self.decision_problems, self.decisions_aside = check_decisions(inputs, found)
 
     @property
     def _has_problems(self) -> bool:
         return self.decision_problems > 0 or any(self.usage_problems.values())
 
-    def _sums(self, view: str, key: Sequence[str], sums: Sequence[str], others: str) -> list[dict[str, Any]]:
-        added = ", ".join(f"sum({name})::BIGINT AS {name}" for name in sums)
-        query = f"SELECT {', '.join(key)}, {added}, count(problem) AS problems{others} FROM {view} GROUP BY {', '.join(key)}"
-        return [row for batch in self._database.batches(query) for row in batch.to_pylist()]
-
     def put_open(self, plan: Plan, coverage: Mapping[Hour, Coverage], report: ReportProgress) -> dict[str, int]:
         """Write the tables of open days."""
-        days = coverage_by_day(coverage)
-        self._put_coverage(coverage, days)
-        rows = dict.fromkeys((*self._queries(), "quarantine"), 0)
+        days = _percents(coverage_by_day(coverage))
+        put_coverage(self._database, _percents(coverage), days)
+        rows = dict.fromkeys((*self._tables, "quarantine"), 0)
         for inputs, is_wanted in _parts(plan):
             hours = sorted({item.hour for item in inputs})
             for hour in hours:
                 report(f"adding up {hour_key(hour)}")
             self._add_up(inputs)
-            self._database.look_at(hours)
             if is_wanted:
+                look_at_hours(self._database, hours)
                 self._put_hours(rows)
                 aside = quarantined(self._database) if self._has_problems else ()
                 rows["quarantine"] += write_rows(self._settings.out, "quarantine", aside, columns.QUARANTINE, ("date", "hour"))
@@ -136,8 +135,7 @@ class LocalRows:
             self._put_day(rows, date)
         if self._settings.prices is not None:
             report("building chargeback_day")
-            charges = charges_of(self._used(), self._settings.prices, None)
-            rows |= self._put_charges(charges, days, plan.inputs, "day")
+            rows |= self._put_charges(self._settings.prices, days, plan.inputs, None)
         return rows
 
     def _add_up(self, inputs: Sequence[Input]) -> None:
@@ -152,85 +150,43 @@ class LocalRows:
 
     def _put_hours(self, rows: dict[str, int]) -> None:
         """Write the tables of the hours at which the database looks."""
-        for table, (query, schema, is_daily) in self._queries().items():
+        for table, (query, schema, is_daily) in self._tables.items():
             if not is_daily:
                 rows[table] += write_hours(self._database, self._settings.out, table, query, schema)
 
     def _put_day(self, rows: dict[str, int], date: str) -> None:
         """Write the tables of the day at which the database looks."""
-        for table, (query, schema, is_daily) in self._queries().items():
+        for table, (query, schema, is_daily) in self._tables.items():
             if is_daily:
                 rows[table] += write_partition(self._database, self._settings.out, table, query, schema, {"date": date})
 
-    def _queries(self) -> dict[str, tuple[str, pa.Schema, bool]]:
-        """Return the query and the columns of each table, and whether it has a file for each day instead of each hour."""
-        found: dict[str, tuple[str, pa.Schema, bool]] = {}
-        for level in self._settings.levels:
-            is_day = level == "day"
-            found[f"usage_{level}"] = usage_per(level), columns.USAGE, is_day
-            found[f"decisions_{level}"] = decisions.decisions_per(level), columns.DECISIONS, is_day
-        found["throttle_histogram"] = decisions.histogram(), columns.HISTOGRAM, False
-        found["throttle_stretches"] = decisions.throttle_windows(), columns.THROTTLE_WINDOWS, False
-        found["rate_series"] = decisions.series(), columns.SERIES, False
-        found["escapes"] = escapes.escapes(), columns.ESCAPES, True
-        return found
-
-    def _put_coverage(self, hours: Mapping[Hour, Coverage], days: Mapping[str, Coverage]) -> None:
-        text = pa.string()
-        of_hours = [{"date": date, "hour": hour, "coverage_percent": one.percent} for (date, hour), one in hours.items()]
-        of_days = [{"date": date, "coverage_percent": one.percent} for date, one in days.items()]
-        percent = pa.field("coverage_percent", pa.float64())
-        schema = pa.schema([pa.field("date", text), pa.field("hour", text), percent])
-        self._database.put("hour_coverage", pa.Table.from_pylist(of_hours, schema=schema))
-        self._database.put("day_coverage", pa.Table.from_pylist(of_days, schema=pa.schema([pa.field("date", text), percent])))
-
-    def _used(self) -> Iterator[UsedInDay]:
-        """Yield the usage of each client and day."""
-        sums = ", ".join(f"sum({sku.column})::BIGINT" for sku in SKUS)
-        query = f"""
-            SELECT date, tenant, principal, client_id, {sums}
-            FROM usage_seconds JOIN hours USING (hour_number) JOIN gold_clients USING (gold_client_number)
-            GROUP BY date, tenant, principal, client_id ORDER BY ALL"""
-        for date, tenant, principal, client_id, *units in self._database.rows(query):
-            yield UsedInDay(date, tenant, principal, client_id, units)
-
-    def _put_charges(
-        self, charges: Sequence[Charge], days: Mapping[str, Coverage], inputs: Sequence[Input], suffix: str, **more: str
-    ) -> dict[str, int]:
-        coverage = {date: one.percent for date, one in days.items()}
-        tables = {
-            f"chargeback_{suffix}": (chargeback_rows(charges, coverage, hash_by_day(inputs)), columns.CHARGEBACK),
-            f"focus_{suffix}": (focus_rows(charges), columns.FOCUS),
-        }
-        rows = {}
-        for table, (made, schema) in tables.items():
-            rows[table] = write_rows(self._settings.out, table, ({**row, **more} for row in made), schema, ("date", *more))
-        return rows
+    def _put_charges(self, prices: Prices, days: Mapping[str, float], inputs: Sequence[Input], batch: str | None) -> dict[str, int]:
+        charges = charges_of(used_in_days(self._database), prices, batch)
+        keys = ("date",) if batch is None else ("date", "batch")
+        made = charge_tables(charges, days, hash_by_day(inputs), batch)
+        return {table: write_rows(self._settings.out, table, rows, schema, keys) for table, (rows, schema) in made.items()}
 
     def put_late(self, late: Sequence[Input], batch: str, days: Mapping[str, Coverage]) -> dict[str, int]:
         """Write the adjustments of closed days."""
         self._database.add("usage_seconds", usage_by_second())
-        self._put_coverage({}, days)
-        sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in columns.USAGE_COUNTS)
-        query = f"""
-            SELECT * EXCLUDE (gold_client_number)
-            FROM (SELECT date, {start_of("day", "hour_ms")} AS start, gold_client_number, api_class, {sums}
-                  FROM usage_seconds JOIN hours USING (hour_number) GROUP BY date, start, gold_client_number, api_class)
-            JOIN gold_clients USING (gold_client_number) {with_coverage("day")}"""
+        put_coverage(self._database, {}, _percents(days))
         partitions = [{"date": date, "batch": batch} for date in sorted({item.hour[0] for item in late})]
         out = self._settings.out
         rows = {"usage_adjustment": 0}
         for partition in partitions:
-            of_day = f"SELECT * FROM ({query}) WHERE date = '{partition['date']}'"
+            of_day = f"SELECT * FROM ({adjustments()}) WHERE date = '{partition['date']}'"
             rows["usage_adjustment"] += write_partition(self._database, out, "usage_adjustment", of_day, columns.ADJUSTMENTS, partition)
         if self._settings.prices is not None:
-            charges = charges_of(self._used(), self._settings.prices, batch)
-            rows |= self._put_charges(charges, days, late, "adjustment", batch=batch)
+            rows |= self._put_charges(self._settings.prices, _percents(days), late, batch)
         return rows
 
     def release(self) -> None:
         """Close the database."""
         self._database.close()
+
+
+def _percents(accounts: Mapping[_K, Coverage]) -> dict[_K, float]:
+    return {key: account.percent for key, account in accounts.items()}
 
 
 def _parts(plan: Plan) -> Iterator[tuple[list[Input], bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,8 @@ KEPT_BYTES_MAX: Final = 2**25
 """Highest number of bytes of all small files whose rows are kept. DuckDB reads further files when it needs them."""
 ROWS_AT_ONCE: Final = 2**14
 FACTS: Final = ("usage", "samples", "events")
-RAW: Final = (*FACTS, "dim_group", "dim_client")
+NAMES: Final = ("dim_group", "dim_client")
+RAW: Final = (*FACTS, *NAMES)
 """The tables that the roll-up reads."""
 _NOT_ASKED: Final = {
     "samples": frozenset(
@@ -49,17 +50,19 @@ class SmallTables:
         directory: the metering directory, or a copy of it whose files were compared with their digests.
         shown: the metering directory, which messages name.
         put: receives the rows.
+        tables: the tables whose rows are kept.
 
     Attributes:
         kept: paths of the files whose rows are in the database, or are equal to rows that are.
     """
 
-    def __init__(self, directory: Path, shown: AnyPath, put: Put) -> None:
+    def __init__(self, directory: Path, shown: AnyPath, put: Put, tables: Collection[str]) -> None:
         self.kept: set[str] = set()
         self._directory, self._shown, self._put = directory, shown, put
+        self._tables = tables
         self._seen: set[tuple[str, ...]] = set()
-        self._parts: dict[str, list[tuple[Input, pa.Table]]] = {table: [] for table in RAW}
-        self._rows = dict.fromkeys(RAW, 0)
+        self._parts: dict[str, list[tuple[Input, pa.Table]]] = {table: [] for table in tables}
+        self._rows = dict.fromkeys(tables, 0)
         self._bytes = 0
         self._differs = False
 
@@ -77,7 +80,7 @@ class SmallTables:
                 else:
                     with opened(self._directory / entry.path, item.manifest, entry, self._shown):
                         pass
-        for table in RAW:
+        for table in self._tables:
             self._flush(table)
         self._check_digests([item.manifest for item in inputs])
 
@@ -96,13 +99,13 @@ class SmallTables:
             self.kept.add(entry.path)
             return
         with opened(pa.py_buffer(data), item.manifest, entry, self._shown) as file:
-            is_kept = digest == entry.sha256 and entry.table in RAW and self._bytes <= KEPT_BYTES_MAX
+            is_kept = digest == entry.sha256 and entry.table in self._tables and self._bytes <= KEPT_BYTES_MAX
             read = _rows_of(file, self._shown / entry.path, entry.table) if is_kept else None
         if read is not None:
             self.kept.add(entry.path)
             self._bytes += entry.bytes
             self._add(item, entry.table, read)
-        if is_kept or entry.table not in RAW:
+        if is_kept or entry.table not in self._tables:
             self._seen.add(content)
 
     def _add(self, item: Input, table: str, read: pa.Table) -> None:

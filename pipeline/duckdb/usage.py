@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pipeline.duckdb.database import Database
 from pipeline.rollup.content.columns import DAY_MS, HOUR_MS, MINUTE_MS, USAGE_COUNTS
 from pipeline.rollup.content.problems import LATE_MS, MISSING_VALUE, NEGATIVE_COUNT, OTHER_SECOND, UNKNOWN_CLIENT
+from pipeline.rollup.content.sums import USAGE_SUMS
 
 UNIT_MS: Final = {"minute": MINUTE_MS, "hour": HOUR_MS, "day": DAY_MS}
 PERCENTILES: Final = "[0.5, 0.95, 0.99]"
@@ -32,6 +34,18 @@ def see_usage(database: Database) -> None:
             FROM raw_usage AS raw LEFT JOIN clients USING (run_id, client_ref)) AS its""")
 
 
+def usage_sums() -> str:
+    """Return a query for the sums of usage by file set, including quarantined rows, and the number of those."""
+    return sums_by("usage", ("stem",), USAGE_SUMS)
+
+
+def sums_by(view: str, key: Sequence[str], sums: Iterable[str], others: str = "") -> str:
+    """Return a query for the sums of the rows of a view, and the number of rows with a problem."""
+    added = ", ".join(f"sum({name})::BIGINT AS {name}" for name in sums)
+    names = ", ".join(key)
+    return f"SELECT {names}, {added}, count(problem) AS problems{others} FROM {view} GROUP BY {names}"
+
+
 def usage_by_second() -> str:
     """Return a query for sums by hour, client, API class and second, over proxies, nodes and listeners."""
     sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in USAGE_COUNTS)
@@ -39,6 +53,13 @@ def usage_by_second() -> str:
         SELECT hour_number, gold_client_number, api_class, second_ms, {sums}, sum(connections_open)::BIGINT AS connections_open,
                sum(produce_bytes + fetch_bytes)::BIGINT AS bytes
         FROM usage WHERE problem IS NULL GROUP BY hour_number, gold_client_number, api_class, second_ms"""
+
+
+def added_usage(seconds: str) -> str:
+    """Return a query for the sums by hour, client, API class and second of a table with several rows for some, as `usage_by_second`."""
+    sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in (*USAGE_COUNTS, "connections_open", "bytes"))
+    key = "hour_number, gold_client_number, api_class, second_ms"
+    return f"SELECT {key}, {sums} FROM {seconds} GROUP BY {key}"
 
 
 def usage_per(level: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -32,8 +33,9 @@ def write_partition(database: Database, out: Path, table: str, query: str, schem
         partition: values of the columns that become directories.
     """
     columns = _columns(schema)
-    order = ", ".join(f"{name} NULLS FIRST" for name in columns.names)
-    rows = database.batches(f"SELECT {', '.join(columns.names)} FROM ({query}) ORDER BY {order}")
+    names = [f'"{name}"' for name in columns.names]
+    order = ", ".join(f"{name} NULLS FIRST" for name in names)
+    rows = database.batches(f"SELECT {', '.join(names)} FROM ({query}) ORDER BY {order}")
     return write_file(_place(out, table, partition), rows, columns)
 
 
@@ -45,8 +47,9 @@ def write_hours(database: Database, out: Path, table: str, query: str, schema: p
         query: returns the columns of `schema`, in any order, for some hours.
     """
     columns = _columns(schema)
-    order = ", ".join(f"{name} NULLS FIRST" for name in columns.names)
-    rows = database.batches(f"SELECT {', '.join(columns.names)}, date, hour FROM ({query}) ORDER BY date, hour, {order}")
+    names = [f'"{name}"' for name in columns.names]
+    order = ", ".join(f"{name} NULLS FIRST" for name in names)
+    rows = database.batches(f"SELECT {', '.join(names)}, date, hour FROM ({query}) ORDER BY date, hour, {order}")
     pieces = (piece for batch in rows for piece in _by_hour(batch))
     return sum(
         write_file(_place(out, table, {"date": date, "hour": hour}), (its for _, its in hours), columns)
@@ -80,8 +83,12 @@ def write_rows(out: Path, table: str, rows: Iterable[Mapping[str, Any]], schema:
 
 
 def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """Write one file unless there is no row; return their number. Times have Spark's physical type, so that files of both fit together."""
+    """Write one file unless there is no row; return their number. Times have Spark's physical type, so that files of both fit together.
+
+    The file appears when it is complete, since Spark may run a task twice.
+    """
     written = 0
+    unfinished = folder / f".{_FILE}.{uuid.uuid4().hex}"
     writer: pq.ParquetWriter | None = None
     try:
         for batch in rows:
@@ -90,12 +97,14 @@ def write_file(folder: Path, rows: Iterable[pa.RecordBatch], schema: pa.Schema) 
             if writer is None:
                 folder.mkdir(parents=True, exist_ok=True)
                 options: dict[str, Any] = {"use_deprecated_int96_timestamps": True, "write_page_checksum": True}
-                writer = pq.ParquetWriter(folder / _FILE, schema, compression="zstd", **options)
+                writer = pq.ParquetWriter(unfinished, schema, compression="zstd", **options)
             writer.write_table(pa.Table.from_batches([batch]).cast(schema))
             written += batch.num_rows
     finally:
         if writer is not None:
             writer.close()
+    if writer is not None:
+        unfinished.rename(folder / _FILE)
     return written
 
 

@@ -17,7 +17,7 @@ from pipeline.files import whole_file
 
 OWN: Final = ("metering_format", "pipeline", "protocol", "quota", "sluice", "sluice_cli")
 """Packages of Sluice that executors, and a driver on the cluster, import."""
-REQUIRED: Final = ("click", "kafka-python", "msgspec", "numpy", "pyarrow")
+REQUIRED: Final = ("click", "duckdb", "kafka-python", "msgspec", "numpy", "pyarrow")
 ENDS: Final = (".tar.gz", ".tgz", ".tar")
 """Ends of the names of archives that Spark unpacks."""
 _UNUSED: Final = frozenset({"__pycache__", "include", "test", "tests"})

@@ -75,11 +75,6 @@ def failure_line(text: str) -> str:
     return last.removeprefix(": ").strip()
 
 
-def is_of_spark_itself(text: str) -> bool:
-    """Whether a job failed because memory ran out or its JVM was ending, and not because of its input."""
-    return _MEMORY.search(text) is not None or _SHUT_DOWN.search(text) is not None
-
-
 def _out_of_memory(message: str) -> IncompleteError:
     heap = os.environ.get(HEAP, "what spark-submit gave")
     less = "or do less at once (rollup: --from and --to)"

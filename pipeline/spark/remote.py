@@ -7,7 +7,7 @@ The cost is one shuffle of each compressed file.
 import contextlib
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -88,17 +88,27 @@ def judge_at(spark: Any, root: str, wanted: Mapping[int, Iterable[Manifest]], ju
     Raises:
         IncompleteError: a file that a manifest lists is missing.
     """
-    from pyspark.sql import functions as F
-
     needs = [(position, entry.path) for position, manifests in wanted.items() for one in manifests for entry in one.files]
-    paths = sorted({path for _, path in needs})
     with _one_file_a_batch(spark) as own:
-        files = _binary_files(own, root, [f"{root}/{path}" for path in paths])
-        named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
-        tasks = own.createDataFrame(needs, "position int, path string")
-        held = tasks.join(named, "path").select("position", "path", "content").repartition(max(len(wanted), 1), "position")
+        held = files_at(own, root, needs).repartition(max(len(wanted), 1), "position")
         rows = held.mapInArrow(_judging(judge), "position int, verdict binary").collect()
     return {row["position"]: bytes(row["verdict"]) for row in rows}
+
+
+def files_at(spark: Any, root: str, needs: Sequence[tuple[int, str]]) -> Any:
+    """Return a frame of (position, path, content) with the file of each pair of a task's position and a path below `root`.
+
+    `root` is the directory, as `runs_at` returns it.
+
+    Raises:
+        IncompleteError: a file is missing.
+    """
+    from pyspark.sql import functions as F
+
+    files = _binary_files(spark, root, [f"{root}/{path}" for path in sorted({path for _, path in needs})])
+    named = files.select(F.expr(f"substring(path, {len(root) + 2})").alias("path"), "content")
+    tasks = spark.createDataFrame(list(needs), "position int, path string")
+    return tasks.join(named, "path").select("position", "path", "content")
 
 
 @contextlib.contextmanager

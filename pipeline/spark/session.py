@@ -19,7 +19,7 @@ from pipeline.spark.failures import HEAP, failure_line, stopped
 LOOPBACK: Final = "127.0.0.1"
 LOCAL: Final = "local[*]"
 
-LOCAL_ENGINE_HINT: Final = " (all but stream do without, by --engine local; rollup then needs DuckDB, `pip install duckdb`)"
+LOCAL_ENGINE_HINT: Final = " (all but stream do without, by --engine local; rollup needs DuckDB, `pip install duckdb`)"
 MASTERS: Final = ("local", "spark://", "yarn", "k8s://")
 
 SETTINGS: Final = {
@@ -40,18 +40,27 @@ LOCAL_SETTINGS: Final = {
     "spark.python.daemon.module": "pipeline.spark.daemon",
 }
 
+FOR_PYTHON_TASKS: Final = {
+    "spark.sql.adaptive.enabled": "false",  # a plan is made once, not again after each shuffle
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""Settings for a command whose queries only move data between Python tasks."""
+_QUICK_COMPILER: Final = "-XX:TieredStopAtLevel=1"
+"""Option of the JVM for such a command: the optimizing compiler would take longer than the code that it makes faster."""
+
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @contextlib.contextmanager
-def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-meter") -> Iterator[Any]:
+def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-meter", python_tasks: bool = False) -> Iterator[Any]:
     """Start Spark for a block, with a notice on stderr.
 
     Args:
         settings: how Spark starts.
         application: name of the Spark application.
+        python_tasks: the queries of the block only move data between Python tasks.
 
     Raises:
         BadInputError: PySpark or Java is not installed, or the master is invalid.
@@ -80,16 +89,15 @@ def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             for key, value in LOCAL_SETTINGS.items():
                 builder = builder.config(key, value)
-    if SUBMITTED not in os.environ and LOG_SETTINGS.is_file() and not verbose:
-        # the JVM starts with these log settings, since it logs before its level can be set
-        builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}")
+    if SUBMITTED not in os.environ:
+        builder = builder.config("spark.driver.extraJavaOptions", _java_options(verbose=verbose, python_tasks=python_tasks))
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if SUBMITTED not in os.environ:  # Spark's default is 1 GiB on every machine
         if driver_memory is not None:
             os.environ[HEAP] = driver_memory
         os.environ.setdefault(HEAP, f"{heap_mib(memory_bytes())}m")
     click.echo(f"sluice: starting Spark on {master or 'the cluster of spark-submit'}, which takes some seconds ...", err=True)
-    for key, value in {**SETTINGS, **dict(conf)}.items():
+    for key, value in {**SETTINGS, **(FOR_PYTHON_TASKS if python_tasks else {}), **dict(conf)}.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
@@ -101,6 +109,12 @@ def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-
     process = getattr(spark.sparkContext._gateway, "proc", None)
     with stopped(spark, process):
         yield spark
+
+
+def _java_options(*, verbose: bool, python_tasks: bool) -> str:
+    """Return the options of the JVM that the command starts. It begins with its log settings, since it logs before a level can be set."""
+    log = [f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"] if LOG_SETTINGS.is_file() and not verbose else []
+    return " ".join([*log, *([_QUICK_COMPILER] if python_tasks else [])])
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

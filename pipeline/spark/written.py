@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from pipeline.errors import BadInputError
+from pipeline.rollup.publish import STAGING
 from sluice.object_store import is_url
 
 _ROWS: Final = "rows"
@@ -41,6 +42,15 @@ def write_rows(frame: DataFrame, out: Path, table: Path, *partitions: str, **opt
     writer.partitionBy(*partitions).parquet(url_of(place), **options)
     check_rows(out, table, observed.get[_ROWS], place.rglob("*.parquet"))
     return int(observed.get[_ROWS])
+
+
+def check_table(out: Path, table: str, written: int) -> None:
+    """Compare the number of rows of a table that workers wrote to the staging directory with the rows in the files on this machine.
+
+    Raises:
+        BadInputError: the numbers differ.
+    """
+    check_rows(out, Path(STAGING, table), written, (out / STAGING / table).rglob("*.parquet"))
 
 
 def check_rows(out: Path, table: Path, written: int, files: Iterable[Path]) -> None:

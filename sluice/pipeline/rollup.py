@@ -4,18 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import BadInputError
+from pipeline.rollup.coverage import coverage_by_day
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tenants import read_tenants
-from pipeline.spark.rollup.checked import CheckedRows, read_all
-from pipeline.spark.rollup.days import coverage_frame, day_frame
-from pipeline.spark.rollup.tables import Tables
-from pipeline.spark.rollup.usage import LEVELS
+from pipeline.spark.rollup.checked import read_all
+from pipeline.spark.rollup.frames import Frames
+
+LEVELS: Final = ("minute", "hour", "day")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,11 @@ class Rollup:
 
     tables: Mapping[str, DataFrame]
     coverage: Mapping[str, float]
-    _rows: CheckedRows
-    _cached: Tables
+    _cached: Frames
 
     def release(self) -> None:
         """Release the cached rows."""
         self._cached.release()
-        self._rows.silver.release()
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +76,5 @@ def rollup(
         raise BadInputError(f'levels: "{unknown[0]}" is not one of {", ".join(LEVELS)}')
     settings = RollupSettings(str(source), Path(), tuple(levels), lines, begin, end, prices=costs)
     rows = read_all(spark, settings)
-    cached = Tables(rows.silver, settings.levels, coverage_frame(spark, rows.coverage))
-    if costs is not None:
-        cached.add_charges(spark, costs, day_frame(spark, rows.inputs, rows.coverage_by_day))
-    return Rollup(cached.frames, {date: share.percent for date, share in rows.coverage_by_day.items()}, rows, cached)
+    made = Frames(rows)
+    return Rollup(made.frames, {date: share.percent for date, share in coverage_by_day(rows.coverage).items()}, made)

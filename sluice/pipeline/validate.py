@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.file_sets import checked_runs
 from pipeline.spark.failures import reported_in_one_line
-from pipeline.spark.rollup.days import known_frame
+from pipeline.spark.known_frame import known_frame
 from pipeline.spark.validation.validate import validate_remote, validate_runs
 from pipeline.validation.verdict import Verdict
 from sluice.object_store import is_url

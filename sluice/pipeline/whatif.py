@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.quotas.file import read_quota_file
 from pipeline.spark.failures import reported_in_one_line
-from pipeline.spark.rollup.days import known_frame
+from pipeline.spark.known_frame import known_frame
 from pipeline.spark.tasks import run_on_spark
 from pipeline.storage.paths import path_of
 from pipeline.whatif.comparison import changes_of

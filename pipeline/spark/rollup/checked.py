@@ -7,11 +7,11 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 
 from pipeline.removed import removed_runs
-from pipeline.rollup.coverage import Coverage, coverage_by_day, coverage_by_hour, lost_between
+from pipeline.rollup.coverage import Coverage, coverage_by_hour, lost_between
 from pipeline.rollup.inputs import Hour, Input, each_once, find_inputs
 from pipeline.rollup.settings import RollupSettings, chosen_of
 from pipeline.spark.remote import removed_at, runs_at
-from pipeline.spark.rollup.frames import Silver
+from pipeline.spark.rollup.seconds import Seconds
 from pipeline.storage.paths import text_of
 from sluice.object_store import is_url
 
@@ -20,16 +20,14 @@ class CheckedRows(NamedTuple):
     """Checked rows.
 
     Attributes:
-        silver: the rows, cached.
+        seconds: the sums by second, cached.
         inputs: their file sets.
         coverage: by hour.
-        coverage_by_day: the same, by day.
     """
 
-    silver: Silver
+    seconds: Seconds
     inputs: Sequence[Input]
     coverage: Mapping[Hour, Coverage]
-    coverage_by_day: Mapping[str, Coverage]
 
 
 def read_all(spark: SparkSession, settings: RollupSettings) -> CheckedRows:
@@ -39,33 +37,37 @@ def read_all(spark: SparkSession, settings: RollupSettings) -> CheckedRows:
         BadInputError: a file is invalid.
         IncompleteError: there is none in these hours, or the content of one differs from its manifest.
     """
-    found, removed = inputs_at(spark, settings.source)
-    inputs = chosen_of(found, settings)
-    silver = read_silver(spark, settings, inputs)
-    coverage = coverage_by_hour(inputs, silver.usage_problems, silver.decisions_aside, lost_between(found, removed))
-    return CheckedRows(silver, inputs, coverage, coverage_by_day(coverage))
+    found = inputs_at(spark, settings.source)
+    inputs = chosen_of(found.inputs, settings)
+    seconds = Seconds(spark, settings, inputs, found.root)
+    seconds.check()
+    coverage = coverage_by_hour(inputs, seconds.usage_problems, seconds.decisions_aside, lost_between(found.inputs, found.removed))
+    return CheckedRows(seconds, inputs, coverage)
 
 
-def read_silver(spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input]) -> Silver:
-    """Read these file sets, and compare their sums with the manifests.
+class FoundInputs(NamedTuple):
+    """All file sets of a directory.
 
-    Raises:
-        BadInputError, IncompleteError: as for `read_all`.
+    Attributes:
+        root: the directory; for a remote one, in the form in which Spark names its files.
+        inputs: the file sets.
+        removed: the last decision that retention removed, by run.
     """
-    silver = Silver(spark, place_of(settings), inputs, settings.tenants)
-    silver.check()
-    return silver
+
+    root: str
+    inputs: Sequence[Input]
+    removed: Mapping[tuple[str, str], int]
 
 
-def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
-    """Return all file sets of a local or remote directory, and the last decision that retention removed, by run.
+def inputs_at(spark: SparkSession, source: str) -> FoundInputs:
+    """Return all file sets of a local or remote directory.
 
     Raises:
         BadInputError, IncompleteError: the directory cannot be used.
     """
     if not is_url(source):
         directory = Path(source.removeprefix("file://"))
-        return find_inputs(directory), removed_runs(directory)
+        return FoundInputs(text_of(directory), find_inputs(directory), removed_runs(directory))
     found = runs_at(spark, source)
     by_file_set = {(_proxy_of(path), Path(path).stem): (path, sha256) for path, sha256 in found.hashes.items()}
     manifests = [file_set.manifest for file_sets in found.runs.values() for file_set in file_sets]
@@ -74,13 +76,7 @@ def inputs_at(spark: SparkSession, source: str) -> tuple[Sequence[Input], Mappin
         for manifest in manifests
         for path, sha256 in [by_file_set[manifest.proxy_id, manifest.file_set]]
     )
-    return each_once(named), removed_at(spark, source)
-
-
-def place_of(settings: RollupSettings) -> str:
-    """Return the metering directory as a path or URL for Spark."""
-    source = settings.source
-    return source if is_url(source) else text_of(settings.directory)
+    return FoundInputs(found.root, each_once(named), removed_at(spark, source))
 
 
 def _proxy_of(path: str) -> str:

@@ -10,7 +10,7 @@ from pipeline.errors import IncompleteError
 from pipeline.file_set import runs_of
 from pipeline.manifest import check_undamaged, find_manifests, problems_of
 from pipeline.parquet.checks import check_columns
-from pipeline.spark.raw import declared
+from pipeline.spark.schemas import declared
 from pipeline.spark.validation.partial_sums import Source, sums_of
 from pipeline.spark.validation.validate import judge_some
 from pipeline.spark.written import url_of, write_rows

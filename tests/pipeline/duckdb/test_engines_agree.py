@@ -1,7 +1,7 @@
 """`rollup --engine local` publishes the same tables as Spark: partitions, columns, rows and their order."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ import pytest
 
 from pipeline.duckdb.rollup import roll_up as roll_up_here
 from pipeline.rollup.content.sums import USAGE_SUMS
+from pipeline.rollup.inputs import Input
 from pipeline.rollup.ledger import read_ledger
 from pipeline.rollup.prices import read_prices
 from pipeline.rollup.settings import RollupSettings
 from pipeline.rollup.tenants import read_tenants
+from pipeline.spark.rollup import shares
 from tests.pipeline.support.equal_tables import assert_equal_tables
 from tests.pipeline.support.first_hour import CAST, PRICES, TENANTS, manifests
 from tests.support.metering.metering_directory import write_file_set
@@ -96,6 +98,18 @@ def usage_only(directory: Path) -> Path:
         tables = {"usage": rows, "dim_client": dims}
         write_file_set(directory, tables, number, number, begins, begins, {}, hour=(DAY, hour), usage=totals, final=number == 1)
     return directory
+
+
+@pytest.fixture(autouse=True)
+def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide even a small input among several tasks of Spark: each reads one file set, and three add up a day."""
+    monkeypatch.setattr(shares, "PART_ROWS_MAX", 1)
+    monkeypatch.setattr("pipeline.spark.rollup.seconds.shares_of", shares_of_three)
+
+
+def shares_of_three(inputs: Iterable[Input], parallelism: int) -> shares.Shares:
+    days = sorted({item.hour[0] for item in inputs})
+    return shares.Shares({date: 3 * number for number, date in enumerate(days)}, dict.fromkeys(days, 3))
 
 
 @pytest.mark.parametrize("scene", [spoiled, topics, of_workers, usage_only])

@@ -2,19 +2,39 @@
 
 from typing import Any
 
+import pyarrow as pa
+
+from pipeline.duckdb.database import database
+from pipeline.duckdb.escapes import escapes, see_client_seconds
+from pipeline.rollup.content.escape_limits import BEFORE_MAX
 from pipeline.rollup.published.pressure import pressure_of
 
 T = 1_795_262_400_000
+
+
+NAMES = ("date", "hour", "tenant", "principal", "client_id", "second_ms", "waited_requests", "connections_opened")
+
+
+def escapes_in(seconds: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Return the signs in the usage by second of some clients, with the columns NAMES."""
+    with database() as made:
+        made.number_hours((row[0], row[1]) for row in seconds)
+        made.put("given_seconds", pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in seconds]))
+        made.run("""
+            CREATE TABLE numbered AS SELECT *, dense_rank() OVER (ORDER BY tenant, principal, client_id) AS gold_client_number
+            FROM given_seconds JOIN hours USING (date, hour)""")
+        made.run("CREATE TABLE gold_clients AS SELECT DISTINCT gold_client_number, tenant, principal, client_id FROM numbered")
+        made.run("CREATE VIEW usage_here AS SELECT * EXCLUDE (date, hour, tenant, principal, client_id, hour_ms) FROM numbered")
+        see_client_seconds(made)
+        return made.table(escapes()).to_pylist()
 
 
 def rows(principal: str, client_id: str, seconds: range, *, throttled: int = 0, opened: int = 0) -> list[tuple[Any, ...]]:
     return [("2026-11-21", "12", "t", principal, client_id, T + 1_000 * second, throttled, opened) for second in seconds]
 
 
-def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> None:
+def test_who_reconnects_or_goes_on_under_another_name_is_named() -> None:
     """New connections right after waits and a successor of a throttled client-id are reported; steady and unrelated clients are not."""
-    from pipeline.spark.rollup.escapes import escapes_of
-
     seconds = [
         *rows("User:eve", "app-1", range(30), throttled=3),
         *rows("User:eve", "app-2", range(32, 60)),
@@ -32,9 +52,7 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
         *rows("User:ANONYMOUS", "etl-2", range(31, 60)),
         *rows("User:ANONYMOUS", "dashboard", range(31, 60)),
     ]
-    names = "date string, hour string, tenant string, principal string, client_id string, second_ms long"
-    frame = spark.createDataFrame(seconds, f"{names}, waited_requests long, connections_opened long")
-    found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_of(frame).collect()}
+    found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_in(seconds)}
     assert found == {
         ("User:eve", "app-1", "rotates", "app-2"),
         ("User:mallory", "m", "reconnects", None),
@@ -43,11 +61,10 @@ def test_who_reconnects_or_goes_on_under_another_name_is_named(spark: Any) -> No
     }
 
 
-def test_a_full_hour_hides_no_successor_and_makes_none(spark: Any) -> None:
+def test_a_full_hour_hides_no_successor_and_makes_none() -> None:
     """A successor that begins just after the full hour is reported; a client that has existed for hours is not, although it was idle at
     the full hour.
     """
-    from pipeline.spark.rollup.escapes import escapes_of
 
     def later(many: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         return [(row[0], "13", *row[2:5], row[5] + 3_600_000, *row[6:]) for row in many]
@@ -60,27 +77,15 @@ def test_a_full_hour_hides_no_successor_and_makes_none(spark: Any) -> None:
         *rows("User:old", "sparse", range(0, 3_600, 30)),
         *later(rows("User:old", "sparse", range(20, 3_600, 30))),
     ]
-    names = "date string, hour string, tenant string, principal string, client_id string, second_ms long"
-    frame = spark.createDataFrame(seconds, f"{names}, waited_requests long, connections_opened long")
-    found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_of(frame).collect()}
+    found = {(row["principal"], row["client_id"], row["kind"], row["to_client_id"]) for row in escapes_in(seconds)}
     assert found == {("User:eve", "app-1", "rotates", "app-2")}
 
 
-def test_a_crowd_under_one_name_is_not_compared_all_with_all(spark: Any) -> None:
+def test_a_crowd_under_one_name_is_not_compared_all_with_all() -> None:
     """2,000 throttled client-ids of one principal within a minute give a few rows each, and a successor is still found."""
-    from pipeline.spark.rollup.escapes import BEFORE_MAX, rotations_of, succession_of
-
     crowd = 2_000
-    lives = [("2026-11-21", "12", "User:ANONYMOUS", f"client-{at:04d}", T + 25 * at, T + 25 * at, T + 25 * at) for at in range(crowd)]
-    names = "date string, hour string, principal string, client_id string"
-    frame = spark.createDataFrame(lives, f"{names}, first_ms long, last_ms long, wait_ms long").selectExpr("'t' AS tenant", "*")
-    pairs = succession_of(frame).collect()
-    assert crowd <= len(pairs) <= BEFORE_MAX * crowd
-    seconds = [("2026-11-21", "12", "t", "User:ANONYMOUS", name, first_ms, 1, 0) for _, _, _, name, first_ms, _, _ in lives]
-    clients = spark.createDataFrame(
-        seconds, f"{names.replace('principal', 'tenant string, principal')}, second_ms long, throttled long, opened long"
-    )
-    found = {(row["client_id"], row["to_client_id"]) for row in rotations_of(clients).collect()}
+    seconds = [("2026-11-21", "12", "t", "User:ANONYMOUS", f"client-{at:04d}", T + 25 * at, 1, 0) for at in range(crowd)]
+    found = {(row["client_id"], row["to_client_id"]) for row in escapes_in(seconds)}
     assert len(found) <= BEFORE_MAX * crowd
     assert {(f"client-{at:04d}", f"client-{at + 1:04d}") for at in range(crowd - 1)} <= found
 

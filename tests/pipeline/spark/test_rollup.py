@@ -192,29 +192,31 @@ def test_rows_that_cannot_count_are_set_aside_with_the_reason(spark: Any, tmp_pa
     """A second of another day, an unknown client and an unknown group go to the quarantine with their reason, and the other sums are
     unchanged.
     """
-    from pipeline.spark.rollup.frames import Silver
-    from pipeline.spark.rollup.quarantine import quarantine_of
+    from pipeline.spark.rollup.rollup import roll_up
 
     def spoil(tables: dict[str, list[dict[str, Any]]]) -> None:
         for change in (shift_a_second, stranger, lost_group):
             change(tables)
 
-    source = write_scene(tmp_path, 10, clients=CAST, mutate=spoil)
-    silver = Silver(spark, str(source), find_inputs(source), ())
-    silver.check()
-    reasons = {(row["table"], row["problem"]): json.loads(row["row"]) for row in quarantine_of(silver.usage, silver.decisions).collect()}
+    source = write_scene(tmp_path / "in", 10, clients=CAST, mutate=spoil)
+    result = roll_up(spark, RollupSettings(str(source), tmp_path / "out"))
+    rows = read_table(tmp_path / "out", "quarantine")
+    reasons = {(row["table"], row["problem"]): json.loads(row["row"]) for row in rows}
     assert set(reasons) == {
         ("usage", "second_ms is not in the hour of its file"),
         ("usage", "client_ref is in no dim_client"),
         ("samples", "group_ref is in no dim_group"),
     }
-    assert list(silver.usage_problems.values()) == [2]
+    assert result.usage_quarantined == 2
     aside = [
         row for row in raw_rows(source, "samples") if row["group_ref"] not in {row["group_ref"] for row in raw_rows(source, "dim_group")}
     ]
-    assert silver.decision_problems == len(aside) > 0
-    assert sum(silver.decisions_aside.values()) == sum(row["n"] for row in aside)
-    silver.release()
+    assert result.decisions_quarantined == len(aside) > 0
+    [account] = result.accounts.values()
+    assert account.decisions.expected - account.decisions.present == sum(row["n"] for row in aside)
+    assert sum(row["requests"] for row in read_table(tmp_path / "out", "usage_hour")) < sum(
+        row["requests"] for row in raw_rows(source, "usage")
+    )
 
 
 def test_what_is_set_aside_is_not_covered(tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.duckdb.charges import UsedInDay, charges_of
+from pipeline.duckdb.rollup import roll_up
 from pipeline.report.page import draw_table
 from pipeline.report.rollup_page import draw_rollup
-from pipeline.rollup.inputs import find_inputs
+from pipeline.rollup.prices import SKUS, Price, Prices
 from pipeline.rollup.published import tables
 from pipeline.rollup.published.summary import clients, groups, summary_of
 from pipeline.rollup.published.tables import read_table
-from pipeline.rollup.settings import RollupResult
+from pipeline.rollup.settings import RollupResult, RollupSettings
+from pipeline.rollup.tenants import read_tenants
 from pipeline.text import table_lines
 from tests.support.html_page import check_page
 from tests.support.metering.metering_directory import counts_of_types, write_file_set
@@ -27,31 +30,18 @@ GROUPS = (("", "checkout"), ("", "tool"), ("orders", ""), ("", "load\ner"))
 TENANTS = (("orders", "", "shop"), ("lake", "", "data"), ("", "", "rest"))
 
 
-def test_an_amount_is_rounded_once(spark: Any) -> None:
+def test_an_amount_is_rounded_once() -> None:
     """Half a GiB less one byte at a millionth per GiB costs 0.000000, and not the 0.000001 of rounding twice."""
-    from pipeline.rollup.content.columns import USAGE_COUNTS
-    from pipeline.spark.rollup.charges import charges_of
-
-    names = "date string, start timestamp, tenant string, principal string, client_id string, "
-    rows = [
-        ("2026-11-21", None, "t", "User:a", name, *((produced if at == "produce_bytes" else 0) for at in USAGE_COUNTS))
+    usage = [
+        UsedInDay("2026-11-21", "t", "User:a", name, [produced * (sku.column == "produce_bytes") for sku in SKUS])
         for name, produced in AMOUNTS
     ]
-    usage = spark.createDataFrame(rows, names + ", ".join(f"{name} long" for name in USAGE_COUNTS))
-    prices = spark.createDataFrame(
-        [("produced_gib", "0001-01-01", None, Decimal("0.000001"))], "sku string, since string, tenant string, price decimal(12,6)"
-    )
-    found = {row["client_id"]: row["amount"] for row in charges_of(usage, prices, "EUR", lit_null()).collect()}
+    prices = Prices("EUR", (Price("produced_gib", "0001-01-01", None, Decimal("0.000001")),))
+    found = {charge.used.client_id: charge.amount for charge in charges_of(usage, prices, None)}
     assert found == {"below": Decimal(0), "half": Decimal("0.000001"), "much": Decimal(2**33) / 10**6}
 
 
 AMOUNTS = (("below", 2**29 - 1), ("half", 2**29), ("much", 2**63 - 1))
-
-
-def lit_null() -> Any:
-    from pyspark.sql import functions as F
-
-    return F.lit(None).cast("string")
 
 
 def write_one(directory: Any, events: list[Event], *, hour: str, window_ms: int = 1_000, groups: Any = (("", "checkout"),)) -> Any:
@@ -77,58 +67,42 @@ def write_one(directory: Any, events: list[Event], *, hour: str, window_ms: int 
     return directory
 
 
-def silver_of(spark: Any, directory: Any, tenants: Any = ()) -> Any:
-    from pipeline.spark.rollup.frames import Silver
-
-    silver = Silver(spark, str(directory), find_inputs(directory), tenants)
-    silver.check()
-    return silver
-
-
-def test_a_sample_that_began_before_the_hour_counts_in_the_hour_of_its_file(spark: Any, tmp_path: Any) -> None:
+def test_a_sample_that_began_before_the_hour_counts_in_the_hour_of_its_file(tmp_path: Path) -> None:
     """A sample that began before the hour of its file counts in the hour of the file, which has one row per group."""
-    from pipeline.spark.rollup.days import coverage_frame
-    from pipeline.spark.rollup.decisions import decisions_by_second, decisions_per, waits_of
-
     begin = START_MS + HOUR_MS
     events = [Event(0, begin - 300, 9_000), Event(0, begin + 10, 9_000), Event(0, begin + 60_500, 9_000)]
-    silver = silver_of(spark, write_one(tmp_path, events, hour="13"))
-    seconds, waits = decisions_by_second(silver.decisions), waits_of(silver.decisions)
-    coverage = coverage_frame(spark, {})
+    source = write_one(tmp_path / "in", events, hour="13")
+    roll_up(RollupSettings(str(source), tmp_path / "out", ("minute", "hour", "day")))
     for level in ("hour", "day"):
-        [row] = decisions_per(level, seconds, waits, coverage).collect()
+        [row] = read_table(tmp_path / "out", f"decisions_{level}")
         assert (row["decisions"], row["units"], f"{row['start']:%H}") == (3, 27_000, "13" if level == "hour" else "00")
         assert row["throttle_ms_p50"] is not None
-    minutes = decisions_per("minute", seconds, waits, coverage).collect()
+    minutes = read_table(tmp_path / "out", "decisions_minute")
     assert sorted((f"{row['start']:%H:%M}", row["decisions"]) for row in minutes) == [("13:00", 2), ("13:01", 1)]
-    silver.release()
 
 
-def test_a_long_sample_is_spread_over_all_its_seconds(spark: Any, tmp_path: Any) -> None:
+def test_a_long_sample_is_spread_over_all_its_seconds(tmp_path: Path) -> None:
     """With windows of 5 s the units of a sample are distributed over its seconds in proportion to time."""
-    from pipeline.spark.rollup.decisions import decisions_by_second
-
     events = [Event(0, START_MS + 250 * at, 100) for at in range(20)]
-    silver = silver_of(spark, write_one(tmp_path, events, hour="12", window_ms=5_000))
-    seconds = {row["second_ms"]: row for row in decisions_by_second(silver.decisions).collect()}
-    assert [seconds[START_MS + 1_000 * at]["units"] for at in range(5)] == pytest.approx([400] * 5, abs=100)  # by time, not by event
-    assert sum(row["units"] for row in seconds.values()) == 2_000
-    assert sum(row["n"] for row in seconds.values()) == 20
-    silver.release()
+    source = write_one(tmp_path / "in", events, hour="12", window_ms=5_000)
+    roll_up(RollupSettings(str(source), tmp_path / "out"))
+    seconds = {row["second_ms"]: row["units"] for row in read_table(tmp_path / "out", "rate_series")}
+    assert [seconds[START_MS + 1_000 * at] for at in range(5)] == pytest.approx([400] * 5, abs=100)  # by time, not by event
+    assert sum(seconds.values()) == 2_000
+    [row] = read_table(tmp_path / "out", "decisions_hour")
+    assert row["decisions"] == 20
 
 
-def test_a_group_belongs_to_the_tenant_of_its_clients(spark: Any, tmp_path: Any) -> None:
+def test_a_group_belongs_to_the_tenant_of_its_clients(tmp_path: Path) -> None:
     """A group belongs to the tenant that all its clients share, also with a catch-all last line, and patterns match names with line
     breaks.
     """
-    from pipeline.rollup.tenants import read_tenants
-
     (tmp_path / "tenants.csv").write_text("user,client_id,tenant\n" + "".join(f"{','.join(line)}\n" for line in TENANTS))
     events = [Event(ref, START_MS + ref, 100) for ref in range(len(GROUPS))]
-    silver = silver_of(spark, write_one(tmp_path / "in", events, hour="12", groups=GROUPS), read_tenants(tmp_path / "tenants.csv"))
-    found = {(row["tag_user"], row["tag_client_id"]): row["tenant"] for row in silver.decisions.collect()}
+    source = write_one(tmp_path / "in", events, hour="12", groups=GROUPS)
+    roll_up(RollupSettings(str(source), tmp_path / "out", tenants=tuple(read_tenants(tmp_path / "tenants.csv"))))
+    found = {(row["tag_user"], row["tag_client_id"]): row["tenant"] for row in read_table(tmp_path / "out", "decisions_hour")}
     assert found == {("", "checkout"): "shop", ("", "tool"): "rest", ("orders", ""): "shop", ("", "load\ner"): "data"}
-    silver.release()
 
 
 USAGE_COLUMNS = ("requests", "produce_bytes", "fetch_bytes", "handler_ns", "throttled_requests", "throttle_ms", "connections_opened")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.metering.fleet_trace import MadeByMembers, make
-from bench.pipeline.made_directory import known_of, made_directory
 from bench.pipeline.measured_command import measured_command
+from bench.pipeline.validation.made_directory import known_of, made_directory
 
 
 class JudgedFleet(NamedTuple):

@@ -1,0 +1,1 @@
+"""`sluice meter validate` as a command, on the files of several processes that share usage."""

@@ -1,0 +1,127 @@
+"""The sums by second of some file sets, cached during a run, and checked against the manifests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.rollup.content.sums import check_decisions, check_usage
+from pipeline.rollup.coverage import Coverage
+from pipeline.rollup.inputs import Hour, Input, hash_by_day
+from pipeline.rollup.settings import RollupSettings
+from pipeline.spark.failures import reported_in_one_line
+from pipeline.spark.parallelism import parallelism_of
+from pipeline.spark.remote import files_at
+from pipeline.spark.rollup.building import Building, building, files_of
+from pipeline.spark.rollup.floors import LONGEST, floor_of
+from pipeline.spark.rollup.names import names_of
+from pipeline.spark.rollup.pieces import PIECES, SUMS_SHARE, pieces_of_rows
+from pipeline.spark.rollup.reading import Reading, reading_copies, reading_here
+from pipeline.spark.rollup.shares import parts_of, shares_of, spread
+from pipeline.storage.paths import text_of
+from sluice.object_store import is_url
+
+
+class Seconds:
+    """Pieces of the sums by second, waits and quarantined rows of some file sets.
+
+    Args:
+        spark: the session.
+        settings: the settings of the roll-up.
+        inputs: the file sets.
+        root: their directory, as `inputs_at` returns it.
+
+    Attributes:
+        usage_problems: number of quarantined usage rows, by file set.
+        decision_problems: number of quarantined decision rows.
+        decisions_aside: number of decisions in quarantined rows, by file set.
+
+    Raises:
+        BadInputError: a file is not Parquet of the declared schema.
+        IncompleteError: a file is missing.
+    """
+
+    def __init__(self, spark: SparkSession, settings: RollupSettings, inputs: Sequence[Input], root: str) -> None:
+        place = settings.source if is_url(settings.source) else text_of(settings.directory)
+        self._spark, self._settings, self._inputs = spark, settings, inputs
+        self._hours = tuple(sorted({item.hour for item in inputs}))
+        self._shares = shares_of(inputs, parallelism_of(spark))
+        with reported_in_one_line():
+            self._names = names_of(spark, place, root, inputs, settings.tenants)
+            job = Reading(place, tuple(parts_of(inputs)), self._hours, self._shares, self._names)
+            self._pieces = _read(spark, job, root).persist(StorageLevel.DISK_ONLY)
+        self._floors: dict[str, int] = {}
+        self.usage_problems: dict[str, int] = {}
+        self.decision_problems = 0
+        self.decisions_aside: dict[str, int] = {}
+
+    def check(self) -> None:
+        """Read all file sets, and compare all sums with the manifests.
+
+        Raises:
+            BadInputError: a file is invalid.
+            IncompleteError: a file is damaged, or a sum differs.
+        """
+        with reported_in_one_line():
+            found = self._pieces.where(f"share = {SUMS_SHARE}").collect()
+        sums: dict[str, list[dict[str, Any]]] = {"usage": [], "decisions": []}
+        longest: dict[str, list[pa.Table]] = {}
+        for piece in pieces_of_rows(found):
+            if piece.name == LONGEST:
+                longest.setdefault(piece.place, []).append(piece.rows)
+            else:
+                sums[piece.name].extend(piece.rows.to_pylist())
+        self._floors = {place: floor_of(rows) for place, rows in longest.items()}
+        self.usage_problems = check_usage(self._inputs, sums["usage"])
+        self.decision_problems, self.decisions_aside = check_decisions(self._inputs, sums["decisions"])
+
+    def pieces_of_tables(
+        self,
+        hours: tuple[Hour, ...],
+        dates: tuple[str, ...],
+        coverage: Mapping[Hour, Coverage],
+        days: Mapping[str, Coverage],
+        batch: str | None,
+        tasks_max: int,
+    ) -> tuple[list[tuple[str, str]], DataFrame]:
+        """Return table and partition of each file of some hours and days, and a frame with their pieces, those of a file in one task.
+
+        Args:
+            hours: the hours.
+            dates: their days, or those of late file sets.
+            coverage, days: coverage of all hours and days.
+            batch: name of the late file sets; None: the tables of open days are made.
+            tasks_max: number of tasks that write at a time.
+        """
+        job = Building(
+            hours=self._hours,
+            hour_coverage={hour: one.percent for hour, one in coverage.items()},
+            day_coverage={date: one.percent for date, one in days.items()},
+            hashes=hash_by_day(self._inputs),
+            levels=self._settings.levels,
+            prices=self._settings.prices,
+            batch=batch,
+            floors=self._floors,
+            names=self._names,
+            writers={},
+        )
+        files = files_of(job, hours, dates)
+        writers = spread(files, tasks_max)
+        shared = self._pieces.where(f"share != {SUMS_SHARE}").repartitionById(self._shares.total, "share")
+        made = shared.mapInArrow(building(job._replace(writers=writers)), PIECES)
+        return files, made.repartitionById(max(writers.values(), default=0) + 1, "share")
+
+    def release(self) -> None:
+        """Release the cached rows."""
+        self._pieces.unpersist()
+
+
+def _read(spark: SparkSession, job: Reading, root: str) -> DataFrame:
+    if not is_url(job.place):
+        numbers = spark.range(0, len(job.parts), 1, max(1, len(job.parts)))
+        return numbers.mapInArrow(reading_here(job), PIECES)
+    paths = [(number, entry.path) for number, part in enumerate(job.parts) for item in part for entry in item.manifest.files]
+    files: DataFrame = files_at(spark, root, paths).repartitionById(max(1, len(job.parts)), "position")
+    return files.mapInArrow(reading_copies(job), PIECES)
