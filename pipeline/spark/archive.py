@@ -86,7 +86,7 @@ def _closure(names: tuple[str, ...]) -> dict[str, metadata.Distribution]:
             one = found[key] = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             if is_needed:
-                raise BadInputError(f'{name} is not installed here; run `pip install "kafka-sluice[pipeline]"`') from None
+                raise BadInputError(f'{name} is not installed; run `pip install "{name}"` where Sluice is installed') from None
             continue  # required on other platforms
         left += [(match[0], False) for text in one.requires or () if "extra ==" not in text and (match := _NAME.match(text))]
     return found

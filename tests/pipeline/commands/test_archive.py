@@ -46,7 +46,7 @@ def test_a_name_that_spark_does_not_unpack_is_refused(tmp_path: Path) -> None:
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a package that executors need, no archive is written."""
     monkeypatch.setattr(archives, "REQUIRED", ("numpy", "no-such-package"))
-    with pytest.raises(BadInputError, match=r"no-such-package is not installed here; run `pip install"):
+    with pytest.raises(BadInputError, match=r"no-such-package is not installed; run `pip install"):
         archives.pack(tmp_path / "sluice.tar.gz")
     assert list(tmp_path.iterdir()) == []
 
