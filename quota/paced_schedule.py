@@ -30,6 +30,11 @@ def cost_ns(amount: int, bound: float) -> int:
     return min(-(-amount * SECOND_NS * denominator // numerator), ENDLESS_NS)
 
 
+def ms_after(time_ns: int) -> int:
+    """Return nanoseconds as milliseconds, rounded up: the first millisecond that is not before them."""
+    return -(-time_ns // MS_NS)
+
+
 class PacedSchedule:
     """The schedule of one group. Times are nanoseconds of one clock that does not go back.
 

@@ -84,7 +84,7 @@ class Rows:
         """Number of events of all rows."""
         return len(self.value)
 
-    @property
+    @functools.cached_property
     def paced(self) -> Flags:
         """Whether the group of each row has a schedule."""
         return np.zeros(len(self.n), np.bool_) if self.lead_ns is None else self.lead_ns >= 0

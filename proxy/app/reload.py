@@ -41,14 +41,9 @@ def needs_restart(old: Config, new: Config) -> list[str]:
     changed += [f"quotas.{key}" for key in FIXED_QUOTAS if getattr(old.quotas, key) != getattr(new.quotas, key)]
     if old.log != new.log:
         changed.append("log")
-    if old.paces != new.paces or _repaced(old.paced_groups, new.paced_groups):
+    if old.paced_groups != new.paced_groups:
         changed.append("group.pacing")
     return changed
-
-
-def _repaced(old: dict[str, bool], new: dict[str, bool]) -> bool:
-    """Whether a declared group has another pacing than before."""
-    return any(old.get(name) != new.get(name) for name in old.keys() | new.keys())
 
 
 def _fixed(config: Config, key: str) -> object:

@@ -9,7 +9,7 @@ import heapq
 from proxy.demo.pace import Pace
 from quota.connections.connection_rate import ConnectionRate
 from quota.groups.group import QuotaGroup
-from quota.paced_schedule import MS_NS, PacedSchedule, cost_ns
+from quota.paced_schedule import MS_NS, PacedSchedule, cost_ns, ms_after
 
 SAMPLES, WINDOW_MS = 11, 1_000
 REQUEST_THROTTLE_MS_MAX = WINDOW_MS
@@ -63,7 +63,7 @@ def _predict_paced(bound: float, amount: int, interval_ms: int, seconds: int, bu
     passed, now_ms = [0.0] * seconds, 0
     while True:
         now_ms = max(now_ms, pace.due_ms)
-        now_ms += -(-schedule.wait_ns(now_ms * MS_NS) // MS_NS)
+        now_ms += ms_after(schedule.wait_ns(now_ms * MS_NS))
         if now_ms >= seconds * 1_000:
             return passed
         schedule.charge(cost_ns(amount, bound), now_ms * MS_NS)

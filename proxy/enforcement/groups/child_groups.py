@@ -15,17 +15,36 @@ from quota.groups.group import QuotaGroup
 from quota.groups.mutation_group import MutationGroup
 
 
-class ChildGroup(EnforcedGroup):
+class PendingAbove(EnforcedGroup):
+    """A group whose usage in flight also counts for its parents."""
+
+    __slots__ = ("_pending",)
+
+    _pending: float
+
+    @property
+    def pending(self) -> float:
+        """Usage in flight, not recorded yet, in units."""
+        return self._pending
+
+    @pending.setter
+    def pending(self, pending: float) -> None:
+        parent: EnforcedGroup | None = self.parent  # unset while this group is being created
+        if parent is not None:
+            parent.pending += pending - self._pending
+        self._pending = pending
+
+
+class ChildGroup(PendingAbove):
     """A group with a parent, which may have a parent itself. A record in it is a record in all of them.
 
     Attributes:
         own_ms, above_ms: throttle times of the last checked record in ms: the group's own, and the longest of its parents.
     """
 
-    __slots__ = ("_limiting", "_pending", "_throttle_round_ms", "above_ms", "own_ms")
+    __slots__ = ("_limiting", "_throttle_round_ms", "above_ms", "own_ms")
 
     parent: EnforcedGroup
-    _pending: float
     _throttle_round_ms: int
 
     def __init__(self, tags: Mapping[str, str], bound: float, parent: EnforcedGroup, **settings: Any) -> None:
@@ -92,18 +111,6 @@ class ChildGroup(EnforcedGroup):
     def _pending_elsewhere(self) -> float:
         """Usage in flight for the parent and not for this group."""
         return self.parent.pending - self._pending
-
-    @property
-    def pending(self) -> float:
-        """Usage in flight, not recorded yet, in units."""
-        return self._pending
-
-    @pending.setter
-    def pending(self, pending: float) -> None:
-        parent: EnforcedGroup | None = self.parent  # unset while this group is being created
-        if parent is not None:
-            parent.pending += pending - self._pending
-        self._pending = pending
 
     def pending_at(self, now_ms: int) -> float:
         """Return the usage in flight at `now_ms`, after updating that of the parents."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Self
 
-from proxy.enforcement.groups.enforced_groups import EnforcedGroup
+from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.line import PacedLine
 from quota.entity import UNLIMITED
 from quota.groups.group import QuotaGroup
-from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns
+from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns, ms_after
 
 NOTHING: Final = -1, 0
 RECENT_MS: Final = 2_000
 """The highest number of open fetches of this time, or of the time before, shares the burst."""
 
 
-class PacedGroup(EnforcedGroup):
+class PacedGroup(PendingAbove):
     """A group whose requests pass by a schedule.
 
     A Produce is charged when it passes. A fetch reserves the most that it may return (`pending`) and is charged when its response
@@ -30,7 +30,7 @@ class PacedGroup(EnforcedGroup):
         open_fetches: fetches that wait or are in flight.
     """
 
-    __slots__ = ("_cost", "_last_size", "_peak", "_peak_before", "_peak_since_ms", "_pending", "line", "open_fetches", "schedule")
+    __slots__ = ("_cost", "_last_size", "_peak", "_peak_before", "_peak_since_ms", "line", "open_fetches", "schedule")
 
     is_paced = True
     parent: PacedGroup | None
@@ -38,7 +38,6 @@ class PacedGroup(EnforcedGroup):
     def __init__(
         self, tags: Mapping[str, str], bound: float = UNLIMITED, parent: PacedGroup | None = None, *, burst_ns: int, **settings: Any
     ) -> None:
-        self._pending = 0.0
         super().__init__(tags, bound, **settings)
         self.parent = parent
         self.schedule = PacedSchedule(burst_ns)
@@ -54,18 +53,6 @@ class PacedGroup(EnforcedGroup):
             if group.bound < UNLIMITED:
                 yield group
             group = group.parent
-
-    @property
-    def pending(self) -> float:
-        """Bytes reserved by fetches in flight, here and so in the parents."""
-        return self._pending
-
-    @pending.setter
-    def pending(self, pending: float) -> None:
-        parent: PacedGroup | None = getattr(self, "parent", None)  # unset while this group is being created
-        if parent is not None:
-            parent.pending += pending - self._pending
-        self._pending = pending
 
     def update_bound(self, bound: float) -> None:
         """Use `bound` from the next request on. The schedule keeps its lead, which was charged by the bound of before."""
@@ -102,7 +89,7 @@ class PacedGroup(EnforcedGroup):
     def wait_ms(self, now_ms: int) -> int:
         """Return how long the schedules let no further request pass."""
         now_ns = now_ms * MS_NS
-        return -(-max((group.schedule.wait_ns(now_ns) for group in self.chain), default=0) // MS_NS)
+        return ms_after(max((group.schedule.wait_ns(now_ns) for group in self.chain), default=0))
 
     def lead_ms(self, now_ms: int) -> int:
         """Return how far the schedule of this group is ahead of the clock."""

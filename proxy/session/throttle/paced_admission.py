@@ -12,7 +12,7 @@ from proxy.enforcement.paced.line import Member, Place
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.throttle.fetch_admission import FetchAdmission
 from quota.entity import UNLIMITED
-from quota.paced_schedule import MS_NS
+from quota.paced_schedule import MS_NS, ms_after
 
 CHECK_EVERY_MS: Final = 1_000
 """A request that is not the first one is notified when it becomes that. It looks again after this time, since quotas may have changed."""
@@ -82,7 +82,7 @@ class PacedAdmission(FetchAdmission):
             due_ns = self._due_ns(group, place.member, size if is_fetch else 0, now_ns)
             if due_ns <= now_ns:
                 return True
-            self.wait_until_ms = min(self.wait_until_ms, -(-due_ns // MS_NS))
+            self.wait_until_ms = min(self.wait_until_ms, ms_after(due_ns))
         if group.fits_age_step(size, read_ms, now_ms):
             group.last_throttle_round_ms = now_ms
             self.is_on_time = False
@@ -101,7 +101,7 @@ class PacedAdmission(FetchAdmission):
         """
         member = self._member = group.line.member(name, now_ms * MS_NS)
         due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ms * MS_NS)
-        wait_ms = max(0, -(-due_ns // MS_NS) - now_ms)
+        wait_ms = max(0, ms_after(due_ns) - now_ms)
         self.is_on_time = wait_ms == 0
         self.waited_ms = wait_ms if observes else 0
 
