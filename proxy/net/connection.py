@@ -92,8 +92,8 @@ class Connection:
         "closing",
         "departure",
         "draining",
-        "guarded",
         "ip_key",
+        "lasts",
         "listener_name",
         "peer",
         "session",
@@ -127,7 +127,7 @@ class Connection:
         self.departure: Departure | None = None  # when the client closed its side, which the kernel may know before the end is read
         self.closing = False
         self.draining = False
-        self.guarded = False
+        self.lasts = False
         session.fetch_admission.notify = self._ask_again_soon
         session.buffer.end = self.close_for_memory
         quotas = owner.announced_quotas
@@ -143,15 +143,11 @@ class Connection:
 
     def write_broker(self, data: bytes) -> None:
         """Send the client's bytes to the broker."""
-        transport = self.broker.transport
-        if transport is not None and not self.broker.lost:
-            transport.write(data)
+        self.broker.write(data)
 
     def write_client(self, data: bytes | memoryview) -> None:
         """Send the broker's bytes to the client."""
-        transport = self.client.transport
-        if transport is not None and not self.client.lost:
-            transport.write(data)
+        self.client.write(data)
 
     def settle(self, now: int) -> None:
         """Apply what the session decided: send, pause or resume reading, set the timer."""
@@ -349,8 +345,8 @@ class Connection:
         step = departure.next_step(untaken_bytes, now, end_ms, keeps_requests=session.requests.pending.keeps and transport is not None)
         if step.drops:
             self._drop(CloseReason.HALF_CLOSE_DEADLINE)
-        elif step.aborts_client and transport is not None:
-            transport.abort()
+        elif step.aborts_client:
+            self.client.abort()
         return step.wake_at_ms
 
     def _drop(self, reason: CloseReason) -> None:
@@ -383,17 +379,20 @@ class Connection:
 
     def client_made(self) -> None:
         """Start passing bytes: the client's transport is connected."""
-        assert self.client.transport is not None
-        assert self.broker.transport is not None
-        self.client.write_peer = self.broker.transport.write
-        self.broker.write_peer = self.client.transport.write
+        assert self.client.writer is not None
+        assert self.broker.writer is not None
+        self.client.write_peer = self.broker.writer.write
+        self.broker.write_peer = self.client.writer.write
         if self.broker.lost:
             self.close(CloseReason.BROKER_CLOSED)
 
-    def guard_broker(self) -> None:
-        """Enable keep-alive for a broker that vanishes. `ConnectionDeadlines` calls it later, which saves short connections the cost."""
-        self.guarded = True
-        set_broker_options(self.broker.fileno())
+    def has_lasted(self) -> None:
+        """Do what short connections are spared: enable keep-alive for a broker that vanishes, and direct writes."""
+        self.lasts = True
+        broker = self.broker.fileno()
+        set_broker_options(broker)
+        self.broker.begin_direct_writes(broker)
+        self.client.begin_direct_writes(self.client_sock.fileno())
 
     def client_eof(self) -> None:
         """The client has closed its side: forward complete frames one at a time, and deliver the responses."""
@@ -571,20 +570,19 @@ class Connection:
 
     def abort(self) -> None:
         """Close both sockets now, dropping unsent bytes."""
-        for channel in (self.client, self.broker):
-            if channel.transport is not None and not channel.lost:
-                channel.transport.abort()
+        self.client.abort()
+        self.broker.abort()
 
     def abort_client(self) -> None:
         """Close the client's socket now, dropping unsent bytes."""
-        if self.client.transport is not None and not self.client.lost:
-            self.client.transport.abort()
+        self.client.abort()
 
     def _close_client(self) -> None:
         transport = self.client.transport
         if transport is None:
             (self.client_tls or self.client_sock).close()
         elif not self.client.lost:
+            self.client.end_direct_writes()
             transport.close()
             if transport.get_write_buffer_size():
                 self._abort_later(self.client)
@@ -593,6 +591,7 @@ class Connection:
         transport = self.broker.transport
         if transport is None or self.broker.lost:
             return
+        self.broker.end_direct_writes()
         if not linger:
             transport.abort()
             return
@@ -611,15 +610,11 @@ class Connection:
     def _half_close_broker(self) -> None:
         transport = self.broker.transport
         if transport is not None and not self.broker.lost and not transport.is_closing() and transport.can_write_eof():
+            self.broker.end_direct_writes()
             transport.write_eof()
 
     def _abort_later(self, channel: Channel) -> None:
-        self._loop.call_later(FLUSH_S, _abort, channel)
-
-
-def _abort(channel: Channel) -> None:
-    if channel.transport is not None and not channel.lost:
-        channel.transport.abort()
+        self._loop.call_later(FLUSH_S, channel.abort)
 
 
 def _looks_like(data: bytes) -> CloseReason | None:

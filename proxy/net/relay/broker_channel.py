@@ -153,6 +153,7 @@ class BrokerChannel(Channel):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
         self.lost = True
+        self.end_direct_writes()
         self._connection.broker_gone(exc)
 
 

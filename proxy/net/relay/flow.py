@@ -8,9 +8,11 @@ from typing import Protocol, cast
 
 from protocol.errors import ProtocolError
 from proxy.base.clock import now_ms
+from proxy.base.direct_writer import DirectWriter
 from proxy.base.pause_reason import PEER_FULL, REASON_NAMES
 from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.session.session import Session
+from proxy.tls.transport import TlsTransport
 
 WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024
@@ -68,7 +70,7 @@ class ChannelOwner(Protocol):
 class Channel(asyncio.Protocol):
     """One socket of a connection. It is read while there is no reason to pause."""
 
-    __slots__ = ("_connection", "bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer")
+    __slots__ = ("_connection", "bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer", "writer")
 
     def __init__(self, connection: ChannelOwner) -> None:
         self._connection = connection
@@ -79,12 +81,35 @@ class Channel(asyncio.Protocol):
         self.read_ms = 0
         self.write_full_since_ms = 0
         self.peer: Channel | None = None  # the other side's channel
-        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # the other side's transport, when it is connected
+        self.writer: DirectWriter | TlsTransport | None = None  # all bytes to this socket go through it
+        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # to the other side, when it is connected
 
     def attach(self, transport: asyncio.BaseTransport, high: int = WRITE_HIGH_BYTES, low: int = WRITE_LOW_BYTES) -> None:
         """Take over a new transport. Above `high` unsent bytes the other side is paused, until they are below `low`."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from `asyncio.Transport`
         self.transport.set_write_buffer_limits(high, low)
+        self.writer = transport if isinstance(transport, TlsTransport) else DirectWriter(self.transport)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send bytes to this side, if it is connected."""
+        if self.writer is not None and not self.lost:
+            self.writer.write(data)
+
+    def begin_direct_writes(self, descriptor: int) -> None:
+        """Write to the socket past the event loop; see `DirectWriter`."""
+        if self.writer is not None and not self.lost:
+            self.writer.begin_direct_writes(descriptor)
+
+    def end_direct_writes(self) -> None:
+        """Leave the socket to the transport, which is about to close it."""
+        if self.writer is not None:
+            self.writer.end_direct_writes()
+
+    def abort(self) -> None:
+        """Close the socket now, and drop what was not sent."""
+        if self.transport is not None and not self.lost:
+            self.end_direct_writes()
+            self.transport.abort()
 
     def fileno(self) -> int:
         """The descriptor of the socket; -1 when there is none."""
@@ -133,7 +158,7 @@ class Channel(asyncio.Protocol):
     def let_go(self) -> None:
         """Both sockets are closed: break the reference cycle, so that the connection is freed without the garbage collector."""
         del self._connection
-        self.transport = self.peer = None
+        self.transport = self.writer = self.peer = None
         self.write_peer = _nowhere
 
     @property

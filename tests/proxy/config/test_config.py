@@ -359,6 +359,11 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not valid; write "off", "sample", "packed" or "trace"', id="metering"),
         pytest.param(
+            '[metering.upload]\nurl = "s3://bucket/x"',
+            "metering.upload: has no effect without metering.dir; name a directory with metering.dir, or leave it out",
+            id="metering nowhere",
+        ),
+        pytest.param(
             '[metering.upload]\nurl = "ftp://host/x"',
             'metering.upload.url: has the scheme "ftp", which is none of s3, s3a, gs, abfs, abfss; write a URL of a directory in an'
             " object store, such as s3://BUCKET/metering",
