@@ -18,8 +18,7 @@ from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.relay.broker_channel import BrokerChannel
 from proxy.net.relay.client_channel import ClientChannel
-from proxy.net.relay.flow import Channel
-from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
+from proxy.net.sockets import min_rtt_ns, set_broker_options
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
@@ -28,8 +27,6 @@ from proxy.session.requests.pending_requests import Stop
 from proxy.session.session import Session
 from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
-
-FLUSH_S = 5.0  # how long a side that is being closed may take to read the bytes written to it
 
 
 class Owner(Protocol):
@@ -80,8 +77,6 @@ class Connection:
         "_loop",
         "_owner",
         "_question",
-        "_small_broker_buffer",
-        "_small_client_buffer",
         "accepted_ms",
         "broker",
         "broker_peer",
@@ -109,8 +104,6 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.client_sock = client_sock
         self.client_tls: TlsTransport | None = None  # after the handshake; the channel's transport when the broker is connected
-        self._small_client_buffer = False
-        self._small_broker_buffer = False
         self._broker_left: tuple[Exception | None] | None = None  # why the broker closed while a long response is parsed
         self._question: BrokersAnswer | None = None  # the broker's response to a request of Sluice's own ...
         self._answered: asyncio.Future[None] | None = None  # ... and the future of its caller
@@ -188,11 +181,11 @@ class Connection:
         """Pause or resume reading of both sides, as the last step says."""
         if step.hold_until_ms:
             self.broker.pause(THROTTLE)
-            self._shrink_broker_buffer()
+            self.broker.shrink_receive_buffer()
         else:
             self.broker.resume(THROTTLE)
         if step.is_throttled:
-            self._shrink_client_buffer()
+            self.client.shrink_receive_buffer()
         if step.pause:
             self._pause_client(step.pause)
         else:
@@ -203,7 +196,9 @@ class Connection:
             self.client.pause(LONG_REQUEST)
             self._owner.long_requests.add(self.client)
         if step.is_free:
-            self._restore_buffers()
+            if not self.session.throttle.session_is_short:
+                self.client.restore_receive_buffer()
+            self.broker.restore_receive_buffer()
 
     def _queue_work(self) -> None:
         """Queue the work of others for this connection: steps of a long frame, a request that Sluice answers."""
@@ -261,7 +256,7 @@ class Connection:
         self.client.follow_login(under_way=login.under_way)
         if self.session.throttle.session_is_short:
             # shrinking a full buffer empties it without notice to its sender, and a renewal would arrive seconds late
-            self._shrink_client_buffer()
+            self.client.shrink_receive_buffer()
 
     def wake(self, now: int) -> None:
         """Handle the deadline of this connection."""
@@ -339,7 +334,7 @@ class Connection:
         """Close the broker's side after the last request, and drop responses not read in time. Returns when to check again, 0 for never."""
         session, transport = self.session, self.client.transport
         if self.client_eof_ms and session.in_flight and session.reading.has_sent_all:
-            self._half_close_broker()
+            self.broker.half_close()
         untaken_bytes = 0 if transport is None or self.client.lost else transport.get_write_buffer_size()
         end_ms = departure.since_ms + self._owner.departed_ms
         step = departure.next_step(untaken_bytes, now, end_ms, keeps_requests=session.requests.pending.keeps and transport is not None)
@@ -354,26 +349,6 @@ class Connection:
         self._owner.counters.discarded_request_bytes += self.session.requests.pending.kept_bytes
         self.close(reason)
         self.abort()
-
-    # --- receive buffers: pending bytes stay with their sender
-
-    def _shrink_client_buffer(self) -> None:
-        if not self._small_client_buffer:
-            self._small_client_buffer = True
-            shrink_receive_buffer(self.client_sock.fileno())
-
-    def _shrink_broker_buffer(self) -> None:
-        if not self._small_broker_buffer and self.broker.transport is not None:
-            self._small_broker_buffer = True
-            shrink_receive_buffer(self.broker.fileno())
-
-    def _restore_buffers(self) -> None:
-        if self._small_client_buffer and not self.session.throttle.session_is_short:
-            self._small_client_buffer = False
-            restore_receive_buffer(self.client_sock.fileno())
-        if self._small_broker_buffer and self.broker.transport is not None:
-            self._small_broker_buffer = False
-            restore_receive_buffer(self.broker.fileno())
 
     # --- beginning and end
 
@@ -495,7 +470,7 @@ class Connection:
         if self.session.responses.work is not None:  # its last bytes are parsed first
             self._broker_left = (error,)
             return
-        held = self.session.responses.release(now_ms())
+        held = self.session.responses.held.release(now_ms())
         if held is not None:
             self.write_client(held)
         if self.client_eof_ms and error is None:
@@ -530,7 +505,7 @@ class Connection:
         """Close after invalid bytes of the broker, or bytes that must not be sent."""
         if error.reason == "unmapped":
             self._owner.counters.unmapped += 1
-        held = self.session.responses.release(now_ms())  # valid responses before the invalid one
+        held = self.session.responses.held.release(now_ms())  # valid responses before the invalid one
         if held is not None:
             self.write_client(held)
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
@@ -578,43 +553,23 @@ class Connection:
         self.client.abort()
 
     def _close_client(self) -> None:
-        transport = self.client.transport
-        if transport is None:
+        if self.client.transport is None:
             (self.client_tls or self.client_sock).close()
         elif not self.client.lost:
-            self.client.end_direct_writes()
-            transport.close()
-            if transport.get_write_buffer_size():
-                self._abort_later(self.client)
+            self.client.close(self._loop)
 
     def _close_broker(self, *, linger: bool) -> None:
-        transport = self.broker.transport
-        if transport is None or self.broker.lost:
+        broker = self.broker
+        if broker.transport is None or broker.lost:
             return
-        self.broker.end_direct_writes()
         if not linger:
-            transport.abort()
-            return
-        if not self.session.in_flight and not self.session.responses.in_frame:
-            transport.close()  # flushes written bytes; no response can arrive and stay unread
-            if transport.get_write_buffer_size():
-                self._abort_later(self.broker)
-            return
-        # Closing with unread responses would reset the connection and could discard requests that were just sent.
-        self._half_close_broker()
-        self.broker.pauses = 0
-        if not transport.is_closing():
-            transport.resume_reading()
-        self._abort_later(self.broker)
-
-    def _half_close_broker(self) -> None:
-        transport = self.broker.transport
-        if transport is not None and not self.broker.lost and not transport.is_closing() and transport.can_write_eof():
-            self.broker.end_direct_writes()
-            transport.write_eof()
-
-    def _abort_later(self, channel: Channel) -> None:
-        self._loop.call_later(FLUSH_S, channel.abort)
+            broker.abort()
+        elif not self.session.in_flight and not self.session.responses.in_frame:
+            broker.close(self._loop)  # no response can arrive and stay unread
+        else:
+            # Closing with unread responses would reset the connection and could discard requests that were just sent.
+            broker.half_close()
+            broker.read_to_the_end(self._loop)
 
 
 def _looks_like(data: bytes) -> CloseReason | None:

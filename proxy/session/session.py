@@ -148,7 +148,7 @@ class Session:
         requests = self.requests
         return bool(
             self.buffer.reserved_bytes
-            or self.responses.hold_until_ms
+            or self.responses.held.until_ms
             or requests.pending.stop
             or self.throttle.active
             or (requests.ahead is not None and requests.ahead.is_noted)
@@ -173,7 +173,7 @@ class Session:
         requests, responses = self.requests, self.responses
         if self.in_flight or requests.pending.stop or requests.in_frame:
             return False
-        return not responses.in_frame and not responses.hold_until_ms and responses.broken is None
+        return not responses.in_frame and not responses.held.until_ms and responses.broken is None
 
     def ask(self, api: ApiVersion, frame: bytes, now_ms: int, now_ns: int) -> BrokersAnswer:
         """Enter a request of Sluice's own in the FIFO, whose `frame` is sent to the broker now, for the request that Sluice answers."""
@@ -190,7 +190,7 @@ class Session:
         """Enter the response to the request that Sluice answers; it is sent next, before responses that are not awaited."""
         assert self.requests.pending.administered is not None
         context, self.requests.pending.administered = self.requests.pending.administered.head, None
-        self.responses.judge_questions(context.client, now_ms)
+        self.responses.own.judge_questions(context.client, now_ms)
         self._own_replies.put_first(frame, context, now_ms, now_ns)
         self.responses.verdicts.answers += 1
         self.settle_flag.needs_settle = True
@@ -237,7 +237,7 @@ class Session:
         return (
             self.throttle.active
             or self.throttle.is_throttled
-            or self.responses.hold_until_ms > 0
+            or self.responses.held.until_ms > 0
             or self.requests.pending.stop is Stop.THROTTLE
         )
 
@@ -246,7 +246,7 @@ class Session:
         client = self.throttle.client
         if client is not None and not client.is_enforced:
             self.throttle.cancel()
-            self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
+            self.responses.held.until_ms = min(self.responses.held.until_ms, now_ms)
         if not self.throttle.is_throttled:
             self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
 
