@@ -151,6 +151,11 @@ class FleetRows:
         """Time covered by the samples of a group."""
         return (self.segment.slots - 1) * self.segment.slot_ms
 
+    @property
+    def bound_ms(self) -> int:
+        """Time for which a bound allows as much as in a window (`window_max`)."""
+        return (self.segment.slots - 2) * self.segment.slot_ms
+
     # Own usage
 
     def shared_rows(self) -> Ints:
