@@ -1,6 +1,7 @@
 """Groups whose pacing changes at run time, without a disconnect. The bound is 1,000 bytes per second, the burst one second."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -157,6 +158,23 @@ def groups_of(proxy: ProxyFixture) -> dict[str, PacedGroup]:
     return {group.tags["declared-group"]: group for group in proxy.scope.fetch.groups()}  # type: ignore[misc]  # a window has these, too
 
 
+def test_the_files_have_the_lead_with_which_a_schedule_begins(tmp_path: Path) -> None:
+    """The last decision of the window has no usage and the throttle time that the schedule begins with."""
+    with MeteredFixture(tmp_path, produce=BOUND, factories=PacedGroups(1_000, paces_others=False)) as proxy:
+        first, second = proxy.connect(), proxy.connect()
+        first.sends(produce_for(3_000, 1))
+        answer(first, 1)
+        proxy.wait(500)
+        proxy.pace(ETL)
+        proxy.wait(2_000)
+        assert second.sends(produce_of(100, 2)) == [2]
+        assert proxy.written().kinds() == {}
+    of_window, of_schedule = proxy.rows("samples")
+    assert (of_window["val"], of_window["thr_ms"], "lead_ns" in of_window) == ([13_000, 0], [3_000, 2_500], False)
+    assert of_schedule["lead_ns"] == 500_000_000
+    assert [row["pacing"] for row in proxy.rows("states")][-1] == '[{"pacing":"window"},{"pacing":"paced","client-id":["etl"]}]'
+
+
 STEPS = st.one_of(
     st.tuples(st.just("produce"), st.integers(100, 6_000)),
     st.tuples(st.just("fetch"), st.integers(100, 6_000)),
@@ -172,7 +190,10 @@ class Traffic:
     def __init__(self, proxy: ProxyFixture) -> None:
         self.proxy = proxy
         self.producer, self.consumer = proxy.connect(), proxy.connect()
-        self.number = 0
+        self.number = 1
+        other = proxy.connect()  # uses more than a window holds
+        other.sends(produce_of(14_000, 1))
+        other.broker.arrive(produced(1, version=PRODUCE_VERSION))
         self.produces: list[int] = []
         self.fetches: list[int] = []
 
