@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from proxy.app.identities import identities_of
 from proxy.config.callback import load_callback_class
+from proxy.config.checks.pacing import refusal_of
 from proxy.config.model import Config
-from proxy.enforcement.groups.group_factory import GroupFactories
+from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.pacing import PacingRules
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
 from proxy.net.accept.admission import Peer
@@ -49,10 +51,15 @@ def quota_windows(config: Config) -> QuotaWindows:
 
 
 def group_factories(config: Config, shared: GroupFactories) -> GroupFactories:
-    """Return what creates the groups: with schedules if some are paced, else `shared`."""
-    if not config.paces:
+    """Return what creates the groups: with schedules where they are paced, or `shared` if nothing can be paced."""
+    if shared is not PLAIN or refusal_of(config) is not None:
         return shared
     return PacedGroups(config.quotas.paced_burst_ms, config.paced_groups, paces_others=config.quotas.pacing == "paced")
+
+
+def pacing_rules(config: Config) -> PacingRules:
+    """Return what may be paced at run time."""
+    return PacingRules(refusal_of(config), {group.name: group.parent for group in config.groups})
 
 
 def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from protocol.api_keys import ApiVersion
@@ -13,6 +13,7 @@ from proxy.base.clock import now_ms, now_ns
 from proxy.base.close_reason import CloseReason, reason_of
 from proxy.base.host_port import HostPort
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.net.departure import Departure
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import AnswerBuffer
@@ -285,6 +286,13 @@ class Connection:
         if not self.closing:
             now = now_ms()
             self.session.release_unenforced(now)
+            self.wake(now)
+
+    def repaced(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
+        """Groups got another pacing, each with the group that continues it: what waits is checked again."""
+        if not self.closing:
+            now = now_ms()
+            self.session.repaced(replaced, now)
             self.wake(now)
 
     def _pause_client(self, reason: int) -> None:

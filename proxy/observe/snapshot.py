@@ -26,6 +26,7 @@ from quota.request_time import ClientRequestQuotaManager
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from proxy.enforcement.pacing import Pacing
     from proxy.enforcement.switches import SwitchMode
     from proxy.observe.fleet import FleetReport
     from proxy.observe.shown import ShownGroup, ShownManager, ShownUsage, Urgency
@@ -183,6 +184,7 @@ class Snapshot(NamedTuple):
     admission: AdmissionStatus
     switches: Mapping[str, SwitchMode]
     exempt: tuple[str, ...]
+    pacing: Mapping[str, Pacing]
     workers: Sequence[WorkerFigures] = ()
     """Empty for a single process."""
     worker_stalls: int = 0
@@ -225,6 +227,7 @@ def control_snapshot(control: ControlState) -> Snapshot:
         control.admission(),
         control.switches(),
         tuple(sorted(control.exempt())),
+        control.pacing(),
         fleet=control.fleet(),
     )
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
@@ -27,7 +29,6 @@ from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
-from proxy.session.throttle.paced_admission import PacedAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import Member, Origin
@@ -81,7 +82,7 @@ class Session:
         self.settle_flag = SettleFlag()
         self.buffer = settings.buffers.open(self._host)
         self.throttle = ThrottleState(self.settle_flag)
-        self.fetch_admission = PacedAdmission() if settings.paces else FetchAdmission()
+        self.fetch_admission = FetchAdmission()
         self.requests = RequestSide(
             self.in_flight,
             self.settle_flag,
@@ -247,6 +248,13 @@ class Session:
         if client is not None and not client.is_enforced:
             self.throttle.cancel()
             self.responses.held.until_ms = min(self.responses.held.until_ms, now_ms)
+        if not self.throttle.is_throttled:
+            self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
+
+    def repaced(self, replaced: Mapping[EnforcedGroup, EnforcedGroup], now_ms: int) -> None:
+        """Groups got another pacing: requests are resolved again, and one that waits is checked now, unless a throttle is in force."""
+        self.requests.forget_heads()
+        self.fetch_admission.moved(replaced)
         if not self.throttle.is_throttled:
             self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
 

@@ -41,15 +41,24 @@ def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, 
 
 
 def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
-    """Return the lead before each event. The first row of a group gives the lead that its schedule begins with."""
-    costs = np.where(rows.checked, costs_ns(rows.value, rows.bound.take(rows.row_of)), 0)
+    """Return the lead before each event of a schedule; 0 before those of a window.
+
+    The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
+    the last decision of the window as its lead.
+    """
+    costs = np.where(rows.checked & rows.paced.take(rows.row_of), costs_ns(rows.value, rows.bound.take(rows.row_of)), 0)
     times_ns = rows.ts_ms * MS_NS
-    leads = np.empty(rows.events, np.int64)
-    firsts = np.flatnonzero(rows.is_new_group)
-    begins = rows.event_at[firsts].tolist()
-    for first, begin, end in zip(firsts.tolist(), begins, [*begins[1:], rows.events], strict=True):
+    leads = np.zeros(rows.events, np.int64)
+    is_first = rows.is_new_group | ~np.append(False, rows.paced[:-1])
+    is_last = np.append(rows.is_new_group[1:] | ~rows.paced[1:], True)
+    firsts = np.flatnonzero(rows.paced & is_first)
+    ends = (rows.event_at + rows.count)[rows.paced & is_last].tolist()
+    for first, begin, end in zip(firsts.tolist(), rows.event_at[firsts].tolist(), ends, strict=True):
+        lead_ns = int(recorded_ns[first])
+        if not rows.is_new_group[first]:
+            lead_ns = int(times_ns[begin - 1] - times_ns[begin]) + max(0, int(rows.throttle_ms[begin - 1])) * MS_NS
         its = slice(begin, end)
-        leads[its] = leads_before_ns(times_ns[its], costs[its], max(0, int(recorded_ns[first])))
+        leads[its] = leads_before_ns(times_ns[its], costs[its], max(0, lead_ns))
     return leads
 
 

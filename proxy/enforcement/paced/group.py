@@ -151,6 +151,7 @@ class PacedGroup(PendingAbove):
         return super().like() | {"burst_ns": self.schedule.burst_ns}
 
     def copy_to(self, other: Self) -> None:
-        """Copy the state to another group, which replaces this one."""
+        """Copy the state to another group, which replaces this one; a group with a window continues the sensor only."""
         super().copy_to(other)
-        other.schedule.virtual_ns = self.schedule.virtual_ns
+        if isinstance(other, PacedGroup):
+            other.schedule.virtual_ns = self.schedule.virtual_ns

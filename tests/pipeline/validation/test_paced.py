@@ -46,8 +46,8 @@ def admitted(sizes: Sequence[int], *, pause_ms: int = 0) -> list[Request]:
 
 def judged(directory: Path, file_sets: Sequence[Sequence[Request]], change: Change = lambda _rows: None, *, paced: bool = True) -> Verdict:
     """Write a run of one group with these file sets; return the verdict. `change` changes the rows of each."""
-    sensors = Sensors(np.full(1, 11), np.full(1, 1_000), np.zeros(1, np.bool_), np.full(1, paced))
-    bounds = bounds_of([{"group_ref": 0, "from_seq": 0, "bound": BOUND}])
+    sensors = Sensors(np.full(1, 11), np.full(1, 1_000), np.zeros(1, np.bool_))
+    bounds = bounds_of([{"group_ref": 0, "from_seq": 0, "bound": BOUND, "is_paced": paced}])
     state, seq, previous = STATE.empty_table(), 0, None
     for number, requests in enumerate(file_sets):
         packed = pack(_runs(requests, seq), sensors, bounds, state, (RUN_ID, PROXY_ID), lists=True)
