@@ -191,6 +191,15 @@ class Meter:
         self._words[at] = word + value
         self._at = at + 1
 
+    def admitted(self, group: EnforcedGroup, value: int, waited_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Record a checked record of `value` that a schedule let pass after `waited_ms`; its parents let it pass at the same time."""
+        if not waited_ms:
+            self.passed(group, value, now_ms, conn_id, api_index)
+            return
+        if group.parent is not None:
+            self.admitted(group.parent, value, waited_ms, now_ms, conn_id, api_index)
+        self._note(group, value, waited_ms, waited_ms, now_ms, conn_id, api_index, RECORD)
+
     def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Record two or more checked records of `values`, all above 0 and below 2^31, without a delay.
 

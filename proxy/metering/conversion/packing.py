@@ -135,7 +135,7 @@ def _measure(
         bound,
         observed,
         checked,
-        checked & ~sensors.is_paced[runs.group_ref] & ((runs.throttle_ms > 0) | (observed > bound)),
+        checked & ((runs.throttle_ms > 0) | (~sensors.is_paced[runs.group_ref] & (observed > bound))),
     )
 
 

@@ -171,7 +171,8 @@ class AnswerVerdicts:
         if self.meter is not None:
             checked = min(amount, reserved)
             if checked:
-                self.meter.passed(group, checked, now_ms, self._number, head.index)
+                waited_ms = self._fetch_admission.answered_waited_ms
+                self.meter.admitted(group, checked, waited_ms, now_ms, self._number, head.index)
             if amount > checked:
                 self.meter.record_unchecked(group, amount - checked, now_ms, self._number, head.index)
 

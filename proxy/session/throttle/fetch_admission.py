@@ -31,6 +31,9 @@ class FetchAdmission:
         "wait_until_ms",
     )
 
+    answered_waited_ms = 0
+    """How long the schedule of a paced group delayed the fetch whose response has arrived last; a window delays none."""
+
     def __init__(self) -> None:
         # expected bytes, and the most requested; a list, since an empty deque takes 700 bytes of each connection
         self._under_way: list[tuple[EnforcedGroup | None, int, int]] = []

@@ -19,12 +19,21 @@ CHECK_EVERY_MS: Final = 1_000
 
 
 class Reserved(NamedTuple):
-    """A fetch in flight: its group and member, the bytes that it reserved, and `max_bytes`. Without a group no schedule applies to it."""
+    """A fetch in flight. Without a group no schedule applies to it.
+
+    Attributes:
+        size: the bytes that it reserved.
+        most: its `max_bytes`.
+        is_on_time: whether the schedule let it pass.
+        waited_ms: how long it waited for that.
+    """
 
     group: PacedGroup | None
     member: Member | None
     size: int
     most: int
+    is_on_time: bool = True
+    waited_ms: int = 0
 
 
 _NOTHING: Final = Reserved(None, None, 0, 0)
@@ -40,7 +49,7 @@ class PacedAdmission(FetchAdmission):
         waited_ms: how long it waited.
     """
 
-    __slots__ = ("_group", "_is_fetch", "_member", "_over_bytes", "_reserved", "_waiting", "is_on_time", "waited_ms")
+    __slots__ = ("_group", "_is_fetch", "_member", "_over_bytes", "_reserved", "_waiting", "answered_waited_ms", "is_on_time", "waited_ms")
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,6 +61,7 @@ class PacedAdmission(FetchAdmission):
         self._over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
         self.is_on_time = True
         self.waited_ms = 0
+        self.answered_waited_ms = 0
 
     def admits_paced(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
@@ -126,8 +136,9 @@ class PacedAdmission(FetchAdmission):
             return
         group.pending += size
         group.open_fetches += 1
-        self._reserved.append(Reserved(group, self._member, size, most))
+        member = self._member
         self._passed(group, size, now_ms)
+        self._reserved.append(Reserved(group, member, size, most, self.is_on_time, self.waited_ms))
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
         assert self._member is not None
@@ -157,19 +168,20 @@ class PacedAdmission(FetchAdmission):
         return is_forwarded
 
     def answered(self, size_bytes: int) -> int:
-        """The response to the oldest fetch in flight has arrived; return the bytes that it had reserved."""
+        """The response to the oldest fetch in flight has arrived; return the bytes that the schedule had let pass."""
+        self.answered_waited_ms = 0
         if not self._reserved:
             return 0
         oldest = self._reserved.pop(0)
         if oldest is _BY_WINDOW:
             return super().answered(size_bytes)
-        group, member, reserved, most = oldest
+        group, member, reserved, most, is_on_time, self.answered_waited_ms = oldest
         self._over_bytes = size_bytes if size_bytes > most else 0
         if group is not None and member is not None:
             self._release(group, reserved)
             if size_bytes < reserved:
                 group.line.take_back(member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
-        return reserved
+        return reserved if is_on_time else 0
 
     def leave_queue(self) -> None:
         """Leave the waiting requests, because this one passes, or waits for another reason."""
@@ -188,7 +200,7 @@ class PacedAdmission(FetchAdmission):
         """The connection ends: nothing waits any more, and nothing is reserved."""
         super().abandon()
         while self._reserved:
-            group, _, reserved, _ = self._reserved.pop()
+            group, _, reserved, *_ = self._reserved.pop()
             if group is not None:
                 self._release(group, reserved)
                 group.line.notify_first()
