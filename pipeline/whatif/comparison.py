@@ -8,7 +8,7 @@ import msgspec
 from pipeline.text import counted, human_ms, human_rate, table_lines
 from pipeline.whatif.groups import Group, display_name, is_limited
 from pipeline.whatif.outcome import Outcome, Outcomes
-from pipeline.whatif.pacing import PACED, PACED_TYPES, WINDOW
+from pipeline.whatif.pacing import PACED, pacing_of
 from pipeline.whatif.run_outcome import CLOSED
 
 SHOWN: Final = 20
@@ -86,8 +86,8 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         outcome.units,
         outcome.bound_today if is_limited(outcome.bound_today, group.quota_type) else None,
         bound if is_limited(bound, group.quota_type) else None,
-        _pacing(group, paced=outcome.paced_today),
-        _pacing(group, paced=outcome.paced),
+        pacing_of(group.quota_type, paced=outcome.paced_today),
+        pacing_of(group.quota_type, paced=outcome.paced),
         outcome.recorded.number,
         outcome.waits.number,
         outcome.recorded.total_ms,
@@ -98,10 +98,6 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         sent,
         "; ".join(note for note in notes if note),
     )
-
-
-def _pacing(group: Group, *, paced: bool) -> str:
-    return "" if group.quota_type not in PACED_TYPES else PACED if paced else WINDOW
 
 
 def as_dict(changes: Sequence[Change], mode: str) -> dict[str, Any]:

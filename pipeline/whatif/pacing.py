@@ -35,6 +35,11 @@ class Pacing(msgspec.Struct, frozen=True):
         return quota_type in PACED_TYPES and (recorded if self.choice is None else self.choice == PACED)
 
 
+def pacing_of(quota_type: str, *, paced: bool) -> str:
+    """Return the name of a group's pacing; empty for quota types that have none."""
+    return "" if quota_type not in PACED_TYPES else PACED if paced else WINDOW
+
+
 def schedule_waits(came_ms: Ints, value: Ints, checked: Flags, bound: Floats | float, burst_ms: int) -> Ints:
     """Return the wait in ms of every request of one group, at most 2^31 - 1.
 
