@@ -32,6 +32,7 @@ from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, 
 from pipeline.validation.rules.schedules import check_schedules
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
+from pipeline.validation.rules.shares import check_shares
 from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
 from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
 
@@ -150,6 +151,7 @@ def check_whole(file_set: FileSet, samples: pa.Table, verdict: FileSetVerdict, *
     if len(samples) or MUTATION in verdict.counts:
         check_states(file_set, verdict.findings)
     verdict.states = states_of(file_set, verdict.findings)
+    check_shares(file_set, verdict.findings)
     verdict.names = names_of(file_set, _of_interest(verdict))
 
 

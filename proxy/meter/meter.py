@@ -30,6 +30,7 @@ from proxy.meter.record import (
     VALUE_END,
     WORD_BYTES,
 )
+from proxy.meter.shares import MemberShares
 from proxy.meter.usage import UsageCells
 from quota.sensor import SampleRing
 
@@ -95,6 +96,7 @@ class Meter:
 
     Attributes:
         usage: the usage of clients, with or without a quota.
+        shares: the shares of members of paced groups.
         dropped: number of decisions dropped because the queue was full.
     """
 
@@ -119,6 +121,7 @@ class Meter:
         "_word",
         "_words",
         "dropped",
+        "shares",
         "usage",
     )
 
@@ -152,6 +155,7 @@ class Meter:
         self._comparisons = Comparisons()
         self._renamed: set[int] = set()  # groups to describe again before their next decision
         self.usage = UsageCells(on_new=self._buffer.usage_rows)
+        self.shares = MemberShares()
         self.dropped = 0
 
     @property

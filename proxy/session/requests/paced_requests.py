@@ -153,6 +153,9 @@ class PacedRequests:
                 classifier.meter.admitted(group, size, admission.waited_ms, now_ms, classifier.number, context.index)
             else:
                 classifier.meter.record_unchecked(group, size, now_ms, classifier.number, context.index)
+            if not context.client.enforcement.only_observes:
+                client_ref = None if context.cell is None else context.cell.client_ref
+                classifier.meter.shares.passed(group, classifier.member, client_ref, size, admission.waited_ms, now_ms)
         self._count_wait(context, group, now_ms)
 
     def _count_wait(self, context: RequestContext, group: PacedGroup, now_ms: int) -> None:

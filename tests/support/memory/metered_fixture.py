@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from metering_format.places import PACED
 from pipeline.manifest import find_manifests
 from pipeline.validation.local import validate
 from pipeline.validation.verdict import Verdict
@@ -15,6 +16,7 @@ from proxy.meter.usage import Place
 from proxy.metering.facts.connections import ConnectionDecisions
 from proxy.metering.facts.description import GroupDescription
 from proxy.metering.facts.names import Names
+from proxy.metering.facts.shares_fact import shares_fact
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
@@ -30,12 +32,21 @@ LISTENER = "default"
 class MeteredFixture(ProxyFixture):
     """Connections whose decisions and usage go to files below `directory`."""
 
-    def __init__(self, directory: Path, *, level: str = "packed", names: Names | None = None, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, *, level: str = "packed", names: Names | None = None, burst_ms: int | None = None, **settings: Any
+    ) -> None:
         super().__init__(**settings)
         self.directory = directory
         self.names = names = names or Names()
         header = header_of(
-            RUN_ID, "sluice-1", WALL_MS, proxy_version="0", level=level, names=names.form, settings={}, quota_config_sha256=None
+            RUN_ID,
+            "sluice-1",
+            WALL_MS,
+            proxy_version="0",
+            level=level,
+            names=names.form,
+            settings={} if burst_ms is None else {PACED: burst_ms},
+            quota_config_sha256=None,
         )
         self.writer = MeteringWriter(WriterSettings(directory, header), self.wall_ms, lambda _problem: None, convert=convert_here)
         self.quotas = ConnectionQuotas([LISTENER])
@@ -78,12 +89,19 @@ class MeteredFixture(ProxyFixture):
         peer.connection.session.set_usage_place(Place(BROKER, LISTENER))
         return peer
 
+    def collect(self) -> None:
+        """Record usage and shares of the second that ends now."""
+        second_ms = self.wall_ms() - 1_000
+        for fact in usage_facts(self.meter.usage, self.names, second_ms, self.scopes.node_id):
+            self.meter.add_fact(fact)
+        for fact in shares_fact(self.meter.shares, second_ms, self.now_ms):
+            self.meter.add_fact(fact)
+        self.meter.flush()
+
     def written(self) -> Verdict:
         """End the run; return the validator's verdict on its files."""
         assert self.loop.crashes == []
-        for fact in usage_facts(self.meter.usage, self.names, self.wall_ms(), self.scopes.node_id):
-            self.meter.add_fact(fact)
-        self.meter.flush()
+        self.collect()
         self.writer.start()
         assert self.writer.stop(60)
         return validate(self.directory)
