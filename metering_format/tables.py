@@ -91,13 +91,28 @@ STATES: Final = pa.schema(
 )
 """How the proxy was set from a sequence number on."""
 
+SHARES: Final = pa.schema(
+    [
+        _RUN,
+        _PROXY,
+        _field("group_ref", pa.int32()),
+        _field("member_ref", pa.int32()),  # number of the member in the run
+        _field("client_ref", pa.int32(), nullable=True),  # a client that is the member; null: it passed nothing yet
+        _field("second_ms", pa.int64()),
+        _field("passed_bytes", pa.int64()),
+        _field("largest_bytes", pa.int64()),
+        _field("wanted_ms", pa.int64()),  # how long a request waited, since the row before
+    ]
+)
+"""What one member of a paced group passed in one second, while several members had a claim."""
+
 SHARED_COLUMNS: Final = {
     "samples": ("remote_n", "remote_sum", "remote_pos", "remote_source", "remote_total"),
     "events": ("source", "source_total", "assumed"),
 }
 """Columns that only runs of processes that share usage have."""
-PACED_COLUMNS: Final = {"samples": ("lead_ns",)}
-"""Columns that only runs with paced groups have."""
+PACED_COLUMNS: Final = {"samples": ("lead_ns",), "shares": tuple(SHARES.names)}
+"""Columns that only runs with paced groups have, and a table."""
 ADDED: Final = {
     "states": ("switches", "fleet", "pacing"),
     "samples": (*SHARED_COLUMNS["samples"], *PACED_COLUMNS["samples"]),
@@ -224,6 +239,7 @@ TABLES: Final = {
     "events": EVENTS,
     "usage": USAGE,
     "comparisons": COMPARISONS,
+    "shares": SHARES,
     "dim_group": DIM_GROUP,
     "dim_bound": DIM_BOUND,
     "dim_client": DIM_CLIENT,

@@ -11,6 +11,8 @@ from typing import Final
 
 SECOND_NS: Final = 1_000_000_000
 MS_NS: Final = 1_000_000
+BURST_MS: Final = 1_000
+"""The burst unless another one is configured."""
 ENDLESS_NS: Final = 1 << 60
 """Cost of a request whose bound is not above 0, and the highest cost: 36 years."""
 

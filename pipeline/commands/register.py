@@ -14,7 +14,7 @@ from pipeline.storage.paths import AnyPath
 if TYPE_CHECKING:
     from pipeline.iceberg.registration import Registered
 
-OF: Final = ("samples", "events", "usage", "comparisons", "dim_group", "dim_bound", "dim_client", "states", "gaps")
+OF: Final = ("samples", "events", "usage", "comparisons", "shares", "dim_group", "dim_bound", "dim_client", "states", "gaps")
 _COLUMNS: Final = ("change", "rows", "file")
 
 

@@ -6,6 +6,7 @@ from pipeline.commands.execution.exit_codes import clear_errors
 from pipeline.commands.execution.inputs import INPUT
 from pipeline.commands.execution.options import Common, common_options
 from pipeline.commands.execution.outputs import OUTPUT
+from pipeline.errors import BadInputError
 from pipeline.storage.paths import AnyPath
 
 
@@ -29,10 +30,29 @@ from pipeline.storage.paths import AnyPath
     show_default=True,
     help="open: recorded times and groups; regroup: recorded times, groups of the file; closed: times shifted by the new waits.",
 )
+@click.option(
+    "--pacing",
+    type=click.Choice(["window", "paced"]),
+    help="Enforce produced and fetched bytes by Kafka's window, or evenly by a schedule. Default: each group as it was recorded.",
+)
+@click.option(
+    "--paced-burst-ms",
+    type=click.IntRange(10, 60_000),
+    metavar="MS",
+    help="Burst of paced groups. Default: that of the recording, or 1000.",
+)
 @click.option("--out", type=OUTPUT, metavar="DIR", help="Write report.html and summary.json to this directory.")
 @clear_errors
 @common_options("local", "spark", explain="Print the quota that gives each group its bound, and the recorded groups in it.")
-def whatif(source: AnyPath, files: tuple[AnyPath, ...], mode: str, out: AnyPath | None, common: Common) -> None:
+def whatif(
+    source: AnyPath,
+    files: tuple[AnyPath, ...],
+    mode: str,
+    pacing: str | None,
+    paced_burst_ms: int | None,
+    out: AnyPath | None,
+    common: Common,
+) -> None:
     """Simulate other quotas on recorded decisions, and print how throttling would have changed."""
     import msgspec
 
@@ -42,11 +62,14 @@ def whatif(source: AnyPath, files: tuple[AnyPath, ...], mode: str, out: AnyPath 
     from pipeline.report.whatif_page import buckets_of, draw_whatif
     from pipeline.whatif.comparison import as_dict, changes_of, lines_of
     from pipeline.whatif.explanation import explained
+    from pipeline.whatif.pacing import WINDOW, Pacing
     from pipeline.whatif.work import JOB, outcomes_of, plan_work
 
+    if paced_burst_ms is not None and pacing == WINDOW:
+        raise BadInputError("--paced-burst-ms: a window has no burst; leave it out, or use --pacing paced")
     quotas = [read_quota_file(file) for file in files]
     names = _names(files)
-    work = plan_work(source, quotas, mode)
+    work = plan_work(source, quotas, mode, pacing=Pacing(pacing, paced_burst_ms))
     with executor(common) as run_all:
         done = run_all(JOB, work)
     found = dict(zip(names, outcomes_of(done, len(quotas)), strict=True))

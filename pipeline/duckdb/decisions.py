@@ -39,7 +39,7 @@ _SAMPLE: Final = (
         "max_observed",
     ),
     *("first_seq", "throttled_n", "violated_n", "throttle_ms_sum", "throttle_ms_max", "applied_ms_sum"),
-    *("dt_ms", "thr_pos", "thr_ms", "applied_ms"),
+    *("dt_ms", "thr_pos", "thr_ms", "applied_ms", "lead_ns"),
 )
 _RATE: Final = f"CASE WHEN quota_type = 'Request' THEN units * {PERCENT_PER_NANOSECOND!r} ELSE units::DOUBLE END"
 
@@ -126,13 +126,16 @@ def decisions_by_second() -> str:
 
 
 def waits() -> str:
-    """Return a query for the decisions with a throttle time above 0: their time, the throttle time, and whether it was applied."""
+    """Return a query for the decisions with a throttle time above 0: when it begins, the throttle time, and whether it was applied.
+
+    In a paced group it ends at the decision. It counts in the hour of the decision, also if it began before it.
+    """
     return f"""
         SELECT hour_number, gold_group_number, at_ms, wait_ms, applied, {in_hour("at_ms")} AS at_in_hour_ms
         FROM (
-            SELECT hour_number, hour_ms, gold_group_number, sample_start_ms + dt_ms[wait[1] + 1] AS at_ms, wait[2]::BIGINT AS wait_ms,
-                   wait[3] > 0 AS applied
-            FROM (SELECT hour_number, hour_ms, gold_group_number, sample_start_ms, dt_ms,
+            SELECT hour_number, hour_ms, gold_group_number, wait[2]::BIGINT AS wait_ms, wait[3] > 0 AS applied,
+                   sample_start_ms + dt_ms[wait[1] + 1] - CASE WHEN lead_ns IS NULL THEN 0 ELSE wait[2] END AS at_ms
+            FROM (SELECT hour_number, hour_ms, gold_group_number, sample_start_ms, dt_ms, lead_ns,
                          unnest(list_zip(thr_pos, thr_ms, applied_ms)) AS wait
                   FROM decisions WHERE problem IS NULL AND throttled_n > 0))
         WHERE wait_ms > 0"""

@@ -64,25 +64,27 @@ class SensorDemand(Demand):
 
 
 @dataclass(slots=True)
-class BucketDemand(Demand):
-    """The demand of a group with a token bucket; `span_s` is N windows.
+class NeededDemand(Demand):
+    """The demand of a group with a token bucket, where `span_s` is N windows, or with a schedule, where it is the burst.
 
     Attributes:
         needed: for each run, the lowest rates at which its requests would have passed.
+        is_paced: whether it has a schedule.
     """
 
     needed: list[Floats] = field(default_factory=list)
+    is_paced: bool = False
 
     def rates(self) -> Floats:
-        """Return the lowest rate at which all requests of each active second would have passed, and the rate for the end of each run."""
+        """Return the lowest rate at which all requests of each active second would have passed; of buckets also for the end of each run."""
         return np.concatenate(self.needed)
 
 
 class Part(msgspec.Struct):
-    """The demand of one group in one file set, or of one token bucket in one run. Lists are arrays of 8-byte numbers.
+    """The demand of one group in one file set, or of one token bucket or schedule in one run. Lists are arrays of 8-byte numbers.
 
     Attributes:
-        needed: token buckets only: as in `BucketDemand`.
+        needed, is_paced: token buckets and schedules only: as in `NeededDemand`.
     """
 
     group: Group
@@ -92,18 +94,26 @@ class Part(msgspec.Struct):
     seconds: bytes
     units: bytes
     needed: bytes | None = None
+    is_paced: bool = False
 
 
 def add_parts(parts: Iterable[Part], known: dict[Group, Demand]) -> None:
-    """Add parts to the demand of each group, in order. The last part gives the bound."""
+    """Add parts to the demand of each group, in order. The last part gives the bound.
+
+    Demand with another pacing than that of the last part, or with another burst, does not count: rates over windows and the rates that a
+    schedule needs are no alternatives to each other.
+    """
     for part in parts:
-        kind = SensorDemand if part.needed is None else BucketDemand
-        demand = known.setdefault(part.group, kind(part.group, part.span_s))
+        kind = SensorDemand if part.needed is None else NeededDemand
+        demand = known.get(part.group)
+        if type(demand) is not kind or demand.span_s != part.span_s:
+            demand = known[part.group] = kind(part.group, part.span_s)
         demand.parts.append((np.frombuffer(part.seconds, np.int64), np.frombuffer(part.units, np.int64)))
         demand.bound = part.bound
         demand.throttled_seconds += part.throttled_seconds
         if part.needed is not None:
-            assert isinstance(demand, BucketDemand)
+            assert isinstance(demand, NeededDemand)
+            demand.is_paced = part.is_paced
             demand.needed.append(np.frombuffer(part.needed, np.float64))
 
 
@@ -127,8 +137,8 @@ def measured_in(file_set: FileSet, sensors: Mapping[int, Sensor]) -> Iterator[Pa
         sensor = sensors[ref]
         span_s = max(sensor.num_samples - 1, 1) * sensor.window_ms / 1_000.0
         throttled_seconds = len(np.unique(second[first:end][waited[first:end]]))
-        summed = (its.tobytes() for its in _summed(second[first:end], value[first:end]))
-        yield Part(sensor.group, span_s, float(rows.bound[begin]), throttled_seconds, *summed)
+        seconds, units = _summed(second[first:end], value[first:end])
+        yield Part(sensor.group, span_s, float(rows.bound[begin]), throttled_seconds, seconds.tobytes(), units.tobytes())
 
 
 def _summed(second: Ints, value: Ints) -> tuple[Ints, Ints]:

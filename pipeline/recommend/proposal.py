@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 
 from metering_format.event_kinds import MUTATION
-from pipeline.recommend.demand import Demand
+from pipeline.recommend.demand import Demand, NeededDemand
 from pipeline.whatif.groups import CONNECTION, FORGOTTEN, Group, display_name, plain_user
+from pipeline.whatif.pacing import pacing_of
 from quota.entity import DEFAULT, UNLIMITED
 
 KEYS: Final = {
@@ -34,13 +35,15 @@ class Proposal(msgspec.Struct):
     """A bound for one entity and quota type. Rates are in units per second, of the busiest broker, since each broker has its own quota.
 
     Attributes:
-        span_s: seconds that rates were taken over; for a token bucket, its capacity in seconds of its rate.
+        pacing: as in a what-if; empty for quota types that have none.
+        span_s: seconds that rates were taken over; for a token bucket its capacity, and for a schedule its burst, in seconds of its rate.
         base: the percentile of the rates, before headroom.
     """
 
     entity: Entity
     group: str
     quota_type: str
+    pacing: str
     key: str
     seconds: int
     throttled_seconds: int
@@ -91,12 +94,14 @@ def _proposal(entity: Entity, demand: Demand, percentile: float, headroom: float
     base = max(float(np.percentile(demand.rates(), percentile)), 0.0)
     bound = rounded_up(quota_type, base * headroom)
     confidence, why = _confidence(len(units), demand.throttled_seconds)
+    is_paced = isinstance(demand, NeededDemand) and demand.is_paced
     if quota_type == MUTATION:
         why += f"; a full bucket holds {bound * demand.span_s:,.0f}"
     return Proposal(
         entity,
         display_name(demand.group),
         quota_type,
+        pacing_of(quota_type, paced=is_paced),
         KEYS[quota_type],
         len(units),
         demand.throttled_seconds,

@@ -6,6 +6,7 @@ from metering_format.event_kinds import MUTATION
 from pipeline.recommend.proposal import Proposal
 from pipeline.text import human_ms, human_rate, table_lines
 from pipeline.whatif.comparison import Change, notes_of
+from pipeline.whatif.pacing import PACED
 
 
 def lines_of(
@@ -17,6 +18,8 @@ def lines_of(
     if any(item.quota_type == MUTATION for item in proposals):
         lowest = f"p{percentile:g} of the lowest rates at which requests would have passed"
         yield f"of {MUTATION}, whose bucket lets bursts through, from {lowest}"
+    if any(item.pacing == PACED for item in proposals):
+        yield f"of paced groups, from p{percentile:g} of the lowest rates at which requests would have passed without a wait"
     yield ""
     header = ("group", "type", "p50", "p99", "max", "bound today", "proposed", "waits today", "waits then", "confidence", "why")
     yield from table_lines(header, (_row(item, then.get((item.group, item.quota_type), (0, 0))) for item in proposals))
@@ -36,6 +39,9 @@ def _explained(item: Proposal) -> Iterator[str]:
     if item.quota_type == MUTATION:
         of = "of the lowest rates at which requests pass"
         yield f"    p{item.percentile:g} {of}, with a bucket that holds {item.span_s:g} s of its rate: {base}"
+    elif item.pacing == PACED:
+        of = "of the lowest rates at which requests pass without a wait"
+        yield f"    p{item.percentile:g} {of}, with a burst of {item.span_s:g} s, one for each of {item.seconds:,} active seconds: {base}"
     else:
         yield f"    p{item.percentile:g} of the rates over {item.span_s:g} s, one for each of {item.seconds:,} active seconds: {base}"
     yield f"    x headroom {item.headroom:g} = {times}, rounded up to two digits: {bound}"

@@ -86,10 +86,19 @@ def decide(rows: Rows, sensor: Sensor) -> Decisions:
     return Decisions(live_sum - rows.value, window_ms, oldest_start_ms, observed, violated, throttle_ms, near)
 
 
-def without_waits(decided: Decisions, paced: Flags) -> Decisions:
-    """Return the same rates without waits of the flagged events: the decisions of paced groups, which a schedule admits."""
-    violated, in_margin = decided.violated & ~paced, decided.in_margin & ~paced
-    return replace(decided, violated=violated, throttle_ms=np.where(paced, 0, decided.throttle_ms), in_margin=in_margin)
+def with_recorded_waits(rows: Rows, decided: Decisions) -> Decisions:
+    """Return the same rates with the recorded waits of paced groups: how long a schedule delayed a request, before it passed.
+
+    They depend on when the request came, which `rows` has only as the time at which it passed less this wait.
+    """
+    paced = rows.paced.take(rows.row_of)
+    listed = paced & rows.checked & (rows.throttle_ms > 0)
+    return replace(
+        decided,
+        violated=np.where(paced, listed, decided.violated),
+        throttle_ms=np.where(listed, rows.throttle_ms, np.where(paced, 0, decided.throttle_ms)),
+        in_margin=decided.in_margin & ~paced,
+    )
 
 
 def waits_under(rows: Rows, decided: Decisions, bounds: Floats, sensor: Sensor) -> Ints:

@@ -16,6 +16,7 @@ class Kind(StrEnum):
     MISSED = "MISSED"  # a throttle was due and was not decided
     SPURIOUS = "SPURIOUS"  # a throttle was decided and was not due
     EARLY = "EARLY"  # a request of a paced group passed before its schedule let it
+    FAIR = "FAIR"  # a member of a paced group passed less than its share, while it wanted more
     CAP = "CAP"  # a throttle time exceeds its cap
     GAP = "GAP"  # decisions are missing or duplicated
     ORDER = "ORDER"  # time goes back

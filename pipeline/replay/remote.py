@@ -8,17 +8,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from metering_format.places import SHARED
+from metering_format.places import PACED, SHARED
 from pipeline.file_set import FileSet
-from pipeline.replay.rows import COLUMNS, Flags, Ints, Rows
+from pipeline.replay.rows import COLUMNS, LEAD, Flags, Ints, Rows
 
 REMOTE_COLUMNS: Final = ["remote_pos", "remote_source", "remote_total"]
 """Columns of `samples` for `remote_events`, besides those that `unpack` reads."""
 
 
 def columns_of(file_set: FileSet) -> list[str]:
-    """Return the columns of `samples` that `unpack` reads, and REMOTE_COLUMNS when the file set has other processes' usage."""
-    return [*COLUMNS, *REMOTE_COLUMNS] if SHARED in file_set.manifest.settings else COLUMNS
+    """Return the columns of `samples` that `unpack` reads, with REMOTE_COLUMNS where the file set has other processes' usage."""
+    settings = file_set.manifest.settings
+    return [*COLUMNS, *((LEAD,) if PACED in settings else ()), *(REMOTE_COLUMNS if SHARED in settings else ())]
 
 
 @dataclass(frozen=True, slots=True)

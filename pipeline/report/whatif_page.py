@@ -7,8 +7,9 @@ from pipeline.report.charts.before_after import Shift, draw_shifts
 from pipeline.report.charts.distribution import draw_waits, in_buckets
 from pipeline.report.page import Figure, Page, Section, draw_page, draw_table
 from pipeline.text import human_ms, human_rate
-from pipeline.whatif.comparison import MODES, Change
+from pipeline.whatif.comparison import MODES, Change, pacing_text
 from pipeline.whatif.outcome import Outcomes
+from pipeline.whatif.pacing import PACED
 
 GROUPS_MAX: Final = 24
 
@@ -31,7 +32,7 @@ def draw_whatif(changes: Sequence[Change], mode: str, buckets: Mapping[str, Buck
     """Return the report as HTML; `buckets` is by name of the quota file."""
     page = Page(title, f"Mode {mode}: {MODES[mode]}.")
     page.foot = (
-        f"Made by sluice meter. Mode {mode}: {MODES[mode]}. Every wait is computed with the sensor's arithmetic from every decision."
+        f"Made by sluice meter. Mode {mode}: {MODES[mode]}. Every wait is computed with the arithmetic of the proxy from every decision."
     )
     for name in dict.fromkeys(change.scenario for change in changes):
         own = [change for change in changes if change.scenario == name]
@@ -78,6 +79,7 @@ def _shift(change: Change) -> Shift:
 def _table(own: Sequence[Change]) -> str:
     has_sent = any(change.sent_percent is not None for change in own)
     several = len({change.proxy_id for change in own}) > 1
+    paced = any(change.pacing_today == PACED or change.pacing == PACED for change in own)
     header = [
         *(["proxy"] if several else []),
         "group",
@@ -85,6 +87,7 @@ def _table(own: Sequence[Change]) -> str:
         "broker",
         "decisions",
         "bound",
+        *(["pacing"] if paced else []),
         "throttled",
         "p50 wait",
         "p95 wait",
@@ -92,11 +95,12 @@ def _table(own: Sequence[Change]) -> str:
         *(["sent"] if has_sent else []),
         "note",
     ]
-    return draw_table(header, ([change.proxy_id] * several + _row(change, has_sent) for change in own))
+    return draw_table(header, ([change.proxy_id] * several + _row(change, has_sent, paced=paced) for change in own))
 
 
-def _row(change: Change, has_sent: bool) -> list[str]:
+def _row(change: Change, has_sent: bool, *, paced: bool) -> list[str]:
     row = [change.group, change.quota_type, change.node or "-", f"{change.decisions:,}", human_rate(change.quota_type, change.bound)]
+    row += [pacing_text(change)] if paced else []
     row += [f"{change.throttled:,}", human_ms(change.wait_p50_ms), human_ms(change.wait_p95_ms), human_ms(change.wait_max_ms)]
     if has_sent:
         row.append("-" if change.sent_percent is None else f"{change.sent_percent:.1f} %")

@@ -17,7 +17,7 @@ from metering_format.places import PACED, SHARED
 from pipeline.errors import BadInputError
 from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
-from pipeline.replay.decisions import NO_CAP, Sensor, decide, without_waits
+from pipeline.replay.decisions import NO_CAP, Sensor, decide, with_recorded_waits
 from pipeline.replay.findings import Findings
 from pipeline.replay.rows import COLUMNS, LEAD, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
@@ -32,6 +32,7 @@ from pipeline.validation.rules.long_run import GroupConditions, ThrottleWindow, 
 from pipeline.validation.rules.schedules import check_schedules
 from pipeline.validation.rules.sequence import NumberOrder, check_sequence, check_times
 from pipeline.validation.rules.settings import State, states_of
+from pipeline.validation.rules.shares import check_shares
 from pipeline.validation.rules.sums import REMOTE_SUM_COLUMNS, check_sums, counts_of
 from pipeline.validation.rules.traced import Traced, check_count, check_traced, traced_of
 
@@ -150,6 +151,7 @@ def check_whole(file_set: FileSet, samples: pa.Table, verdict: FileSetVerdict, *
     if len(samples) or MUTATION in verdict.counts:
         check_states(file_set, verdict.findings)
     verdict.states = states_of(file_set, verdict.findings)
+    check_shares(file_set, verdict.findings)
     verdict.names = names_of(file_set, _of_interest(verdict))
 
 
@@ -176,7 +178,7 @@ def _judge_rows(kind: GroupKind, rows: Rows, own: Flags, asked: _Asked, order: N
     decided = decide(rows, kind.sensor)
     burst_ms = int(asked.file_set.manifest.settings.get(PACED, 0))
     if rows.paced.any():
-        decided = without_waits(decided, rows.paced.take(rows.row_of))
+        decided = with_recorded_waits(rows, decided)
         check_schedules(rows, burst_ms, judged & rows.paced, asked.begins_run, findings)
     check_decisions(rows, decided, kind.sensor, judged, findings)
     order.add(rows, judged)

@@ -65,6 +65,8 @@ def play(
     *,
     checked: Flags | None = None,
     is_known: bool = True,
+    passes_later: bool = False,
+    end_ms: int | None = None,
 ) -> Replayed:
     """Replay the connections of one group.
 
@@ -76,11 +78,13 @@ def play(
         checked: False for events without a check against the bound; None when all were checked.
         is_known: False when each connection stands for several real ones. One may then wait while another continues, so only events
             without a check count as in flight.
+        passes_later: the wait comes before an event passes, instead of after it. An event that passes after the end is not sent.
+        end_ms: end of the record; None: the last event.
     """
     checked = np.ones(len(ts_ms), np.bool_) if checked is None else checked
     is_checked = checked.tolist()
     lines = _lines(ts_ms, waited_ms, connection, checked, is_known=is_known)
-    end_ms = int(ts_ms[-1]) if len(ts_ms) else 0
+    end_ms = int(ts_ms.max(initial=0)) if end_ms is None else end_ms
     due = [(line.first_ms, line.events[0], number, 0) for number, line in enumerate(lines)]  # events of one ms in recorded order
     heapq.heapify(due)
     waits: list[int] = []
@@ -94,7 +98,8 @@ def play(
         if not is_sent:
             heapq.heappush(due, (now_ms + max(wait_ms, 1), event, number, at))
             continue
-        sent.append(event)
+        if not passes_later or now_ms + wait_ms <= end_ms:
+            sent.append(event)
         line = lines[number]
         line.free_ms = max(line.free_ms, now_ms + wait_ms) if is_known or not is_checked[event] else now_ms + wait_ms
         if at + 1 < len(line.events):

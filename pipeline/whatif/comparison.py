@@ -8,9 +8,13 @@ import msgspec
 from pipeline.text import counted, human_ms, human_rate, table_lines
 from pipeline.whatif.groups import Group, display_name, is_limited
 from pipeline.whatif.outcome import Outcome, Outcomes
+from pipeline.whatif.pacing import PACED, pacing_of
 from pipeline.whatif.run_outcome import CLOSED
 
 SHOWN: Final = 20
+FETCH: Final = "Fetch"
+AGE_S: Final = 25
+"""The age in seconds from which Sluice lets requests of a paced group pass before their time."""
 MODES: Final = {
     "open": "requests at the recorded times: an upper bound on waits, since real clients slow down",
     "regroup": "requests at the recorded times; clients are grouped by the file, and their samples recomputed",
@@ -19,7 +23,7 @@ MODES: Final = {
 
 
 class Change(msgspec.Struct):
-    """One group under one quota file."""
+    """One group under one quota file. `pacing` is empty for quota types that have no pacing."""
 
     scenario: str
     group: str
@@ -30,6 +34,8 @@ class Change(msgspec.Struct):
     units: int
     bound_today: float | None
     bound: float | None
+    pacing_today: str
+    pacing: str
     throttled_today: int
     throttled: int
     wait_ms_today: int
@@ -63,6 +69,12 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         ""
         if outcome.knows_requests
         else "lets refused requests pass, of which the record has the first topic only; what was asked for again counts twice",
+        f"waits above {AGE_S} s: Sluice lets one request in {AGE_S} s pass before its time, and clients give up; not simulated"
+        if outcome.paced and outcome.waits.max_ms > AGE_S * 1_000
+        else "",
+        "a fetch waits for what it reserves, which is not recorded: its waits are a lower bound"
+        if outcome.paced and group.quota_type == FETCH
+        else "",
     ]
     return Change(
         scenario,
@@ -74,6 +86,8 @@ def _change(scenario: str, group: Group, outcome: Outcome, mode: str) -> Change:
         outcome.units,
         outcome.bound_today if is_limited(outcome.bound_today, group.quota_type) else None,
         bound if is_limited(bound, group.quota_type) else None,
+        pacing_of(group.quota_type, paced=outcome.paced_today),
+        pacing_of(group.quota_type, paced=outcome.paced),
         outcome.recorded.number,
         outcome.waits.number,
         outcome.recorded.total_ms,
@@ -104,24 +118,26 @@ def lines_of(changes: Sequence[Change], mode: str) -> Iterator[str]:
         today, then = sum(change.wait_ms_today for change in own), sum(change.wait_ms for change in own)
         yield ""
         yield f"{name}: all waits {human_ms(today)} -> {human_ms(then)}, {counted(len(own), 'group')}"
-        header = ["group", "type", "node", "bound today", "bound", "throttled today", "throttled"]
+        paced = any(PACED in (change.pacing_today, change.pacing) for change in own)
+        header = ["group", "type", "node", "bound today", "bound", *(["pacing"] if paced else []), "throttled today", "throttled"]
         header += ["waits today", "waits", "p95 wait", "longest wait"]
         header = [*header, "sent"] if mode == CLOSED else header
         several = len({change.proxy_id for change in own}) > 1
         header = ["proxy", *header] if several else header
-        yield from table_lines(header, ([change.proxy_id] * several + _row(change, mode) for change in own[:SHOWN]))
+        yield from table_lines(header, ([change.proxy_id] * several + _row(change, mode, paced=paced) for change in own[:SHOWN]))
         if len(own) > SHOWN:
             yield f"... and {len(own) - SHOWN} more groups (--format json or csv shows all)"
         yield from notes_of(own)
 
 
-def _row(change: Change, mode: str) -> list[str]:
+def _row(change: Change, mode: str, *, paced: bool) -> list[str]:
     row = [
         change.group,
         change.quota_type,
         change.node or "-",
         human_rate(change.quota_type, change.bound_today),
         human_rate(change.quota_type, change.bound),
+        *([pacing_text(change)] if paced else []),
         f"{change.throttled_today:,}",
         f"{change.throttled:,}",
         human_ms(change.wait_ms_today),
@@ -132,6 +148,11 @@ def _row(change: Change, mode: str) -> list[str]:
     if mode == CLOSED:
         row.append("-" if change.sent_percent is None else f"{change.sent_percent:.1f} %")
     return row
+
+
+def pacing_text(change: Change) -> str:
+    """Return the pacing of a group: as recorded, and in the replay if that differs."""
+    return (change.pacing if change.pacing == change.pacing_today else f"{change.pacing_today} -> {change.pacing}") or "-"
 
 
 def notes_of(changes: Iterable[Change]) -> Iterator[str]:

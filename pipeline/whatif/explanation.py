@@ -7,6 +7,7 @@ from pipeline.text import counted, human_ms, human_rate
 from pipeline.whatif.comparison import SHOWN
 from pipeline.whatif.groups import CONNECTION, Group, display_name, is_limited
 from pipeline.whatif.outcome import Outcome, Outcomes
+from pipeline.whatif.pacing import PACED, WINDOW
 from pipeline.whatif.work import Work
 
 MEMBERS_SHOWN = 5
@@ -53,6 +54,9 @@ def _lines(group: Group, outcome: Outcome, quotas: QuotaFile, members: Sequence[
     more = f" and {len(names) - MEMBERS_SHOWN} more" if len(names) > MEMBERS_SHOWN else ""
     yield f"    recorded as   {'; '.join(names[:MEMBERS_SHOWN])}{more}: {counted(outcome.decisions, 'decision')}"
     yield f"    bound         {_bound(group, outcome, quotas)}"
+    if outcome.paced_today or outcome.paced:
+        today, then = (PACED if paced else WINDOW for paced in (outcome.paced_today, outcome.paced))
+        yield f"    pacing        {then}{'' if today == then else f', recorded with {today}'}"
     for label, waits in (("waits today", outcome.recorded), ("waits then", outcome.waits)):
         longest = f", half of them up to {human_ms(waits.percentile_ms(50))}, the longest {human_ms(waits.max_ms)}" if waits.number else ""
         yield f"    {label:<13} {waits.number:,}, together {human_ms(waits.total_ms)}{longest}"

@@ -70,6 +70,7 @@ class Outcome(msgspec.Struct):
         moves: clients would be in another group with another bound; their decisions stay in this group.
         knows_connections: False when a whole group was played as one connection.
         knows_requests: False when requests pass that were refused in the record, which has only their first topic.
+        paced_today, paced: whether a schedule enforces the group, in the record and in the replay.
     """
 
     group: Group
@@ -86,6 +87,8 @@ class Outcome(msgspec.Struct):
     moves: bool = False
     knows_connections: bool = True
     knows_requests: bool = True
+    paced_today: bool = False
+    paced: bool = False
 
     @classmethod
     def total(cls, parts: "Sequence[Outcome]") -> "Outcome":
@@ -106,6 +109,8 @@ class Outcome(msgspec.Struct):
             any(part.moves for part in parts),
             all(part.knows_connections for part in parts),
             all(part.knows_requests for part in parts),
+            last.paced_today,
+            last.paced,
         )
 
 

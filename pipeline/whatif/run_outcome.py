@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from metering_format.event_kinds import MUTATION
+from metering_format.places import PACED
 from pipeline.file_set import FileSet
 from pipeline.whatif.buckets import bucket_outcome, read_steps
 from pipeline.whatif.closed import play, sensor_under
@@ -12,9 +13,12 @@ from pipeline.whatif.events import Events, read_events
 from pipeline.whatif.file_set_outcome import measure_of
 from pipeline.whatif.groups import Group, GroupAssignment, Sensor
 from pipeline.whatif.outcome import Outcome, Waits
+from pipeline.whatif.pacing import Pacing, schedule_under, schedule_waits
 from pipeline.whatif.regroup import replay
+from quota.paced_schedule import BURST_MS
 
 CLOSED = "closed"
+AS_RECORDED = Pacing()
 
 
 def members_of(scenario: Mapping[int, GroupAssignment]) -> list[list[GroupAssignment]]:
@@ -26,9 +30,15 @@ def members_of(scenario: Mapping[int, GroupAssignment]) -> list[list[GroupAssign
 
 
 def run_outcomes(
-    file_sets: Sequence[FileSet], sensors: Mapping[int, Sensor], scenarios: Sequence[Mapping[int, GroupAssignment]], mode: str
+    file_sets: Sequence[FileSet],
+    sensors: Mapping[int, Sensor],
+    scenarios: Sequence[Mapping[int, GroupAssignment]],
+    mode: str,
+    pacing: Pacing = AS_RECORDED,
 ) -> list[list[Outcome]]:
     """Return, for each scenario, the decisions of each of its groups in this run."""
+    if pacing.burst_ms is None and file_sets:
+        pacing = Pacing(pacing.choice, int(file_sets[-1].manifest.settings.get(PACED, BURST_MS)))
     refs = sorted({ref for scenario in scenarios for ref in scenario})
     buckets = [ref for ref in refs if sensors[ref].group.quota_type == MUTATION]
     measured = [ref for ref in refs if sensors[ref].group.quota_type != MUTATION]
@@ -38,14 +48,16 @@ def run_outcomes(
     def outcome_of(placed: list[GroupAssignment]) -> Outcome | None:
         group = placed[0].group
         if group.quota_type != MUTATION:
-            return None if events is None else _outcome(group, placed, events, sensors, mode)
+            return None if events is None else _outcome(group, placed, events, sensors, mode, pacing)
         return None if steps is None else bucket_outcome(group, placed, steps, sensors[placed[0].ref], is_closed=mode == CLOSED)
 
     found = [[outcome_of(placed) for placed in members_of(scenario)] for scenario in scenarios]
     return [[outcome for outcome in outcomes if outcome is not None] for outcomes in found]
 
 
-def _outcome(group: Group, placed: list[GroupAssignment], events: Events, sensors: Mapping[int, Sensor], mode: str) -> Outcome | None:
+def _outcome(
+    group: Group, placed: list[GroupAssignment], events: Events, sensors: Mapping[int, Sensor], mode: str, pacing: Pacing
+) -> Outcome | None:
     at = np.flatnonzero(np.isin(events.group_ref, [item.ref for item in placed]))
     if not len(at):
         return None
@@ -64,16 +76,36 @@ def _outcome(group: Group, placed: list[GroupAssignment], events: Events, sensor
         groups=len(placed),
         is_certain=all(item.is_certain for item in placed),
         moves=any(item.moves for item in placed),
+        paced_today=bool(events.paced[at[-1]]),
+        paced=pacing.paces(group.quota_type, recorded=bool(events.paced[at[-1]])),
     )
+    bounds = events.bound[at] if bound is None else bound
+    assert pacing.burst_ms is not None
     if mode != CLOSED:
-        outcome.waits = Waits.of(replay(ts_ms, value, checked, events.bound[at] if bound is None else bound, measure))
+        waits_ms = (
+            schedule_waits(ts_ms, value, checked, bounds, pacing.burst_ms)
+            if outcome.paced
+            else replay(ts_ms, value, checked, bounds, measure)
+        )
+        outcome.waits = Waits.of(waits_ms)
         return outcome
     known = None if events.connection is None else events.connection[at]
     lines = events.group_ref[at] if known is None else known  # without connections, each recorded group counts as one connection
     lines = np.where(own, lines, -1 - np.arange(len(lines)))  # other processes' usage keeps its recorded times
-    decide = sensor_under(events.bound[at] if bound is None else bound, measure, value, checked)
+    decide = schedule_under(bounds, pacing.burst_ms, value, checked) if outcome.paced else sensor_under(bounds, measure, value, checked)
     elsewhere = int(value[~own].sum())
-    played = play(ts_ms, value, events.waited_ms[at], lines, decide, checked=checked, is_known=known is not None)
+    waited_ms = events.waited_ms[at]
+    played = play(
+        ts_ms,
+        value,
+        waited_ms,
+        lines,
+        decide,
+        checked=checked,
+        is_known=known is not None or outcome.paced_today,  # requests of a paced group wait side by side, and each with its own wait
+        passes_later=outcome.paced,
+        end_ms=int((ts_ms + np.where(events.paced[at], waited_ms, 0)).max()),
+    )
     outcome.waits, outcome.units_sent, outcome.units_offered = (
         Waits.of(played.throttle_ms),
         played.units_sent - elsewhere,

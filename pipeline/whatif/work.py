@@ -7,6 +7,7 @@ import msgspec
 
 from metering_format.event_kinds import MUTATION
 from metering_format.manifest import Manifest
+from metering_format.places import PACED as BURST
 from pipeline.file_set import FileSet
 from pipeline.file_sets import checked_runs
 from pipeline.quotas.file import QuotaFile
@@ -15,7 +16,8 @@ from pipeline.tasks import Job, run_local
 from pipeline.whatif.file_set_outcome import file_set_outcomes
 from pipeline.whatif.groups import GroupAssignment, Sensor, clients_of, place, sensors_of
 from pipeline.whatif.outcome import Outcome, Outcomes, add_up
-from pipeline.whatif.run_outcome import CLOSED, members_of, run_outcomes
+from pipeline.whatif.pacing import PACED, PACED_TYPES, Pacing
+from pipeline.whatif.run_outcome import AS_RECORDED, CLOSED, members_of, run_outcomes
 
 GROUPS_AT_ONCE: Final = 256
 """Number of groups that one task plays through a whole run; it bounds the task's memory."""
@@ -38,9 +40,10 @@ class Work(msgspec.Struct, frozen=True):
     mode: str
     sensors: tuple[Sensor, ...]
     scenarios: tuple[tuple[GroupAssignment, ...], ...]
+    pacing: Pacing = AS_RECORDED
 
 
-def plan_work(directory: AnyPath, files: Sequence[QuotaFile], mode: str, *, since_ms: int = 0) -> list[Work]:
+def plan_work(directory: AnyPath, files: Sequence[QuotaFile], mode: str, *, pacing: Pacing = AS_RECORDED, since_ms: int = 0) -> list[Work]:
     """Return the tasks of a what-if. File sets that ended before `since_ms` (wall clock) are left out.
 
     Raises:
@@ -54,21 +57,28 @@ def plan_work(directory: AnyPath, files: Sequence[QuotaFile], mode: str, *, sinc
         sensors = sensors_of(file_sets)
         clients = clients_of(file_sets)
         scenarios = [{placed.ref: placed for placed in place(sensors.values(), clients, quotas, mode)} for quotas in files]
-        alone, together = _parted(scenarios, mode)
+        may_be_paced = pacing.choice == PACED or any(BURST in file_set.manifest.settings for file_set in file_sets)
+        alone, together = _parted(scenarios, mode, (*PACED_TYPES, MUTATION) if may_be_paced else (MUTATION,))
         work += _by_file_set(directory, file_sets, sensors, alone, mode)
-        work += _by_groups(directory, file_sets, sensors, together, mode)
+        work += _by_groups(directory, file_sets, sensors, together, mode, pacing)
     return work
 
 
-def _parted(scenarios: Sequence[Scenario], mode: str) -> tuple[list[Scenario], list[Scenario]]:
-    """Separate sensors that stay alone from those that need the whole run. Token buckets need it, since they keep their balance."""
+def _parted(scenarios: Sequence[Scenario], mode: str, keep_state: Sequence[str]) -> tuple[list[Scenario], list[Scenario]]:
+    """Separate sensors that stay alone from those that need the whole run.
+
+    Token buckets and schedules need it, since they keep their state: the quota types of `keep_state`.
+    """
     if mode == CLOSED:
         return [{} for _ in scenarios], list(scenarios)
     alone: list[Scenario] = []
     together: list[Scenario] = []
     for scenario in scenarios:
         shared = {
-            item.ref for members in members_of(scenario) if len(members) > 1 or members[0].group.quota_type == MUTATION for item in members
+            item.ref
+            for members in members_of(scenario)
+            if len(members) > 1 or members[0].group.quota_type in keep_state
+            for item in members
         }
         alone.append({ref: placed for ref, placed in scenario.items() if ref not in shared})
         together.append({ref: placed for ref, placed in scenario.items() if ref in shared})
@@ -89,7 +99,12 @@ def _by_file_set(
 
 
 def _by_groups(
-    directory: AnyPath, file_sets: Sequence[FileSet], sensors: dict[int, Sensor], scenarios: Sequence[Scenario], mode: str
+    directory: AnyPath,
+    file_sets: Sequence[FileSet],
+    sensors: dict[int, Sensor],
+    scenarios: Sequence[Scenario],
+    mode: str,
+    pacing: Pacing,
 ) -> Iterable[Work]:
     manifests = tuple(file_set.manifest for file_set in file_sets)
     for number, scenario in enumerate(scenarios):
@@ -98,7 +113,7 @@ def _by_groups(
             placed = tuple(item for members in groups[begin : begin + GROUPS_AT_ONCE] for item in members)
             needed = tuple(sensors[item.ref] for item in placed)
             own = tuple(placed if number == at else () for at in range(len(scenarios)))
-            yield Work(text_of(directory), manifests, True, mode, needed, own)
+            yield Work(text_of(directory), manifests, True, mode, needed, own, pacing)
 
 
 def do(work: Work) -> list[list[Outcome]]:
@@ -107,7 +122,7 @@ def do(work: Work) -> list[list[Outcome]]:
     sensors = {sensor.ref: sensor for sensor in work.sensors}
     scenarios = [{placed.ref: placed for placed in scenario} for scenario in work.scenarios]
     if work.is_whole_run:
-        return run_outcomes(file_sets, sensors, scenarios, work.mode)
+        return run_outcomes(file_sets, sensors, scenarios, work.mode, work.pacing)
     return file_set_outcomes(file_sets[-1], file_sets[:-1], sensors, scenarios)
 
 

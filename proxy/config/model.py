@@ -47,6 +47,7 @@ from proxy.config.values import (
     read_topic,
     read_workers,
 )
+from quota.paced_schedule import BURST_MS
 
 EnforcementMode = Literal["delay", "mute", "observe"]
 Scope = Literal["broker", "cluster"]
@@ -179,7 +180,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """Threads of a broker that serve requests, num.io.threads + num.network.threads; only for the display of utilization."""
     pacing: Literal["window", "paced"] = "window"
     """How produced and fetched bytes are held to their bound: by Kafka's window, or evenly by a schedule."""
-    paced_burst_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000, description="milliseconds from 10 to 60000")] = 1_000
+    paced_burst_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000, description="milliseconds from 10 to 60000")] = BURST_MS
     """How much of its bound a paced group may use at once, in time."""
     window_num: _Windows = 11
     """Samples of a rate: the broker setting quota.window.num."""

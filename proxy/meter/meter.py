@@ -30,6 +30,7 @@ from proxy.meter.record import (
     VALUE_END,
     WORD_BYTES,
 )
+from proxy.meter.shares import MemberShares
 from proxy.meter.usage import UsageCells
 from quota.sensor import SampleRing
 
@@ -98,6 +99,7 @@ class Meter:
 
     Attributes:
         usage: the usage of clients, with or without a quota.
+        shares: the shares of members of paced groups.
         dropped: number of decisions dropped because the queue was full.
     """
 
@@ -122,6 +124,7 @@ class Meter:
         "_word",
         "_words",
         "dropped",
+        "shares",
         "usage",
     )
 
@@ -155,6 +158,7 @@ class Meter:
         self._comparisons = Comparisons()
         self._renamed: set[int] = set()  # groups to describe again before their next decision
         self.usage = UsageCells(on_new=self._buffer.usage_rows)
+        self.shares = MemberShares()
         self.dropped = 0
 
     @property
@@ -193,6 +197,15 @@ class Meter:
         at, word = self._begin_words(group, value, now_ms, 1)
         self._words[at] = word + value
         self._at = at + 1
+
+    def admitted(self, group: EnforcedGroup, value: int, waited_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
+        """Record a checked record of `value` that a schedule let pass after `waited_ms`; its parents let it pass at the same time."""
+        if not waited_ms:
+            self.passed(group, value, now_ms, conn_id, api_index)
+            return
+        if group.parent is not None:
+            self.admitted(group.parent, value, waited_ms, now_ms, conn_id, api_index)
+        self._note(group, value, waited_ms, waited_ms, now_ms, conn_id, api_index, RECORD)
 
     def passed_run(self, group: EnforcedGroup, values: list[int], now_ms: int, conn_id: int, api_index: int) -> None:
         """Record two or more checked records of `values`, all above 0 and below 2^31, without a delay.

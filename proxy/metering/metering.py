@@ -30,6 +30,7 @@ from proxy.metering.facts.description import GroupDescription
 from proxy.metering.facts.fleet_fact import FleetFact
 from proxy.metering.facts.names import names_of
 from proxy.metering.facts.pacing_fact import pacing_fact
+from proxy.metering.facts.shares_fact import shares_fact
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.layout import new_run_id, pending_path, sanitized
@@ -273,6 +274,8 @@ class Metering:
     def _take_usage(self, second_ms: int) -> None:
         """Record the usage of the second that ended, and of earlier ones that were not recorded."""
         for fact in usage_facts(self.meter.usage, self._names, second_ms, self._scopes.node_id):
+            self.meter.add_fact(fact)
+        for fact in shares_fact(self.meter.shares, second_ms, now_ms()):
             self.meter.add_fact(fact)
 
 

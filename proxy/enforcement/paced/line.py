@@ -9,7 +9,7 @@ first, and its requests go in the order in which they were read. docs/adr/0012 c
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from quota.paced_schedule import MS_NS, SECOND_NS
@@ -116,6 +116,15 @@ class PacedLine:
         first = self.first() if self._length else None
         if first is not None:
             first.notify()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several members had a claim when claims were counted last."""
+        return self._claims > 1
+
+    def waiting(self) -> Iterator[tuple[Hashable, int]]:
+        """Yield the members with waiting requests, and when the first of these began to wait, in ms."""
+        return ((name, member.waiting[0].joined_ms) for name, member in self._members.items() if member.waiting)
 
     def due_ns(self, member: Member, group_virtual_ns: int) -> int:
         """Return when the schedule of a member lets its next request pass, or that of the group is idle.

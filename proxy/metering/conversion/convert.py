@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,6 +158,7 @@ def _tables(
         "gaps": _fact_table("gaps", gaps, run),
         "usage": usage_table(segment.facts_of("usage"), run),
         "comparisons": comparisons_table(segment.facts_of("compared"), run),
+        "shares": _fact_table("shares", _shares_of(segment), run),
     }
     is_trace = header["level"] == "trace"
     mutations = decisions.only(np.isin(decisions.records["kind"], OF_BUCKETS))
@@ -179,6 +180,12 @@ def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
         window_ms[group["group_ref"]] = group["window_ms"]
         is_request[group["group_ref"]] = group["quota_type"] == REQUEST
     return Sensors(num_samples, window_ms, is_request)
+
+
+def _shares_of(segment: Segment) -> Iterator[Fact]:
+    """Yield the rows of the shares of all seconds."""
+    for second in segment.facts_of("shares"):
+        yield from ({"second_ms": second["second_ms"], **row} for row in second["rows"])
 
 
 def _fact_table(name: str, facts: Any, run: tuple[str, str]) -> pa.Table:

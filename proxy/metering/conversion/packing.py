@@ -139,7 +139,7 @@ def _measure(
         observed,
         checked,
         paced,
-        checked & ~paced & ((runs.throttle_ms > 0) | (observed > bound)),
+        checked & ((runs.throttle_ms > 0) | (~paced & (observed > bound))),
     )
 
 

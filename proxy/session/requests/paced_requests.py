@@ -147,10 +147,15 @@ class PacedRequests:
 
     def _note(self, context: RequestContext, group: PacedGroup, size: int, now_ms: int) -> None:
         """Meter a Produce that passes: checked by the schedule, or unchecked before its time."""
-        classifier = self._classifier
+        classifier, admission = self._classifier, self._admission
         if classifier.meter is not None:
-            note = classifier.meter.passed if self._admission.is_on_time else classifier.meter.record_unchecked
-            note(group, size, now_ms, classifier.number, context.index)
+            if admission.is_on_time:
+                classifier.meter.admitted(group, size, admission.waited_ms, now_ms, classifier.number, context.index)
+            else:
+                classifier.meter.record_unchecked(group, size, now_ms, classifier.number, context.index)
+            if not context.client.enforcement.only_observes:
+                client_ref = None if context.cell is None else context.cell.client_ref
+                classifier.meter.shares.passed(group, classifier.member, client_ref, size, admission.waited_ms, now_ms)
         self._count_wait(context, group, now_ms)
 
     def _count_wait(self, context: RequestContext, group: PacedGroup, now_ms: int) -> None:

@@ -9,6 +9,7 @@ from metering_format.event_kinds import EXCUSED_MS
 from protocol.api_keys import ApiKey
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.quota_scope import ClientQuota, EnforcedRequestManager
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.meter.record import RUN_VALUE_END
@@ -171,8 +172,12 @@ class AnswerVerdicts:
         group.record(amount, now_ms)
         if self.meter is not None:
             checked = min(amount, admitted)
+            waited_ms = 0 if self._fetch_admission.paced is None else self._fetch_admission.paced.answered_waited_ms
+            if isinstance(group, PacedGroup) and not head.client.enforcement.only_observes:
+                client_ref = None if head.cell is None else head.cell.client_ref
+                self.meter.shares.passed(group, self._classifier.member, client_ref, amount, waited_ms, now_ms)
             if checked:
-                self.meter.passed(group, checked, now_ms, self._number, head.index)
+                self.meter.admitted(group, checked, waited_ms, now_ms, self._number, head.index)
             if amount > checked:
                 self.meter.record_unchecked(group, amount - checked, now_ms, self._number, head.index)
 

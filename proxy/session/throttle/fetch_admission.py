@@ -7,7 +7,7 @@ bytes. So a fetch waits here while the group's rate plus the expected bytes of i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
@@ -16,10 +16,29 @@ from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.line import Member
 
 
-class PacedFetches(Protocol):
-    """The part of `PacedAdmission` that fetches need."""
+class Reservation(NamedTuple):
+    """How the schedule of a paced group let a fetch pass.
 
-    def answered(self, group: PacedGroup, member: Member, reserved: int, most: int, size_bytes: int) -> None:
+    Attributes:
+        is_on_time: whether it passed by the schedule; False: before its time.
+        waited_ms: how long it waited.
+    """
+
+    member: Member
+    is_on_time: bool
+    waited_ms: int
+
+
+class PacedFetches(Protocol):
+    """The part of `PacedAdmission` that fetches need.
+
+    Attributes:
+        answered_waited_ms: how long the fetch had waited whose response has arrived last.
+    """
+
+    answered_waited_ms: int
+
+    def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes."""
 
     def leave_line(self) -> None:
@@ -50,8 +69,8 @@ class FetchAdmission:
     )
 
     def __init__(self) -> None:
-        # expected or reserved bytes, the most requested, and the member of a paced group; a list, since an empty deque takes 700 bytes
-        self._under_way: list[tuple[EnforcedGroup | None, int, int, Member | None]] = []
+        # expected or reserved bytes, the most requested, and the reservation of a paced group; a list, since an empty deque takes 700 bytes
+        self._under_way: list[tuple[EnforcedGroup | None, int, int, Reservation | None]] = []
         self._summed: EnforcedGroup | None = None  # the group for which `_summed_bytes` is computed
         self._summed_bytes = 0  # the most bytes beyond the expected ones that its forwarded fetches may return
         self._answer_bytes = UNKNOWN  # the size of this connection's last response
@@ -181,9 +200,9 @@ class FetchAdmission:
         if self._place is not None or self.paced is not None:
             self.leave_queue()
 
-    def enter(self, group: EnforcedGroup | None, expected_bytes: int, bytes_max: int, member: Member | None = None) -> None:
-        """Add a fetch in flight; `member` is that of a paced group, which has reserved the expected bytes."""
-        self._under_way.append((group, expected_bytes, bytes_max, member))
+    def enter(self, group: EnforcedGroup | None, expected_bytes: int, bytes_max: int, reservation: Reservation | None = None) -> None:
+        """Add a fetch in flight; a paced group has reserved the expected bytes."""
+        self._under_way.append((group, expected_bytes, bytes_max, reservation))
         self._summed = None
 
     def answered(self, size_bytes: int, charged: EnforcedGroup | None = None) -> int:
@@ -198,17 +217,19 @@ class FetchAdmission:
         """
         self._answer_bytes = size_bytes
         self._summed = None
+        if self.paced is not None:
+            self.paced.answered_waited_ms = 0
         if not self._under_way:
             return 0
-        group, expected_bytes, self._answer_bytes_max, member = self._under_way.pop(0)
+        group, expected_bytes, self._answer_bytes_max, reservation = self._under_way.pop(0)
         if group is None:
             return 0
         group.pending -= expected_bytes
-        if member is not None:
+        if reservation is not None:
             assert isinstance(group, PacedGroup)
             assert self.paced is not None
-            self.paced.answered(group, member, expected_bytes, self._answer_bytes_max, size_bytes)
-            return expected_bytes if group is charged else 0
+            self.paced.answered(group, reservation, expected_bytes, self._answer_bytes_max, size_bytes)
+            return expected_bytes if group is charged and reservation.is_on_time else 0
         group.fetch_answer_bytes = size_bytes
         if group.fetch_queue and size_bytes < expected_bytes:
             group.fetch_queue.notify_first()
@@ -216,15 +237,15 @@ class FetchAdmission:
 
     def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
         """Groups got another pacing: what is in flight counts for the groups that continue them, and what waits is checked again."""
-        for at, (group, expected_bytes, bytes_max, member) in enumerate(self._under_way):
+        for at, (group, expected_bytes, bytes_max, reservation) in enumerate(self._under_way):
             new = None if group is None else replaced.get(group)
             if group is None or new is None:
                 continue
             group.pending -= expected_bytes
             new.pending += expected_bytes
-            if member is not None and isinstance(new, PacedGroup):
+            if reservation is not None and isinstance(new, PacedGroup):
                 new.open_fetches += 1
-            self._under_way[at] = (new, expected_bytes, bytes_max, member if isinstance(new, PacedGroup) else None)
+            self._under_way[at] = (new, expected_bytes, bytes_max, reservation if isinstance(new, PacedGroup) else None)
         self._summed = None
         self.leave_queue()
 

@@ -10,7 +10,7 @@ from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.line import Member, Place
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.fetch_admission import FetchAdmission, Reservation
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, ms_after
 
@@ -30,7 +30,18 @@ class PacedAdmission:
         fetches: keeps the fetches in flight, of all groups.
     """
 
-    __slots__ = ("_fetches", "_group", "_is_fetch", "_member", "_over_bytes", "_waiting", "is_on_time", "wait_until_ms", "waited_ms")
+    __slots__ = (
+        "_fetches",
+        "_group",
+        "_is_fetch",
+        "_member",
+        "_over_bytes",
+        "_waiting",
+        "answered_waited_ms",
+        "is_on_time",
+        "wait_until_ms",
+        "waited_ms",
+    )
 
     def __init__(self, fetches: FetchAdmission) -> None:
         self._fetches = fetches
@@ -42,6 +53,7 @@ class PacedAdmission:
         self.is_on_time = True
         self.wait_until_ms = 0
         self.waited_ms = 0
+        self.answered_waited_ms = 0
         fetches.paced = self
 
     def admits_paced(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
@@ -116,8 +128,10 @@ class PacedAdmission:
             return
         group.pending += size
         group.open_fetches += 1
-        self._fetches.enter(group, size, most, self._member)
+        assert self._member is not None
+        member = self._member
         self._passed(group, size, now_ms)
+        self._fetches.enter(group, size, most, Reservation(member, self.is_on_time, self.waited_ms))
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
         assert self._member is not None
@@ -127,12 +141,13 @@ class PacedAdmission:
             self.waited_ms = now_ms - self._waiting.joined_ms
             self.leave_line()
 
-    def answered(self, group: PacedGroup, member: Member, reserved: int, most: int, size_bytes: int) -> None:
+    def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
         """The response to a fetch has arrived that had reserved bytes: what it did not use is free again."""
+        self.answered_waited_ms = reservation.waited_ms
         self._over_bytes = size_bytes if size_bytes > most else 0
         group.open_fetches -= 1
         if size_bytes < reserved:
-            group.line.take_back(member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
+            group.line.take_back(reservation.member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
 
     def leave_line(self) -> None:
         """Leave the waiting requests of a paced group."""

@@ -16,7 +16,8 @@ from pipeline.rollup.prices import read_prices
 from pipeline.rollup.published.tables import read_table
 from sluice_cli.meter import meter
 from tests.pipeline.support.first_hour import CAST, two_hours
-from tests.support.metering.metering_scene import write_scene
+from tests.support.metering.metering_paced import admitted, write_paced
+from tests.support.metering.metering_scene import START_MS, write_scene
 
 
 def rolled_up(source: Path, out: Path, *options: str) -> Result:
@@ -40,6 +41,24 @@ def test_a_second_run_builds_nothing(tmp_path: Path) -> None:
     its = contents(tmp_path / "other")
     assert {name for name in before if name.endswith(".parquet")} <= its.keys()
     assert all(its[name] == content for name, content in before.items() if name.endswith(".parquet"))
+
+
+def test_waits_of_a_paced_group_end_when_a_request_passes(tmp_path: Path) -> None:
+    """A wait of a paced group is counted as a throttle of its hour, and its window is from when the request came to when it passed."""
+    requests = admitted([(0, 150_000), (200, 50_000), (2_500, 50_000)], 100_000.0)
+    assert [request.waited_ms for request in requests] == [0, 300, 0]
+    rolled_up(write_paced(tmp_path / "in", [requests], {0: 100_000.0}), tmp_path / "out")
+    [window] = read_table(tmp_path / "out", "throttle_stretches")
+    assert (window["begin_ms"], window["end_ms"], window["throttle_ms"]) == (START_MS + 200, START_MS + 500, 300)
+    [hour] = read_table(tmp_path / "out", "decisions_hour")
+    assert [hour[name] for name in ("decisions", "units", "throttled", "throttle_ms", "waited", "waited_ms")] == [
+        3,
+        250_000,
+        1,
+        300,
+        1,
+        300,
+    ]
 
 
 @pytest.mark.parametrize(

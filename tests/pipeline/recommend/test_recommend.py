@@ -96,6 +96,7 @@ def test_any_name_survives_the_file(tmp_path: Path, name: str) -> None:
         (None, name, None),
         name,
         "Produce",
+        "window",
         "producer_byte_rate",
         1,
         0,

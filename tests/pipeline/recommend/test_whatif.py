@@ -17,6 +17,7 @@ from pipeline.report.whatif_page import buckets_of, draw_whatif
 from pipeline.whatif import forecast
 from pipeline.whatif.comparison import as_dict, changes_of, lines_of
 from pipeline.whatif.outcome import Outcomes, Waits
+from pipeline.whatif.pacing import Pacing
 from pipeline.whatif.work import JOB, outcomes_of, plan_work, run_all
 from proxy.metering.forget import FORGOTTEN
 from quota.groups.group import QuotaGroup
@@ -256,12 +257,13 @@ def test_members_that_would_part_are_named(tmp_path: Path) -> None:
 
 
 def test_on_spark_the_outcomes_are_the_same(spark: Any, scene: Path) -> None:
-    """With one Spark task per unit of work the results equal those of the local engine."""
+    """With one Spark task per unit of work the results equal those of the local engine, by windows and by schedules."""
     from pipeline.spark.tasks import run_on_spark
 
     files = [quota_file_of(text, "test.toml") for text in (AS_IT_WAS, BY_USER)]
     work = plan_work(scene, files, "regroup")
     assert len(work) > 3
+    work += plan_work(scene, files, "regroup", pacing=Pacing("paced", 500))
     assert outcomes_of(run_on_spark(spark, JOB, work), 2) == outcomes_of(run_all(work), 2)
 
 

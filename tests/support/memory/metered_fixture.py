@@ -17,6 +17,7 @@ from proxy.metering.facts.connections import ConnectionDecisions
 from proxy.metering.facts.description import GroupDescription
 from proxy.metering.facts.names import Names
 from proxy.metering.facts.pacing_fact import pacing_fact
+from proxy.metering.facts.shares_fact import shares_fact
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
 from proxy.metering.writer import MeteringWriter, WriterSettings, header_of
@@ -94,12 +95,19 @@ class MeteredFixture(ProxyFixture):
         peer.connection.session.set_usage_place(Place(BROKER, LISTENER))
         return peer
 
+    def collect(self) -> None:
+        """Record usage and shares of the second that ends now."""
+        second_ms = self.wall_ms() - 1_000
+        for fact in usage_facts(self.meter.usage, self.names, second_ms, self.scopes.node_id):
+            self.meter.add_fact(fact)
+        for fact in shares_fact(self.meter.shares, second_ms, self.now_ms):
+            self.meter.add_fact(fact)
+        self.meter.flush()
+
     def written(self) -> Verdict:
         """End the run; return the validator's verdict on its files."""
         assert self.loop.crashes == []
-        for fact in usage_facts(self.meter.usage, self.names, self.wall_ms(), self.scopes.node_id):
-            self.meter.add_fact(fact)
-        self.meter.flush()
+        self.collect()
         self.writer.start()
         assert self.writer.stop(60)
         return validate(self.directory)
