@@ -9,12 +9,13 @@ from proxy.config.callback import load_callback_class
 from proxy.config.model import Config
 from proxy.enforcement.groups.group_factory import GroupFactories
 from proxy.enforcement.mode import Mode
-from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.paced.factory import ALONE, PacedGroups
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
 from proxy.net.accept.admission import Peer
 from proxy.net.gateway import GatewaySettings
 from proxy.session.login.principal_connections import PrincipalConnections
+from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry.counters import Counters
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import DeclaredGroups
@@ -52,7 +53,12 @@ def group_factories(config: Config, shared: GroupFactories) -> GroupFactories:
     """Return what creates the groups: with schedules if some are paced, else `shared`."""
     if not config.paces:
         return shared
-    return PacedGroups(config.quotas.paced_burst_ms, config.paced_groups, paces_others=config.quotas.pacing == "paced")
+    return PacedGroups(
+        config.quotas.paced_burst_ms,
+        config.paced_groups,
+        paces_others=config.quotas.pacing == "paced",
+        factories=shared if isinstance(shared, SharedUsage) else ALONE,
+    )
 
 
 def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:

@@ -1,4 +1,5 @@
-"""Computes how far the schedules of paced groups were ahead of the clock: only decisions that the schedule admitted count."""
+"""Computes how far the schedules of paced groups were ahead of the clock: decisions that the schedule admitted count, and usage of other
+processes."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import RECORD
+from metering_format.event_kinds import RECORD, REMOTE
 from proxy.metering.conversion.runs import Ints, Runs
 from proxy.metering.conversion.samples import Sensors
 from quota.paced_costs import costs_ns, leads_before_ns
@@ -45,7 +46,8 @@ def schedules_of(runs: Runs, bound: NDArray[np.float64], sensors: Sensors, state
     if not len(paced):
         return Schedules(None, virtual_ns)
     lead_ns = np.full(len(runs), NOT_PACED, np.int64)
-    costs = np.where(runs.kind == RECORD, costs_ns(runs.value, bound) * runs.count, 0)
+    counts = (runs.kind == RECORD) | (runs.kind == REMOTE)
+    costs = np.where(counts, costs_ns(np.maximum(runs.value, 0), bound) * runs.count, 0)
     times_ns = runs.ts_ms * MS_NS
     begins = paced[np.flatnonzero(np.diff(group[paced], prepend=-1))]
     for first in begins.tolist():

@@ -9,6 +9,7 @@ from metering_format.event_kinds import EXCUSED_MS
 from protocol.api_keys import ApiKey
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.quota_scope import ClientQuota, EnforcedRequestManager
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.meter.record import RUN_VALUE_END
@@ -167,9 +168,10 @@ class AnswerVerdicts:
 
     def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, reserved: int, now_ms: int) -> None:
         """Charge a fetch to the schedule of its group. What is more than it had reserved was not checked when it passed."""
+        assert isinstance(group, PacedGroup)
+        checked = group.checked_bytes(amount, reserved, now_ms)
         group.record(amount, now_ms)
         if self.meter is not None:
-            checked = min(amount, reserved)
             if checked:
                 self.meter.passed(group, checked, now_ms, self._number, head.index)
             if amount > checked:

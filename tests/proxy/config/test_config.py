@@ -332,7 +332,7 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
         ),
         pytest.param(
             "[quotas]\npacing = 'paced'\n[fleet]\nname = 'one'\nsecret_file = 'key'",
-            'quotas.pacing: cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process; '
+            'quotas.pacing: cannot be "paced" with a fleet: its members would each pass the whole bound; '
             'write pacing = "window", or leave it out',
             id="paced-in-a-fleet",
         ),
