@@ -3,6 +3,7 @@
 python -m bench.paced --simulated [--seconds 60] [--no-write]
 python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
+python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -22,7 +23,7 @@ from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.loads import BOUND, flow, members
 from bench.paced.processes import process_flow, process_shares
-from bench.paced.real import real_lines
+from bench.paced.real import Way, process_lines, real_lines
 from tests.support.kafka.jars import KRAFT
 
 FLOW_GOAL = (0.98, 1.02)
@@ -36,6 +37,13 @@ def main() -> int:
     if options.cost:
         print("\n".join(f"| {name} | {nanoseconds:,.0f} ns |" for name, nanoseconds in costs()))
         return 0
+    if options.real and (options.workers or options.members):
+        ways = [
+            *(Way("paced", workers=count) for count in options.workers or [1]),
+            *(Way("paced", members=count) for count in options.members),
+        ]
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, one request in flight"
+        return _written(options, "paced-real-processes", what, process_lines(options.seconds, ways))
     if options.real:
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, one request in flight"
         return _written(options, "paced-real", what, real_lines(options.seconds))
@@ -120,6 +128,8 @@ def _options() -> argparse.Namespace:
     kind.add_argument("--processes", action="store_true", help="several processes with one schedule, on virtual time")
     kind.add_argument("--real", action="store_true", help="with a real broker; needs a JDK and Maven")
     kind.add_argument("--cost", action="store_true", help="processor time")
+    parser.add_argument("--workers", type=_counts, default=[], help="with --real: numbers of workers, such as 1,2")
+    parser.add_argument("--members", type=_counts, default=[], help="with --real: numbers of proxies in a fleet, such as 2")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")
@@ -128,6 +138,10 @@ def _options() -> argparse.Namespace:
     if options.seconds <= 10:
         parser.error("--seconds has to be above 10, since figures begin at second 10")
     return options
+
+
+def _counts(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":

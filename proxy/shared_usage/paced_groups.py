@@ -8,6 +8,11 @@ When usage is published and read
     with what is in the row at that moment, and is in the row before the next one is checked. Below it, a process reads the row after
     `SHARE_MS`, or when it has used its share of the half: all processes together cannot reach the burst without knowing of each other. A
     group of fetches always reads, since what they reserve is known to the row only.
+
+In a fleet
+    Usage of other members is known after D. Until then c x u is assumed, as for groups with a window (`assumption`), where u is what this
+    member used in the last D, with what its fetches in flight reserve. The assumption is not charged: a request waits until the schedule
+    and the assumption together are at most the burst ahead. So the schedule is that of the records, and is never behind them.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any, Final, Self
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.paced_members import FETCHES_MAX, SharedLine
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, Shared
@@ -97,9 +103,11 @@ class SharedPacedGroup(Shared, PacedGroup):
 
     Attributes:
         line: the waiting requests of this process, and the members of all.
+        assumed_ns: cost of what other members of the fleet are assumed to have passed.
+        lag_ns: time after which this is known.
     """
 
-    __slots__ = ("_quiet_until_ns", "_sharing")
+    __slots__ = ("_assumption", "_quiet_until_ns", "_sharing", "assumed_ns", "lag_ns")
 
     line: SharedLine
     _sharing: PacedSharing
@@ -109,6 +117,8 @@ class SharedPacedGroup(Shared, PacedGroup):
     ) -> None:
         self._sharing = PacedSharing(rows)
         self._quiet_until_ns = ALWAYS_NS
+        self._assumption: Assumption | None = None if rows.fleet is None else Assumption()
+        self.assumed_ns = self.lag_ns = 0
         PacedGroup.__init__(self, tags, bound, parent, **settings)
         self.line = SharedLine(self.schedule.burst_ns, rows, self.key)
         self.line.on_empty = self._publish_line
@@ -124,6 +134,12 @@ class SharedPacedGroup(Shared, PacedGroup):
     def open_everywhere(self) -> int:
         """Fetches that wait or are in flight, in all processes."""
         return self.open_fetches + self._sharing.waiting_elsewhere
+
+    def due_ns(self, now_ns: int, reserved: int = 0) -> int:
+        """Return when the schedules let a request pass, or when what is assumed now is known."""
+        due_ns = super().due_ns(now_ns, reserved)
+        lags_ns = [group.lag_ns for group in self.chain if isinstance(group, SharedPacedGroup) and group.assumed_ns]
+        return min(due_ns, now_ns + min(lags_ns)) if lags_ns and due_ns > now_ns else due_ns
 
     def refresh(self, now_ms: int) -> None:
         """Charge what other processes have passed, here and in parents, unless all of them are far from the burst."""
@@ -214,11 +230,39 @@ class SharedPacedGroup(Shared, PacedGroup):
         sharing.pull(self, now_ms)
         sharing.publish(self, now_ms)
         self._narrow()
-        if sharing.rows.assumes_at_record and sharing.row is not None:
+        if self._assumption is not None:
+            self._assume(self._assumption, now_ms)
+        elif sharing.rows.assumes_at_record and sharing.row is not None:
             now_ns, schedule = now_ms * MS_NS, self.schedule
             free_ns = schedule.burst_ns // 2 - schedule.lead_ns(now_ns)
             if free_ns > 0:
                 self._quiet_until_ns = max(schedule.virtual_ns, now_ns) + free_ns // self.processes
+
+    def _assume(self, assumption: Assumption, now_ms: int) -> None:
+        """Set what other members of the fleet are assumed to have passed that is not known yet."""
+        sharing, self.assumed_ns = self._sharing, 0
+        assumption.factor = assumption.units = 0.0
+        factor, lag_ms, others = NOBODY if sharing.row is None else sharing.row.elsewhere()
+        lag_ms = min(lag_ms, LAG_MS_MAX)
+        if not lag_ms or not others or self.bound >= UNLIMITED:
+            return
+        used = assumption.recent.used(self.recorded_total - sharing.fleet, 0.0, lag_ms, self._span_ms, now_ms)
+        is_new = assumption.recent.is_new(lag_ms, now_ms)
+        assumption.factor = others if is_new else factor
+        assert sharing.rows.fleet is not None
+        there = sharing.seen[sharing.rows.workers + sharing.rows.fleet]
+        assumption.units = max(0.0, (used + sharing.pending - there) * assumption.factor - there)
+        free_ns = max(0, self.schedule.burst_ns - self.schedule.lead_ns(now_ms * MS_NS))
+        self.lag_ns = lag_ms * MS_NS
+        self.assumed_ns = min(cost_ns(int(assumption.units), self.bound), free_ns + self.lag_ns)  # their schedule lets no more pass in D
+
+    @property
+    def fleet_usage(self) -> FleetUsage | None:
+        """What is known and assumed about the other members; None: there is no fleet, or it does not share the group."""
+        sharing, assumption = self._sharing, self._assumption
+        if assumption is None or sharing.row is None or not is_shared_scope(sharing.rows.scope_key):
+            return None
+        return FleetUsage(sharing.fleet, assumption.units, *sharing.row.elsewhere())
 
     def _narrow(self) -> None:
         self._quiet_until_ns = ALWAYS_NS

@@ -13,7 +13,7 @@ _WINDOW: Final = 'write pacing = "window", or leave it out'
 
 
 def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
-    """Report settings under which a schedule would belong to one member of a fleet only, or to nobody."""
+    """Report settings under which a schedule would belong to nobody, or would have no effect."""
     quotas = values.get("quotas") or Quotas()
     _check_parents(quotas, groups, place)
     paced = [key for key, group in groups if group.pacing == "paced"]
@@ -24,8 +24,6 @@ def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], pl
         return
     if quotas.store == "forward":
         place.add(f"{keys[0]}.pacing", 'cannot be "paced" with store = "forward": the brokers enforce by the window', _WINDOW)
-    if values.get("fleet") is not None:
-        place.add(f"{keys[0]}.pacing", 'cannot be "paced" with a fleet: its members would each pass the whole bound', _WINDOW)
 
 
 def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: Place) -> None:

@@ -35,6 +35,8 @@ class PacedGroup(PendingAbove):
     is_paced = True
     processes = 1
     """Processes that admit requests of the group: each may admit a fetch before it knows of those that others admit at this moment."""
+    assumed_ns = 0
+    """Cost of what other members of a fleet are assumed to have passed that is not known yet."""
     parent: PacedGroup | None
 
     def __init__(
@@ -77,6 +79,8 @@ class PacedGroup(PendingAbove):
         due_ns = 0
         for group in self.chain:
             virtual_ns = group.schedule.virtual_ns
+            if group.assumed_ns:
+                virtual_ns = max(virtual_ns, now_ns) + group.assumed_ns
             if reserved:  # what is in flight is charged when it arrives, from then on if the schedule is idle
                 open_ns = cost_ns(int(group.pending) + min(reserved * group.processes, group.burst_bytes), group.bound)
                 virtual_ns = max(virtual_ns, now_ns) + (open_ns if group.pending else min(open_ns, group.schedule.burst_ns))
