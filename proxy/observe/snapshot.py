@@ -15,6 +15,7 @@ from proxy.observe.shown import PacedState
 from proxy.observe.state import ControlState, DataState, ProxyState
 from proxy.shared_usage.assumption import FleetUsage
 from proxy.shared_usage.fleet_groups import InFleet
+from proxy.shared_usage.paced_groups import SharedPacedGroup
 from proxy.shared_usage.shared_groups import Shared
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
@@ -85,7 +86,7 @@ class GroupView(NamedTuple):
     @property
     def fleet_usage(self) -> FleetUsage | None:
         """What is known and assumed about other members of the fleet; None: there is no fleet, or the group is not shared."""
-        return self.group.fleet_usage if isinstance(self.group, InFleet) else None
+        return self.group.fleet_usage if isinstance(self.group, InFleet | SharedPacedGroup) else None
 
     def rate(self, now_ms: int) -> float:
         """Return units per second; changes no state."""

@@ -3,7 +3,7 @@
 A checked record is one that the schedule admitted: its lead before the record is at most the burst. A record without a check passed
 whatever the schedule was: by an age step, shortly before the end of a SASL session, while Sluice drained, in `observe`, or as the part of
 a fetched response that was larger than its reservation. Such a record does not move the recomputed schedule on. The proxy's own schedule
-counts it, so the recomputed one is never ahead of that.
+counts it, so the recomputed one is never ahead of that. Usage of other processes moves both on when it is recorded.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
     the last decision of the window as its lead.
     """
-    costs = np.where(rows.checked & rows.paced.take(rows.row_of), costs_ns(rows.value, rows.bound.take(rows.row_of)), 0)
+    counts = rows.checked if rows.remote is None else rows.checked | rows.remote
+    counts &= rows.paced.take(rows.row_of)
+    costs = np.where(counts, costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of)), 0)
     times_ns = rows.ts_ms * MS_NS
     leads = np.zeros(rows.events, np.int64)
     is_first = rows.is_new_group | ~np.append(False, rows.paced[:-1])

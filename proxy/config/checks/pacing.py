@@ -9,11 +9,12 @@ from proxy.config.model import Config, Quotas
 from proxy.config.sections.groups import Group
 from proxy.config.toml_reader import Place
 
+_FORWARDED: Final = 'cannot be "paced" with store = "forward": the brokers enforce by the window'
 _WINDOW: Final = 'write pacing = "window", or leave it out'
 
 
 def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
-    """Report settings under which a schedule would belong to one process only, or to nobody."""
+    """Report settings under which a schedule would belong to nobody, or would have no effect."""
     quotas = values.get("quotas") or Quotas()
     _check_parents(quotas, groups, place)
     paced = [key for key, group in groups if group.pacing == "paced"]
@@ -22,22 +23,8 @@ def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], pl
         if quotas.paced_burst_ms != Quotas().paced_burst_ms:
             place.add("quotas.paced_burst_ms", 'has no effect without pacing = "paced"', 'leave it out, or write pacing = "paced"')
         return
-    is_alone = values.get("workers", 1) == 1 and not values.get("supervised") and values.get("fleet") is None
-    refusal = pacing_refusal(quotas.store, is_alone=is_alone)
-    if refusal is not None:
-        place.add(f"{keys[0]}.pacing", refusal, _WINDOW)
-
-
-def pacing_refusal(store: str, *, is_alone: bool) -> str | None:
-    """Return why nothing can be paced; None: it can.
-
-    Args:
-        store: the store of quotas.
-        is_alone: whether there is one process: no workers, no supervisor and no fleet.
-    """
-    if store == "forward":
-        return 'cannot be "paced" with store = "forward": the brokers enforce by the window'
-    return None if is_alone else 'cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process'
+    if quotas.store == "forward":
+        place.add(f"{keys[0]}.pacing", _FORWARDED, _WINDOW)
 
 
 def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: Place) -> None:
@@ -51,6 +38,9 @@ def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: P
 
 
 def refusal_of(config: Config) -> str | None:
-    """Return why nothing can be paced with a configuration; None: it can."""
-    is_alone = config.workers == 1 and not config.supervised and config.fleet is None
-    return pacing_refusal(config.quotas.store, is_alone=is_alone)
+    """Return why nothing can be paced at run time with a configuration; None: it can."""
+    if config.quotas.store == "forward":
+        return _FORWARDED
+    if config.workers != 1 or config.supervised or config.fleet is not None:
+        return "cannot change at run time with workers, supervised or a fleet: all processes have to change at once"
+    return None

@@ -1,4 +1,5 @@
-"""Computes how far the schedules of paced groups were ahead of the clock: only decisions that the schedule admitted count.
+"""Computes how far the schedules of paced groups were ahead of the clock: decisions that the schedule admitted count, and usage of other
+processes.
 
 A schedule that begins at run time has the throttle time of the window as its lead. The proxy records it as a decision without usage, which
 is the last one of the window.
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import RECORD
+from metering_format.event_kinds import RECORD, REMOTE
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 from quota.paced_costs import costs_ns, leads_before_ns
 from quota.paced_schedule import MS_NS
@@ -52,7 +53,8 @@ def schedules_of(runs: Runs, bound: NDArray[np.float64], is_paced: Flags, groups
         virtual_ns[group[newest]] = _after_window(runs, newest)
         return Schedules(None, virtual_ns)
     lead_ns = np.full(len(runs), NOT_PACED, np.int64)
-    costs = np.where((runs.kind == RECORD) & is_paced, costs_ns(runs.value, bound) * runs.count, 0)
+    counts = ((runs.kind == RECORD) | (runs.kind == REMOTE)) & is_paced
+    costs = np.where(counts, costs_ns(np.maximum(runs.value, 0), bound) * runs.count, 0)
     of_windows = newest[~is_paced[newest]]
     begins = np.flatnonzero(is_paced & (np.append(True, (group[1:] != group[:-1]) | ~is_paced[:-1])))
     ends = np.flatnonzero(is_paced & np.append((group[1:] != group[:-1]) | ~is_paced[1:], True)) + 1

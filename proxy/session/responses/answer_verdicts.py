@@ -169,11 +169,12 @@ class AnswerVerdicts:
 
     def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, admitted: int, now_ms: int) -> None:
         """Charge a response to the schedule of its group. What is more than the schedule had admitted was not checked when it passed."""
+        assert isinstance(group, PacedGroup)
+        checked = group.checked_bytes(amount, admitted, now_ms)
         group.record(amount, now_ms)
         if self.meter is not None:
-            checked = min(amount, admitted)
             waited_ms = 0 if self._fetch_admission.paced is None else self._fetch_admission.paced.answered_waited_ms
-            if isinstance(group, PacedGroup) and not head.client.enforcement.only_observes:
+            if not head.client.enforcement.only_observes:
                 client_ref = None if head.cell is None else head.cell.client_ref
                 self.meter.shares.passed(group, self._classifier.member, client_ref, amount, waited_ms, now_ms)
             if checked:

@@ -68,6 +68,7 @@ class PacedAdmission:
             is_fetch: whether it reserves its bytes, and is charged at its response.
         """
         now_ns, line = now_ms * MS_NS, group.line
+        group.refresh(now_ms)
         self.is_on_time, self.waited_ms = True, 0
         if self._group is not group:
             self._fetches.leave_queue()
@@ -102,6 +103,7 @@ class PacedAdmission:
         Args:
             observes: whether quotas are only observed; `waited_ms` is then how long the request would wait.
         """
+        group.refresh(now_ms)
         member = self._member = group.line.member(name, now_ms * MS_NS)
         due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ms * MS_NS)
         wait_ms = max(0, ms_after(due_ns) - now_ms)

@@ -331,12 +331,6 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="paced-by-brokers",
         ),
         pytest.param(
-            "[quotas]\npacing = 'paced'\n[fleet]\nname = 'one'\nsecret_file = 'key'",
-            'quotas.pacing: cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process; '
-            'write pacing = "window", or leave it out',
-            id="paced-in-a-fleet",
-        ),
-        pytest.param(
             "[quotas]\nsnapshot = 's.toml'",
             'quotas.snapshot: has no effect with store = "file"; leave it out, or write store = "zookeeper" or store = "topic"',
             id="snapshot-of-a-file",
