@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from proxy.enforcement.groups.group_factory import MakeGroup
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.pacing import Pacings
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
+from quota.groups.declared_groups import GROUP_TAG
 from quota.paced_schedule import MS_NS
 
 
@@ -49,7 +51,21 @@ class PacedMaker:
         if not self.is_paced(tags):
             return enforced_group(tags, bound, parent, **settings)
         assert parent is None or isinstance(parent, PacedGroup), "a declared group has the pacing of its parent"
-        return PacedGroup(tags, bound, parent, **settings, burst_ns=self._pacings.burst_ms * MS_NS)
+        return PacedGroup(tags, bound, parent, **settings, burst_ns=self._pacings.burst_ms * MS_NS, **self._among_others(tags, parent))
+
+    def _among_others(self, tags: Mapping[str, str], parent: PacedGroup | None) -> dict[str, Any]:
+        """Return the place of a declared group among the members of its parent."""
+        name, pacings = tags.get(GROUP_TAG), self._pacings
+        if name is None:
+            return {}
+        above = None
+        if parent is not None and parent.declared is not None:
+            above = parent.line.member(pacings.path_below(name, parent.declared)[:-1], 0)
+        return {
+            "above": above,
+            "weigh": functools.partial(pacings.weight_of, name),
+            "between": functools.partial(pacings.path_below, above=name),
+        }
 
 
 class PacedGroups:

@@ -222,7 +222,7 @@ class Traffic:
         self.produces, self.fetches = [], []
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(steps=st.lists(STEPS, min_size=5, max_size=40), begins_paced=st.booleans(), level=st.sampled_from(["packed", "trace"]))
 def test_the_files_prove_every_decision(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], level: str, *, begins_paced: bool
