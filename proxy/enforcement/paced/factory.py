@@ -24,13 +24,15 @@ class PacedMaker:
     """Creates the groups of one manager: with a schedule, or with a window.
 
     Attributes:
+        rescales: groups whose bound has changed, until their schedules are rescaled.
         rule: returns the entity whose quota applies to the group of some tags; set by the manager.
     """
 
-    __slots__ = ("_pacings", "rule")
+    __slots__ = ("_pacings", "rescales", "rule")
 
     def __init__(self, pacings: Pacings) -> None:
         self._pacings = pacings
+        self.rescales: list[PacedGroup] = []
         self.rule: Callable[[Mapping[str, str]], ClientQuotaEntity | None] = _no_rule
 
     @property
@@ -51,7 +53,8 @@ class PacedMaker:
         if not self.is_paced(tags):
             return enforced_group(tags, bound, parent, **settings)
         assert parent is None or isinstance(parent, PacedGroup), "a declared group has the pacing of its parent"
-        return PacedGroup(tags, bound, parent, **settings, burst_ns=self._pacings.burst_ms * MS_NS, **self._among_others(tags, parent))
+        settings |= {"burst_ns": self._pacings.burst_ms * MS_NS, "rescales": self.rescales, **self._among_others(tags, parent)}
+        return PacedGroup(tags, bound, parent, **settings)
 
     def _among_others(self, tags: Mapping[str, str], parent: PacedGroup | None) -> dict[str, Any]:
         """Return the place of a declared group among the members of its parent."""

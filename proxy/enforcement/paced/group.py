@@ -11,7 +11,7 @@ from proxy.enforcement.paced.line import Member, PacedLine, Path, Weigh
 from quota.entity import UNLIMITED
 from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
-from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns, ms_after
+from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns, ms_after, rescaled_ns
 
 NOTHING: Final = -1, 0
 RECENT_MS: Final = 2_000
@@ -30,6 +30,7 @@ class PacedGroup(PendingAbove):
         above: the member of the group above that it is a member of; None: that group.
         weigh: its weight among the members of `above`; None: 1.
         between: the path of a declared group below this one that has no bound of its own.
+        rescales: where the group adds itself when its bound changes, so that `rescale` is called.
 
     Attributes:
         schedule: when the next request may pass.
@@ -40,11 +41,13 @@ class PacedGroup(PendingAbove):
 
     __slots__ = (
         "_between",
+        "_charged_by",
         "_cost",
         "_last_size",
         "_peak",
         "_peak_before",
         "_peak_since_ms",
+        "_rescales",
         "declared",
         "line",
         "open_fetches",
@@ -65,8 +68,11 @@ class PacedGroup(PendingAbove):
         above: Member | None = None,
         weigh: Weigh | None = None,
         between: Callable[[str], Path] | None = None,
+        rescales: list[PacedGroup] | None = None,
         **settings: Any,
     ) -> None:
+        self._charged_by: float | None = None  # the bound before a change that `rescale` does not know yet
+        self._rescales = [] if rescales is None else rescales
         super().__init__(tags, bound, **settings)
         self.parent = parent
         self.declared = tags.get(GROUP_TAG)
@@ -88,9 +94,30 @@ class PacedGroup(PendingAbove):
             group = group.parent
 
     def update_bound(self, bound: float) -> None:
-        """Use `bound` from the next request on. The schedule keeps its lead, which was charged by the bound of before."""
+        """Use `bound` from the next request on; `rescale` follows, since this call has no time."""
+        before = self.bound
         super().update_bound(bound)
         self._last_size, self._cost = NOTHING
+        if self._charged_by is None and before != bound and self.schedule.virtual_ns:
+            self._charged_by = before
+            self._rescales.append(self)
+
+    def keep_lead(self) -> None:
+        """After a change of the bound: keep the lead, which was charged by the bound of before."""
+        self._charged_by = None
+
+    def rescale(self, now_ms: int) -> bool:
+        """After a change of the bound: let the lead be the time that the new one takes for the same bytes. False: there was no lead."""
+        before, self._charged_by = self._charged_by, None
+        now_ns = now_ms * MS_NS
+        lead_ns = self.schedule.lead_ns(now_ns)
+        if before is None or not lead_ns or before == self.bound:
+            return False
+        new_ns = rescaled_ns(lead_ns, before, self.bound)
+        self.schedule.virtual_ns = now_ns + new_ns
+        self.line.root.rescale(new_ns / lead_ns, now_ns)
+        self.line.notify_first()
+        return True
 
     def cost_ns(self, amount: int) -> int:
         """Return the cost of a request; requests of one client often have one size."""

@@ -141,6 +141,14 @@ class Member:
             self._total = sum(one.weight for one in self._members.values() if one.has_claim(now_ns))
         return max(1.0, self._total / member.weight)
 
+    def rescale(self, ratio: float, now_ns: int) -> None:
+        """Multiply the leads of its members, because the bound of the group has changed."""
+        for one in self._members.values():
+            if one.virtual_ns > now_ns:
+                one.virtual_ns = now_ns + int((one.virtual_ns - now_ns) * ratio)
+            if one.group is None:
+                one.rescale(ratio, now_ns)
+
     def bring_back(self, by_ns: int, latest_ns: int) -> None:
         """Bring the schedules of members that are later than `latest_ns` back by as much as one of them, so that their order remains."""
         for one in self._members.values():
