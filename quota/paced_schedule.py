@@ -32,6 +32,17 @@ def cost_ns(amount: int, bound: float) -> int:
     return min(-(-amount * SECOND_NS * denominator // numerator), ENDLESS_NS)
 
 
+def rescaled_ns(lead_ns: int, before: float, after: float) -> int:
+    """Return the lead of a schedule when its bound changes: the time that the new bound takes for the same amount, rounded up.
+
+    A bound that is not above 0, or not finite, changes no lead.
+    """
+    if before == after or not (0.0 < before < float("inf") and 0.0 < after < float("inf")):
+        return lead_ns
+    (old, of_old), (new, of_new) = before.as_integer_ratio(), after.as_integer_ratio()
+    return min(-(-lead_ns * old * of_new // (of_old * new)), ENDLESS_NS)
+
+
 def ms_after(time_ns: int) -> int:
     """Return nanoseconds as milliseconds, rounded up: the first millisecond that is not before them."""
     return -(-time_ns // MS_NS)

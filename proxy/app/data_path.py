@@ -141,6 +141,7 @@ class DataPath:
         self.metering = Metering(self.config, self.scopes, judged, counts, self.policy, shared, of_run=fleet, pacings=pacings)
         self.session_settings.meter = self.metering.meter
         self.scopes.on_lead = self.metering.meter.schedule_begins
+        self.scopes.on_rescaled = self.metering.meter.schedule_rescaled
         self.metering.start(self.config)
 
     def _shared(self) -> SharedUsage | None:

@@ -7,7 +7,8 @@ this entity applies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -195,6 +196,15 @@ class Pacings:
         """Yield the declared groups with a pacing of their own in the configuration, unless the table has one for all."""
         if self.table.of_rule(None) is None:
             yield from ((name, Pacing.PACED if paced else Pacing.WINDOW) for name, paced in self._named.items())
+
+    def weight_of(self, name: str) -> float:
+        """Return the weight of a declared group."""
+        return 1.0 if self.groups is None else self.groups.weight(name)
+
+    def path_below(self, name: str, above: str) -> tuple[tuple[str, Callable[[], float]], ...]:
+        """Return the declared groups below `above` down to `name`, the topmost first, each with its weight."""
+        names = (name,) if self.groups is None else self.groups.path_below(name, above)
+        return tuple((one, functools.partial(self.weight_of, one)) for one in names)
 
     def is_paced(self, tags: Mapping[str, str], rule: ClientQuotaEntity | None = None) -> bool:
         """Whether the group of these tags is paced.

@@ -65,6 +65,7 @@ class ClientQuota:
     Attributes:
         enforcement: how a verdict is enforced; valid once its group was looked up.
         is_exempt: no quota applies to the principal, by name.
+        declared: the declared group that it is in; None: none.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class ClientQuota:
         "_scope",
         "_who",
         "client_id",
+        "declared",
         "enforcement",
         "is_exempt",
         "principal",
@@ -109,6 +111,7 @@ class ClientQuota:
         self._maker = maker
         self.principal = principal
         self._who = principal if origin.groups is None else Member(principal, origin.group_of(principal.name, client_id))
+        self.declared = self._who.group if isinstance(self._who, Member) else None
         kept = kept_name(client_id)
         self.client_id = client_id if scope.produce.custom_callback else kept  # an operator's callback receives the whole name
         self.usage = usage

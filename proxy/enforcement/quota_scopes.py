@@ -12,7 +12,7 @@ from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories, GroupFactory
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.factory import PacedMaker
-from proxy.enforcement.paced.manager import OnLead, PaceableManager, Replaced
+from proxy.enforcement.paced.manager import OnLead, OnRescaled, PaceableManager, Replaced
 from proxy.enforcement.quota_scope import EnforcedManager, QuotaScope
 from proxy.telemetry import log
 from quota.callbacks.callback import ClientQuotaCallback
@@ -88,6 +88,7 @@ class QuotaScopes:
         self.on_labelled: Callable[[], None] | None = None  # called when a broker's scope gets its node id
         self.on_moved: Callable[[], None] | None = None  # called when connections have to call `of` again
         self.on_lead: OnLead | None = None  # called for each group that gets a schedule at run time
+        self.on_rescaled: OnRescaled | None = None  # called for each group whose schedule was rescaled, since its bound changed
         self.on_repaced: Callable[[Replaced], None] | None = None  # called when groups were replaced, since their pacing changed
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
@@ -195,7 +196,10 @@ class QuotaScopes:
         return replaced
 
     def _keep_pacing(self) -> None:
-        """Quotas or declared groups changed: some groups may have another pacing than before."""
+        """Quotas or declared groups changed: some groups may have another bound or pacing than before."""
+        now_ms = clock_ms()
+        for manager in self._paceable():
+            manager.rescale(now_ms, self.on_rescaled)
         if any(manager.depends_on_quotas for manager in self._paceable()):
             replaced = self.repace()
             if replaced and self.on_repaced is not None:

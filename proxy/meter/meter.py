@@ -269,6 +269,11 @@ class Meter:
         if group.meter_ref >= 0:
             self._note(group, 0, throttle_ms, throttle_ms, now_ms, NO_CONNECTION, NO_API, RECORD)
 
+    def schedule_rescaled(self, group: Metered, now_ms: int) -> None:
+        """Record that the schedule of a group has another lead from now on, since its bound changed: an amount of 0 without a check."""
+        if group.meter_ref >= 0:
+            self._note(group, 0, 0, 0, now_ms, NO_CONNECTION, NO_API, UNCHECKED)
+
     def remote(self, group: Metered, source: int, amount: int, source_total: int, now_ms: int, kind: int) -> None:
         """Record usage of another process in a group; parents have their own calls.
 

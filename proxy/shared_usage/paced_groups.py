@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.line import Member, Weigh
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.paced_members import FETCHES_MAX, SharedLine
 from proxy.shared_usage.segment import SCHEDULE
@@ -120,10 +121,21 @@ class SharedPacedGroup(Shared, PacedGroup):
         self._assumption: Assumption | None = None if rows.fleet is None else Assumption()
         self.assumed_ns = self.lag_ns = 0
         PacedGroup.__init__(self, tags, bound, parent, **settings)
-        self.line = SharedLine(self.schedule.burst_ns, rows, self.key)
-        self.line.on_empty = self._publish_line
 
     # Overridden methods of the paced group
+
+    def _new_line(self, above: Member | None, weigh: Weigh | None) -> SharedLine:
+        line = SharedLine(self.schedule.burst_ns, self, self._sharing.rows, self.key)
+        line.on_empty = self._publish_line
+        return line
+
+    def charge_members(self, member: Member, size: int, now_ns: int) -> None:
+        """Charge the member of this group; groups above have no members here."""
+        self.line.charge(member, self.cost_ns(size), now_ns)
+
+    def take_back(self, member: Member, reserved: int, size: int) -> None:
+        """Take back what the member was charged too much for a fetch that reserved more than it returned."""
+        self.line.take_back(member, self.cost_ns(reserved) - self.cost_ns(size))
 
     @property
     def processes(self) -> int:  # type: ignore[override]

@@ -16,7 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from proxy.enforcement.paced.line import Member, PacedLine, Place
+from proxy.enforcement.paced.flat_line import FlatLine
+from proxy.enforcement.paced.line import Member, Paced, Path, Place
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.sharing import UsageRow, UsageRows
 from quota.groups.group import GroupKey
@@ -58,7 +59,7 @@ class SharedMember(Member):
     __slots__ = ("_claim_ms", "_published_ms", "_seen", "elsewhere", "hash", "row", "tag")
 
     def __init__(self, name: Hashable) -> None:
-        super().__init__()
+        super().__init__(name)
         self.tag = repr(name)
         self.hash = int.from_bytes(blake2b(self.tag.encode("utf-8", "surrogatepass"), digest_size=2).digest()) % SEVERAL
         self.row: UsageRow | None = None
@@ -113,11 +114,12 @@ class SharedMember(Member):
         return claimed
 
 
-class SharedLine(PacedLine):
+class SharedLine(FlatLine):
     """The members of one group in this process, and its waiting requests here.
 
     Args:
         burst_ns: the burst of the group.
+        group: the group.
         rows: the rows of the group's quota type and scope.
         key: the key of the group.
 
@@ -127,8 +129,8 @@ class SharedLine(PacedLine):
 
     __slots__ = ("_firsts", "_has_rows", "_key", "_others", "_rows", "_synced_ms", "_word", "_worded", "_worded_ms", "on_empty")
 
-    def __init__(self, burst_ns: int, rows: UsageRows, key: GroupKey) -> None:
-        super().__init__(burst_ns)
+    def __init__(self, burst_ns: int, group: Paced, rows: UsageRows, key: GroupKey) -> None:
+        super().__init__(burst_ns, group)
         self._rows = rows
         self._key = key
         self._others: Sequence[int] = ()
@@ -159,9 +161,9 @@ class SharedLine(PacedLine):
         if self.first() is not before:
             self.notify_first()
 
-    def member(self, name: Hashable, now_ns: int) -> Member:
-        """Return the member called `name`, with what other processes have charged it."""
-        found = super().member(name, now_ns)
+    def member(self, path: Path, now_ns: int) -> Member:
+        """Return the member of a path, with what other processes have charged it."""
+        found = super().member(path, now_ns)
         if not found.waiting and self._needs_rows(now_ns // MS_NS):
             self._sync(found, now_ns // MS_NS)
         return found
@@ -184,10 +186,11 @@ class SharedLine(PacedLine):
         if not self._length:
             self.on_empty()
 
-    def due_ns(self, member: Member, group_virtual_ns: int) -> int:
+    def due_ns(self, member: Member) -> int:
         """Return when a member lets its next request pass, later if another process has a request that precedes it."""
         if not self._yields(member):
-            return super().due_ns(member, group_virtual_ns)
+            return super().due_ns(member)
+        group_virtual_ns = self._group.virtual_ns
         return max(min(member.virtual_ns - self._burst_ns, group_virtual_ns), group_virtual_ns - self._burst_ns + YIELD_NS)
 
     def first_word(self, open_fetches: int) -> int:

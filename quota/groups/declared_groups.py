@@ -53,12 +53,14 @@ class DeclaredGroup:
         conditions: None for a group without members of its own, which is only a parent.
         bounds: units per second.
         parent: the name of the parent group.
+        weight: its share among the groups with this parent, where the parent is paced.
     """
 
     name: str
     conditions: Conditions | None = None
     bounds: Mapping[ClientQuotaType, float] = field(default_factory=dict)
     parent: str | None = None
+    weight: float = 1.0
 
 
 class Link(NamedTuple):
@@ -147,6 +149,20 @@ class DeclaredGroups:
         """Whether a group of this name is declared with a bound of its own."""
         chain = self.chain(quota_type, name)
         return bool(chain) and chain[0].group == name
+
+    def weight(self, name: str) -> float:
+        """Return the weight of a group; 1 if it is not declared."""
+        group = self._by_name.get(name)
+        return 1.0 if group is None else group.weight
+
+    def path_below(self, name: str, above: str) -> tuple[str, ...]:
+        """Return the groups below `above` down to `name`, the topmost first; none if `above` is not above it."""
+        names: list[str] = []
+        group = self._by_name.get(name)
+        while group is not None and group.name != above:
+            names.append(group.name)
+            group = None if group.parent is None else self._by_name[group.parent]
+        return tuple(reversed(names)) if group is not None else ()
 
     def topmost(self, name: str) -> str:
         """Return the topmost group above a group; its own name if there is none, or if it is not declared."""

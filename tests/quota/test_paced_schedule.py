@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quota.paced_costs import costs_ns, leads_before_ns
-from quota.paced_schedule import ENDLESS_NS, SECOND_NS, PacedSchedule, cost_ns
+from quota.paced_schedule import ENDLESS_NS, SECOND_NS, PacedSchedule, cost_ns, rescaled_ns
 
 BOUNDS = st.one_of(st.floats(2.0, 1e9), st.sampled_from([3.0, 7.5, 1e6, 2e6]))
 AMOUNTS = st.integers(0, 2**31 - 1)
@@ -80,6 +80,20 @@ def test_many_leads_are_those_of_one_by_one(requests: list[tuple[int, int]], fir
         expected.append(schedule.lead_ns(now_ns))
         schedule.charge(cost, now_ns)
     assert leads_before_ns(times_ns, costs, first_lead_ns).tolist() == expected
+
+
+@given(st.integers(0, 10**13), st.floats(1e-3, 1e12), st.floats(1e-3, 1e12))
+def test_a_rescaled_lead_is_exact(lead_ns: int, before: float, after: float) -> None:
+    """A lead under another bound is that times the old bound over the new one, rounded up, up to the highest cost."""
+    exact = Fraction(lead_ns) * Fraction(before) / Fraction(after)
+    rounded = min(-(-exact.numerator // exact.denominator), ENDLESS_NS)
+    assert rescaled_ns(lead_ns, before, after) == (lead_ns if before == after else rounded)
+
+
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_bound_that_passes_nothing_or_everything_changes_no_lead(bound: float) -> None:
+    """A change to or from a bound that is not above 0, or not finite, leaves the lead as it is."""
+    assert (rescaled_ns(7, 1_000.0, bound), rescaled_ns(7, bound, 1_000.0)) == (7, 7)
 
 
 def test_a_busy_schedule_passes_the_bound() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
 from quota.paced_costs import costs_ns, leads_before_ns
-from quota.paced_schedule import MS_NS
+from quota.paced_schedule import MS_NS, rescaled_ns
 
 
 def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, findings: Findings) -> None:
@@ -44,21 +44,28 @@ def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
     """Return the lead before each event of a schedule; 0 before those of a window.
 
     The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
-    the last decision of the window as its lead.
+    the last decision of the window as its lead. Where the bound changes, the lead is that of the same bytes under the new bound, if
+    the proxy has recorded an amount of 0 without a check at that moment; else the schedule keeps its lead.
     """
     counts = rows.checked if rows.remote is None else rows.checked | rows.remote
-    counts &= rows.paced.take(rows.row_of)
+    counts = counts & rows.paced.take(rows.row_of)
     costs = np.where(counts, costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of)), 0)
     times_ns = rows.ts_ms * MS_NS
     leads = np.zeros(rows.events, np.int64)
-    is_first = rows.is_new_group | ~np.append(False, rows.paced[:-1])
-    is_last = np.append(rows.is_new_group[1:] | ~rows.paced[1:], True)
+    is_first = rows.is_new_group | np.append(False, ~rows.paced[:-1] | (rows.bound[1:] != rows.bound[:-1]))
+    is_last = np.append(is_first[1:] | ~rows.paced[1:], True)
     firsts = np.flatnonzero(rows.paced & is_first)
     ends = (rows.event_at + rows.count)[rows.paced & is_last].tolist()
     for first, begin, end in zip(firsts.tolist(), rows.event_at[firsts].tolist(), ends, strict=True):
         lead_ns = int(recorded_ns[first])
         if not rows.is_new_group[first]:
-            lead_ns = int(times_ns[begin - 1] - times_ns[begin]) + max(0, int(rows.throttle_ms[begin - 1])) * MS_NS
+            since_ns = int(times_ns[begin] - times_ns[begin - 1])
+            if rows.paced[first - 1]:
+                lead_ns = max(0, int(leads[begin - 1] + costs[begin - 1]) - since_ns)
+            else:
+                lead_ns = max(0, max(0, int(rows.throttle_ms[begin - 1])) * MS_NS - since_ns)
+            if not rows.checked[begin] and not rows.value[begin]:
+                lead_ns = rescaled_ns(lead_ns, float(rows.bound[first - 1]), float(rows.bound[first]))
         its = slice(begin, end)
         leads[its] = leads_before_ns(times_ns[its], costs[its], max(0, lead_ns))
     return leads

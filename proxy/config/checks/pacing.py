@@ -17,6 +17,7 @@ def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], pl
     """Report settings under which a schedule would belong to nobody, or would have no effect."""
     quotas = values.get("quotas") or Quotas()
     _check_parents(quotas, groups, place)
+    _check_weights(values, groups, place)
     paced = [key for key, group in groups if group.pacing == "paced"]
     keys = (["quotas"] if quotas.pacing == "paced" else []) + paced
     if not keys:
@@ -35,6 +36,15 @@ def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: P
         if parent is not None and (group.pacing or quotas.pacing) != (parent.pacing or quotas.pacing):
             theirs = parent.pacing or quotas.pacing
             place.add(f"{key}.pacing", f'differs from that of its parent "{parent.name}"', f'write pacing = "{theirs}" for both')
+
+
+def _check_weights(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
+    """Report weights where several processes pass requests, since groups with the same parent have no order there."""
+    if values.get("workers", 1) == 1 and not values.get("supervised") and values.get("fleet") is None:
+        return
+    for key, group in groups:
+        if group.weight != 1:
+            place.add(f"{key}.weight", "has no effect with workers, supervised or a fleet", "leave it out")
 
 
 def refusal_of(config: Config) -> str | None:

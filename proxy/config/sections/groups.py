@@ -107,11 +107,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     parent: Annotated[str | None, Reader(read_name, "the name of another [[group]]")] = None
     pacing: Literal["window", "paced"] | None = None
     """None: as `quotas.pacing`."""
+    weight: Annotated[float, Reader(_read_number, "a number above 0, such as 3")] = 1.0
+    """Its share among the groups with the same parent, where the parent is paced."""
 
 
 def declared_groups(groups: Sequence[Group]) -> DeclaredGroups:
     """Return the groups of a validated configuration."""
-    return DeclaredGroups([DeclaredGroup(group.name, _conditions(group.match), _bounds(group), group.parent) for group in groups])
+    return DeclaredGroups(
+        [DeclaredGroup(group.name, _conditions(group.match), _bounds(group), group.parent, group.weight) for group in groups]
+    )
 
 
 def check_groups(groups: Iterable[tuple[str, Group]], listeners: Sequence[str], place: Place) -> None:
@@ -131,6 +135,8 @@ def check_groups(groups: Iterable[tuple[str, Group]], listeners: Sequence[str], 
     for key, group in found:
         _check_parent(key, group, by_name, place)
         _check_match(key, group, listeners, place)
+        if group.weight != 1.0 and group.parent is None:
+            place.add(f"{key}.weight", "has no effect without a parent", "leave it out, or write the parent that the groups share")
         if not _bounds(group) and group.parent is None:
             place.add(f"{key}.budget", "is missing", "write at least one of " + ", ".join(GroupBudget.__struct_fields__) + ", or a parent")
         if group.match is None and group.name not in parents:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -10,6 +11,7 @@ from proxy.enforcement.groups.group_factory import GroupFactory, MakeGroup, Plai
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.pacing import Pacings
 from quota.entity import UNLIMITED, ClientQuotaEntity, ClientQuotaType
+from quota.groups.declared_groups import GROUP_TAG
 from quota.paced_schedule import MS_NS
 
 
@@ -21,14 +23,16 @@ class PacedMaker:
     """Creates the groups of one manager: with a schedule, or with a window.
 
     Attributes:
+        rescales: groups whose bound has changed, until their schedules are rescaled.
         rule: returns the entity whose quota applies to the group of some tags; set by the manager.
     """
 
-    __slots__ = ("_by_schedule", "_by_window", "_pacings", "rule")
+    __slots__ = ("_by_schedule", "_by_window", "_has_tree", "_pacings", "rescales", "rule")
 
-    def __init__(self, pacings: Pacings, by_window: MakeGroup, by_schedule: MakeGroup) -> None:
+    def __init__(self, pacings: Pacings, by_window: MakeGroup, by_schedule: MakeGroup, *, has_tree: bool) -> None:
         self._pacings = pacings
-        self._by_window, self._by_schedule = by_window, by_schedule
+        self._by_window, self._by_schedule, self._has_tree = by_window, by_schedule, has_tree
+        self.rescales: list[PacedGroup] = []
         self.rule: Callable[[Mapping[str, str]], ClientQuotaEntity | None] = _no_rule
 
     @property
@@ -49,7 +53,22 @@ class PacedMaker:
         if not self.is_paced(tags):
             return self._by_window(tags, bound, parent, **settings)
         assert parent is None or isinstance(parent, PacedGroup), "a declared group has the pacing of its parent"
-        return self._by_schedule(tags, bound, parent, **settings, burst_ns=self._pacings.burst_ms * MS_NS)
+        settings |= {"burst_ns": self._pacings.burst_ms * MS_NS, "rescales": self.rescales, **self._among_others(tags, parent)}
+        return self._by_schedule(tags, bound, parent, **settings)
+
+    def _among_others(self, tags: Mapping[str, str], parent: PacedGroup | None) -> dict[str, Any]:
+        """Return the place of a declared group among the members of its parent."""
+        name, pacings = tags.get(GROUP_TAG), self._pacings
+        if name is None or not self._has_tree:
+            return {}
+        above = None
+        if parent is not None and parent.declared is not None:
+            above = parent.line.member(pacings.path_below(name, parent.declared)[:-1], 0)
+        return {
+            "above": above,
+            "weigh": functools.partial(pacings.weight_of, name),
+            "between": functools.partial(pacings.path_below, above=name),
+        }
 
 
 class PaceableFactory(GroupFactory, Protocol):
@@ -128,7 +147,7 @@ class PacedScope:
         by_window = self._factory.maker(quota_type)
         if quota_type is ClientQuotaType.REQUEST:
             return by_window
-        return PacedMaker(self._pacings, by_window, self._factory.paced_maker(quota_type))
+        return PacedMaker(self._pacings, by_window, self._factory.paced_maker(quota_type), has_tree=self._factory is ALONE)
 
     def rescope(self, scope_key: str) -> None:
         """Use another name of the scope for the groups from their next records on."""

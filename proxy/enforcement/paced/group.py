@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final, Self
 
 from proxy.enforcement.groups.child_groups import PendingAbove
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
-from proxy.enforcement.paced.line import PacedLine
+from proxy.enforcement.paced.flat_line import FlatLine
+from proxy.enforcement.paced.line import Member, PacedLine, Path, Weigh
 from quota.entity import UNLIMITED
+from quota.groups.declared_groups import GROUP_TAG
 from quota.groups.group import QuotaGroup
-from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns, ms_after
+from quota.paced_schedule import MS_NS, SECOND_NS, PacedSchedule, cost_ns, ms_after, rescaled_ns
 
 NOTHING: Final = -1, 0
 RECENT_MS: Final = 2_000
@@ -24,13 +26,34 @@ class PacedGroup(PendingAbove):
     arrives. A request passes when the schedules of the group and of its parents are at most the burst ahead of the clock, together with
     what is reserved.
 
+    Args:
+        burst_ns: the burst of its schedule.
+        above: the member of the group above that it is a member of; None: that group.
+        weigh: its weight among the members of `above`; None: 1.
+        between: the path of a declared group below this one that has no bound of its own.
+        rescales: where the group adds itself when its bound changes, so that `rescale` is called.
+
     Attributes:
         schedule: when the next request may pass.
         line: the waiting requests and the members; the fetches among them are notified by it (`fetch_queue`).
+        declared: the name of a declared group; None: it is none.
         open_fetches: fetches that wait or are in flight.
     """
 
-    __slots__ = ("_cost", "_last_size", "_peak", "_peak_before", "_peak_since_ms", "line", "open_fetches", "schedule")
+    __slots__ = (
+        "_between",
+        "_charged_by",
+        "_cost",
+        "_last_size",
+        "_peak",
+        "_peak_before",
+        "_peak_since_ms",
+        "_rescales",
+        "declared",
+        "line",
+        "open_fetches",
+        "schedule",
+    )
 
     is_paced = True
     processes = 1
@@ -38,16 +61,37 @@ class PacedGroup(PendingAbove):
     assumed_ns = 0
     """Cost of what other members of a fleet are assumed to have passed that is not known yet."""
     parent: PacedGroup | None
+    line: PacedLine | FlatLine
 
     def __init__(
-        self, tags: Mapping[str, str], bound: float = UNLIMITED, parent: PacedGroup | None = None, *, burst_ns: int, **settings: Any
+        self,
+        tags: Mapping[str, str],
+        bound: float = UNLIMITED,
+        parent: PacedGroup | None = None,
+        *,
+        burst_ns: int,
+        above: Member | None = None,
+        weigh: Weigh | None = None,
+        between: Callable[[str], Path] | None = None,
+        rescales: list[PacedGroup] | None = None,
+        **settings: Any,
     ) -> None:
+        self._charged_by: float | None = None  # the bound before a change that `rescale` does not know yet
+        self._rescales = [] if rescales is None else rescales
         super().__init__(tags, bound, **settings)
         self.parent = parent
+        self.declared = tags.get(GROUP_TAG)
+        self._between = between or _nothing_between
         self.schedule = PacedSchedule(burst_ns)
-        self.line = PacedLine(burst_ns)
+        self.line = self._new_line(above, weigh)
         self._last_size, self._cost = NOTHING
         self.open_fetches = self._peak = self._peak_before = self._peak_since_ms = 0
+
+    def _new_line(self, above: Member | None, weigh: Weigh | None) -> PacedLine | FlatLine:
+        """Return the line of the group; overridden where several processes share the group."""
+        if above is None and self.parent is not None:
+            above = self.parent.line.root
+        return PacedLine(self.schedule.burst_ns, Member(self.declared, above, self, weigh or _weighs_one))
 
     @property
     def chain(self) -> Iterator[PacedGroup]:
@@ -59,9 +103,30 @@ class PacedGroup(PendingAbove):
             group = group.parent
 
     def update_bound(self, bound: float) -> None:
-        """Use `bound` from the next request on. The schedule keeps its lead, which was charged by the bound of before."""
+        """Use `bound` from the next request on; `rescale` follows, since this call has no time."""
+        before = self.bound
         super().update_bound(bound)
         self._last_size, self._cost = NOTHING
+        if self._charged_by is None and before != bound and self.schedule.virtual_ns:
+            self._charged_by = before
+            self._rescales.append(self)
+
+    def keep_lead(self) -> None:
+        """After a change of the bound: keep the lead, which was charged by the bound of before."""
+        self._charged_by = None
+
+    def rescale(self, now_ms: int) -> bool:
+        """After a change of the bound: let the lead be the time that the new one takes for the same bytes. False: there was no lead."""
+        before, self._charged_by = self._charged_by, None
+        now_ns = now_ms * MS_NS
+        lead_ns = self.schedule.lead_ns(now_ns)
+        if before is None or not lead_ns or before == self.bound:
+            return False
+        new_ns = rescaled_ns(lead_ns, before, self.bound)
+        self.schedule.virtual_ns = now_ns + new_ns
+        self.line.root.rescale(new_ns / lead_ns, now_ns)
+        self.line.notify_first()
+        return True
 
     def cost_ns(self, amount: int) -> int:
         """Return the cost of a request; requests of one client often have one size."""
@@ -78,14 +143,38 @@ class PacedGroup(PendingAbove):
         """
         due_ns = 0
         for group in self.chain:
-            virtual_ns = group.schedule.virtual_ns
-            if group.assumed_ns:
-                virtual_ns = max(virtual_ns, now_ns) + group.assumed_ns
-            if reserved:  # what is in flight is charged when it arrives, from then on if the schedule is idle
-                open_ns = cost_ns(int(group.pending) + min(reserved * group.processes, group.burst_bytes), group.bound)
-                virtual_ns = max(virtual_ns, now_ns) + (open_ns if group.pending else min(open_ns, group.schedule.burst_ns))
-            due_ns = max(due_ns, virtual_ns - group.schedule.burst_ns)
+            due_ns = max(due_ns, group.own_due_ns(now_ns, reserved))
         return due_ns
+
+    def own_due_ns(self, now_ns: int, reserved: int) -> int:
+        """Return when the schedule of this group alone lets a request pass; the arguments are those of `due_ns`."""
+        virtual_ns, burst_ns = self.schedule.virtual_ns, self.schedule.burst_ns
+        if self.assumed_ns:
+            virtual_ns = max(virtual_ns, now_ns) + self.assumed_ns
+        if reserved:  # what is in flight is charged when it arrives, from then on if the schedule is idle
+            open_ns = cost_ns(int(self.pending) + min(reserved * self.processes, self.burst_bytes), self.bound)
+            virtual_ns = max(virtual_ns, now_ns) + (open_ns if self.pending else min(open_ns, burst_ns))
+        return virtual_ns - burst_ns
+
+    def path_of(self, declared: str | None, name: Hashable) -> Path:
+        """Return the path of a member `name` of this group that is in the declared group `declared`, which may be below this one."""
+        between = () if declared is None or declared == self.declared else self._between(declared)
+        return (*between, (name, None))
+
+    def charge_members(self, member: Member, size: int, now_ns: int) -> None:
+        """Charge the members for a request of `size` bytes: the one of this group, and in each group above the group below it."""
+        self.line.charge(member, self.cost_ns(size), now_ns)
+        group = self
+        while group.parent is not None:
+            group.parent.line.charge(group.line.root, group.parent.cost_ns(size), now_ns)
+            group = group.parent
+
+    def take_back(self, member: Member, reserved: int, size: int) -> None:
+        """Take back what members were charged too much for a fetch that reserved more than it returned."""
+        group: PacedGroup | None = self
+        while group is not None:
+            group.line.take_back(member, group.cost_ns(reserved) - group.cost_ns(size))
+            member, group = group.line.root, group.parent
 
     @property
     def virtual_ns(self) -> int:
@@ -178,3 +267,11 @@ class PacedGroup(PendingAbove):
         super().copy_to(other)
         if isinstance(other, PacedGroup):
             other.schedule.virtual_ns = self.schedule.virtual_ns
+
+
+def _weighs_one() -> float:
+    return 1.0
+
+
+def _nothing_between(_declared: str) -> Path:
+    return ()

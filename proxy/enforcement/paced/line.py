@@ -1,16 +1,18 @@
-"""The waiting requests of one paced group: which of them goes next.
+"""The waiting requests of paced groups: which of them goes next.
 
-Each member of the group has a schedule of its own, at its share of the bound among the members with a claim. A member claims its share
-while it waits, and for a second after its last request. A member within its own schedule may use the burst of the group. A member ahead of
-it passes only what would be lost: while the schedule of the group is idle. Among the waiting members the one that is furthest behind goes
-first, and its requests go in the order in which they were read. docs/adr/0012 compares this order with others.
+Each member of a group has a schedule of its own, at its share of the bound: its weight over the weights of all members with a claim. A
+member claims its share while it waits, and for a second after its last request. A member within its own schedule may use the burst of the
+group. A member ahead of it passes only what would be lost: while the schedule above it is idle. Among the members that may pass, the one
+that is furthest behind goes first, and its requests in the order in which they were read. docs/adr/0012 compares this order with others.
+
+Members are a tree: a group is a member of the group above it, and a declared group without a bound of its own is a member with members.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from quota.paced_schedule import MS_NS, SECOND_NS
 
@@ -19,6 +21,21 @@ IDLE_NS: Final = 5 * MS_NS
 """A schedule counts as idle this long before it is: a timer has a precision of one millisecond, and what it is late would be lost."""
 COUNT_EVERY_NS: Final = 50 * MS_NS
 """Claims are counted again after this time."""
+Weigh = Callable[[], float]
+"""Returns the weight of a declared group, which a reload may change."""
+Path = tuple[tuple[Hashable, Weigh | None], ...]
+"""Names of a member and of the members above it in its group, the topmost first; without a weight it is 1."""
+
+
+class Paced(Protocol):
+    """The part of a paced group that its members need."""
+
+    @property
+    def virtual_ns(self) -> int:
+        """The latest virtual time of the group and of its parents."""
+
+    def own_due_ns(self, now_ns: int, reserved: int) -> int:
+        """Return when the schedule of the group alone lets a request pass; `reserved` as in `Place`."""
 
 
 class Place:
@@ -29,36 +46,161 @@ class Place:
         order: the time of its read in ms, and a unique number.
         joined_ms: when it began to wait.
         notify: called when it should be checked again.
+        reserved: the most bytes that a fetch may return, at its last check; 0: a Produce.
     """
 
-    __slots__ = ("joined_ms", "member", "notify", "order")
+    __slots__ = ("joined_ms", "member", "notify", "order", "reserved")
 
-    def __init__(self, member: Member, order: tuple[int, int], joined_ms: int, notify: Callable[[], None]) -> None:
+    def __init__(self, member: Member, order: tuple[int, int], joined_ms: int, notify: Callable[[], None], reserved: int) -> None:
         self.member = member
         self.order = order
         self.joined_ms = joined_ms
         self.notify = notify
+        self.reserved = reserved
 
 
 class Member:
-    """A member of a group.
+    """A member of a group, or a group.
 
     Attributes:
-        virtual_ns: the virtual time of its own schedule.
+        above: the member or group that this one is a member of; None: a group without a parent.
+        group: the group, if it is one.
+        virtual_ns: the virtual time of its own schedule, at its share of the bound above.
         claims_until_ns: until when it keeps its claim.
-        waiting: its waiting requests, in the order of their reads.
+        waiting: its own waiting requests, in the order of their reads.
+        waits: number of waiting requests of it and of its members.
+        weight: its weight among the members of `above`.
+        timed: of a group without a parent: the waiting request that goes next, which has a timer. The others are notified.
+        seen_ns: of a group without a parent: the time of its last check or charge.
+        members: its own members, by name.
     """
 
-    __slots__ = ("claims_until_ns", "virtual_ns", "waiting")
+    __slots__ = (
+        "_counted_ns",
+        "_is_plain",
+        "_total",
+        "above",
+        "claims_until_ns",
+        "group",
+        "members",
+        "name",
+        "seen_ns",
+        "timed",
+        "virtual_ns",
+        "waiting",
+        "waits",
+        "weigh",
+        "weight",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, name: Hashable, above: Member | None = None, group: Paced | None = None, weigh: Weigh | None = None) -> None:
+        self.name = name
+        self.above = above
+        self.group = group
+        self.weigh = weigh
+        self.weight = 1.0 if weigh is None else weigh()
         self.virtual_ns = 0
         self.claims_until_ns = 0
         self.waiting: list[Place] = []
+        self.waits = 0
+        if above is not None and group is not None:
+            above.enter(self)
+        self.timed: Place | None = None
+        self.seen_ns = 0
+        self.members: dict[Hashable, Member] = {}
+        self._total = 1.0
+        self._is_plain = True  # no declared group is among its members
+        self._counted_ns = -COUNT_EVERY_NS
+
+    def member(self, name: Hashable, weigh: Weigh | None, now_ns: int) -> Member:
+        """Return the member called `name`; one that is no declared group and has no claim is forgotten when claims are counted."""
+        found = self.members.get(name)
+        if found is None:
+            found = self.members[name] = Member(name, self, weigh=weigh)
+            self._counted_ns = now_ns - COUNT_EVERY_NS
+        return found
+
+    def enter(self, member: Member) -> None:
+        """Add a group as a member, in place of an earlier one of this name."""
+        self.members[member.name] = member
 
     def has_claim(self, now_ns: int) -> bool:
         """Whether it has a share of the bound."""
-        return bool(self.waiting) or self.claims_until_ns > now_ns
+        return self.waits > 0 or self.claims_until_ns > now_ns
+
+    def is_forgotten(self, now_ns: int) -> bool:
+        """Whether it may be forgotten: it is no declared group, has no claim, and its schedule is idle."""
+        return self.weigh is None and not self.has_claim(now_ns) and self.virtual_ns <= now_ns
+
+    def share_of(self, member: Member, now_ns: int) -> float:
+        """Return how many times the cost a member is charged: the weights of all members with a claim over its own."""
+        if now_ns - self._counted_ns >= COUNT_EVERY_NS:
+            self._counted_ns = now_ns
+            for name in [name for name, one in self.members.items() if one.is_forgotten(now_ns)]:
+                del self.members[name]
+            for one in self.members.values():
+                if one.weigh is not None:
+                    one.weight = one.weigh()
+            self._is_plain = all(one.weigh is None for one in self.members.values())
+            self._total = sum(one.weight for one in self.members.values() if one.has_claim(now_ns))
+        return max(1.0, self._total / member.weight)
+
+    @property
+    def is_shared_equally(self) -> bool:
+        """Whether several members had a claim when claims were counted last, and none of them is a declared group."""
+        return self._is_plain and self._total > 1.0
+
+    def rescale(self, ratio: float, now_ns: int) -> None:
+        """Multiply the leads of its members, because the bound of the group has changed."""
+        for one in self.members.values():
+            if one.virtual_ns > now_ns:
+                one.virtual_ns = now_ns + int((one.virtual_ns - now_ns) * ratio)
+            if one.group is None:
+                one.rescale(ratio, now_ns)
+
+    def bring_back(self, by_ns: int, latest_ns: int) -> None:
+        """Bring the schedules of members that are later than `latest_ns` back by as much as one of them, so that their order remains."""
+        for one in self.members.values():
+            if one.virtual_ns > latest_ns:
+                one.virtual_ns = max(latest_ns, one.virtual_ns - by_ns)
+
+    def due_ns(self, burst_ns: int) -> int:
+        """Return when its own schedule lets a request pass, or the one above it is idle."""
+        return 0 if self.above is None else min(self.virtual_ns - burst_ns, self.above.idle_ns())
+
+    def idle_ns(self) -> int:
+        """Return when its schedule is idle; what would be lost above it is lost below it, too."""
+        if self.group is not None or self.above is None:
+            return (self.virtual_ns if self.group is None else self.group.virtual_ns) - IDLE_NS
+        return min(self.virtual_ns - IDLE_NS, self.above.idle_ns())
+
+    def soonest(self, now_ns: int, burst_ns: int) -> tuple[int, Place]:
+        """Return when the first of its waiting requests, and of those of its members, may pass, and which one that is.
+
+        Of those that may pass now, it is that of the member that is furthest behind. The schedule of this group is not considered.
+        """
+        if self.waiting:
+            return now_ns, self.waiting[0]
+        found: tuple[int, int, tuple[int, int], Place] | None = None
+        for one in self.members.values():
+            if one.waits:
+                due_ns, place = one.soonest(now_ns, burst_ns)
+                due_ns = max(due_ns, one.due_ns(burst_ns), now_ns)
+                if one.group is not None:
+                    due_ns = max(due_ns, one.group.own_due_ns(now_ns, place.reserved))
+                key = due_ns, one.virtual_ns, place.order, place
+                if found is None or key < found:
+                    found = key
+        assert found is not None
+        return found[0], found[3]
+
+    @property
+    def path(self) -> Iterator[Member]:
+        """This member, and all above it."""
+        member: Member | None = self
+        while member is not None:
+            yield member
+            member = member.above
 
 
 class PacedLine:
@@ -66,106 +208,121 @@ class PacedLine:
 
     Args:
         burst_ns: the burst of the group.
+        root: the group, as a member of the one above it.
     """
 
-    __slots__ = ("_burst_ns", "_claims", "_counted_ns", "_length", "_members", "_numbers")
+    __slots__ = ("_burst_ns", "_numbers", "root", "top")
 
-    def __init__(self, burst_ns: int) -> None:
+    def __init__(self, burst_ns: int, root: Member) -> None:
         self._burst_ns = burst_ns
-        self._members: dict[Hashable, Member] = {}
-        self._length = 0
+        self.root = root
+        self.top = root
+        while self.top.above is not None:
+            self.top = self.top.above
         self._numbers = 0
-        self._claims: float = 1
-        self._counted_ns = -COUNT_EVERY_NS
 
     def __len__(self) -> int:
-        return self._length
+        return self.root.waits
 
-    def member(self, name: Hashable, now_ns: int) -> Member:
-        """Return the member called `name`; a member without a claim is forgotten when claims are counted."""
-        found = self._members.get(name)
-        if found is None:
-            found = self._members[name] = self._new_member(name, now_ns)
-            self._counted_ns = now_ns - COUNT_EVERY_NS
-        return found
+    def member(self, path: Path, now_ns: int) -> Member:
+        """Return the member of a path."""
+        member = self.root
+        for name, weigh in path:
+            member = member.member(name, weigh, now_ns)
+        return member
 
-    def join(self, member: Member, read_ms: int, notify: Callable[[], None], now_ms: int) -> Place:
-        """Add a request that was read at `read_ms`."""
+    def join(self, member: Member, read_ms: int, notify: Callable[[], None], now_ms: int, reserved: int = 0) -> Place:
+        """Add a request that was read at `read_ms`; `reserved` as in `Place`."""
         self._numbers += 1
-        place = Place(member, (read_ms, self._numbers), now_ms, notify)
-        insort(member.waiting, place, key=_order)
-        self._length += 1
+        place = Place(member, (read_ms, self._numbers), now_ms, notify, reserved)
+        insort(member.waiting, place, key=order_of)
+        for one in member.path:
+            one.waits += 1
         return place
 
     def leave(self, place: Place) -> None:
-        """Remove a request. The request that is the first one then is notified."""
+        """Remove a request. The request that is the next one then is notified."""
         waiting = place.member.waiting
-        del waiting[bisect_left(waiting, place.order, key=_order)]
-        self._length -= 1
+        del waiting[bisect_left(waiting, place.order, key=order_of)]
+        for one in place.member.path:
+            one.waits -= 1
         self.notify_first()
 
-    def first(self) -> Place | None:
-        """Return the request that goes next."""
-        firsts = [member for member in self._members.values() if member.waiting]
-        if not firsts:
-            return None
-        return min(firsts, key=lambda member: (member.virtual_ns, member.waiting[0].order)).waiting[0]
-
-    def notify_first(self) -> None:
-        """Notify the request that goes next, because it may pass now."""
-        first = self.first() if self._length else None
-        if first is not None:
+    def is_next(self, place: Place, now_ns: int) -> bool:
+        """Whether a request is the next one of this group and of all groups beside it. If not, the next one is notified."""
+        self.top.seen_ns = now_ns
+        first = self._first()
+        if first is not place and first is not self.top.timed:
             first.notify()
+        self.top.timed = first
+        return first is place
+
+    def _first(self) -> Place:
+        return self.top.soonest(self.top.seen_ns, self._burst_ns)[1]
 
     @property
     def is_shared(self) -> bool:
-        """Whether several members had a claim when claims were counted last."""
-        return self._claims > 1
+        """Whether several members had a claim when claims were counted last, with equal shares."""
+        return self.root.is_shared_equally
 
     def waiting(self) -> Iterator[tuple[Hashable, int]]:
         """Yield the members with waiting requests, and when the first of these began to wait, in ms."""
-        return ((name, member.waiting[0].joined_ms) for name, member in self._members.items() if member.waiting)
+        return ((name, member.waiting[0].joined_ms) for name, member in self.root.members.items() if member.waiting)
 
-    def due_ns(self, member: Member, group_virtual_ns: int) -> int:
-        """Return when the schedule of a member lets its next request pass, or that of the group is idle.
+    def has_waiting_beside(self) -> bool:
+        """Whether any request waits for this group, or for a group with the same topmost parent."""
+        return self.top.waits > 0
 
-        Args:
-            group_virtual_ns: virtual time of the group.
-        """
-        return min(member.virtual_ns - self._burst_ns, group_virtual_ns - IDLE_NS)
+    def notify_first(self) -> None:
+        """Notify the request that goes next, because it may pass now."""
+        self.top.timed = first = self._first() if self.top.waits else None
+        if first is not None:
+            first.notify()
+
+    def due_ns(self, member: Member) -> int:
+        """Return when the schedules of a member and of those above it let its next request pass."""
+        due_ns = member.due_ns(self._burst_ns)
+        above = member.above
+        while above is not None:
+            if above.above is not None:
+                due_ns = max(due_ns, above.due_ns(self._burst_ns))
+            above = above.above
+        return due_ns
 
     def charge(self, member: Member, cost_ns: int, now_ns: int) -> None:
-        """Charge a member for a request that costs the group `cost_ns`."""
+        """Charge a member, and those above it in this group, for a request that costs the group `cost_ns`."""
+        self.top.seen_ns = now_ns
+        self._charge(member, cost_ns, now_ns)
+
+    def _charge(self, member: Member, cost_ns: float, now_ns: int) -> float:
+        above = member.above
+        assert above is not None
+        if above.group is None:
+            cost_ns = self._charge(above, cost_ns, now_ns)
         member.claims_until_ns = now_ns + CLAIM_NS
-        # never from further ahead than the burst: what nobody else wanted delays it little when the others return
-        begin_ns = min(max(member.virtual_ns, now_ns), now_ns + self._burst_ns)
-        member.virtual_ns = begin_ns + int(cost_ns * self._number_of_claims(now_ns))
+        cost_ns *= above.share_of(member, now_ns)
+        begin_ns, latest_ns = max(member.virtual_ns, now_ns), now_ns + self._burst_ns
+        if begin_ns > latest_ns:  # what nobody else wanted delays it little when the others return
+            above.bring_back(begin_ns - latest_ns, latest_ns)
+            begin_ns = latest_ns
+        member.virtual_ns = begin_ns + int(cost_ns)
+        return cost_ns
 
     def take_back(self, member: Member, cost_ns: int) -> None:
         """Take back what a member was charged too much, and notify the request that goes next."""
-        member.virtual_ns -= int(cost_ns * self._claims)
+        self._take_back(member, cost_ns)
         self.notify_first()
 
-    def _number_of_claims(self, now_ns: int) -> float:
-        if now_ns - self._counted_ns >= COUNT_EVERY_NS:
-            self._counted_ns = now_ns
-            gone = [name for name, member in self._members.items() if not member.has_claim(now_ns) and member.virtual_ns <= now_ns]
-            for name in gone:
-                self._forget(self._members.pop(name))
-            self._claims = max(1, self._count_claims(now_ns))
-        return self._claims
-
-    # Overridden where several processes share the members
-
-    def _new_member(self, name: Hashable, now_ns: int) -> Member:
-        return Member()
-
-    def _forget(self, member: Member) -> None:
-        """A member without a claim is forgotten."""
-
-    def _count_claims(self, now_ns: int) -> float:
-        return sum(member.has_claim(now_ns) for member in self._members.values())
+    def _take_back(self, member: Member, cost_ns: float) -> float:
+        above = member.above
+        assert above is not None
+        if above.group is None:
+            cost_ns = self._take_back(above, cost_ns)
+        cost_ns *= above.share_of(member, self.top.seen_ns)
+        member.virtual_ns -= int(cost_ns)
+        return cost_ns
 
 
-def _order(place: Place) -> tuple[int, int]:
+def order_of(place: Place) -> tuple[int, int]:
+    """Return the order of a waiting request."""
     return place.order

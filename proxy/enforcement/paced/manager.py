@@ -16,6 +16,8 @@ from quota.paced_schedule import MS_NS
 
 OnLead = Callable[[EnforcedGroup, int, int], None]
 """Called with a group that gets a schedule, the throttle time of its window in ms, and the time in ms."""
+OnRescaled = Callable[[EnforcedGroup, int], None]
+"""Called with a group whose schedule was rescaled, and the time in ms."""
 Replaced = dict[EnforcedGroup, EnforcedGroup]
 """Groups with another pacing, each with the group that continues it."""
 
@@ -36,6 +38,17 @@ class PaceableManager(ClientQuotaManager[EnforcedGroup]):
     def depends_on_quotas(self) -> bool:
         """Whether a change of quotas or of declared groups may change the pacing of a group."""
         return self._maker.depends_on_quotas
+
+    def rescale(self, now_ms: int, on_rescaled: OnRescaled | None) -> None:
+        """Rescale the schedules of the groups whose bound has changed. With an operator's callback, which may change one at any time, they
+        keep their leads.
+        """
+        groups, self._maker.rescales[:] = list(self._maker.rescales), []
+        for group in groups:
+            if self.custom_callback:
+                group.keep_lead()
+            elif group.rescale(now_ms) and on_rescaled is not None:
+                on_rescaled(group, now_ms)
 
     def repace(self, now_ms: int, on_lead: OnLead | None) -> Replaced:
         """Give each group the pacing that applies to it now.

@@ -27,6 +27,15 @@ class Bounds:
         """Return the bound in force for each decision: the last one recorded for its group before it."""
         return self.bound[self._places(group_ref, seq)]
 
+    def before(self, group_ref: NDArray[Any], seq: Ints) -> NDArray[np.float64]:
+        """Return the bound that was in force right before each decision; that of the decision if none is known."""
+        places = self._places(group_ref, seq)
+        if not len(places):
+            return np.zeros(0)
+        earlier = np.maximum(places - 1, 0)
+        is_first = (self.from_seq[places] != seq) | (self.group_ref[earlier] != self.group_ref[places])
+        return self.bound[np.where(is_first, places, earlier)]
+
     def paced_at(self, group_ref: NDArray[Any], seq: Ints) -> Flags:
         """Return whether the group of each decision had a schedule then."""
         if not self.is_paced.any():

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from metering_format.event_kinds import RECORD, REMOTE
+from metering_format.event_kinds import RECORD, REMOTE, UNCHECKED
 from proxy.metering.conversion.runs import Flags, Ints, Runs
 from quota.paced_costs import costs_ns, leads_before_ns
-from quota.paced_schedule import MS_NS
+from quota.paced_schedule import MS_NS, rescaled_ns
 
 NOT_PACED: Final = -1
 
@@ -36,11 +36,14 @@ class Schedules:
     virtual_ns: Ints
 
 
-def schedules_of(runs: Runs, bound: NDArray[np.float64], is_paced: Flags, groups: int, state: pa.Table) -> Schedules:
+def schedules_of(
+    runs: Runs, bound: NDArray[np.float64], before: NDArray[np.float64], is_paced: Flags, groups: int, state: pa.Table
+) -> Schedules:
     """Return the schedules of some decisions, which are sorted by group.
 
     Args:
         bound: the bound in force at each run.
+        before: the one in force at the decision before it.
         is_paced: whether its group had a schedule.
         groups: number of groups, by group_ref.
         state: the state before, a table of `STATE`.
@@ -56,13 +59,18 @@ def schedules_of(runs: Runs, bound: NDArray[np.float64], is_paced: Flags, groups
     counts = ((runs.kind == RECORD) | (runs.kind == REMOTE)) & is_paced
     costs = np.where(counts, costs_ns(np.maximum(runs.value, 0), bound) * runs.count, 0)
     of_windows = newest[~is_paced[newest]]
-    begins = np.flatnonzero(is_paced & (np.append(True, (group[1:] != group[:-1]) | ~is_paced[:-1])))
-    ends = np.flatnonzero(is_paced & np.append((group[1:] != group[:-1]) | ~is_paced[1:], True)) + 1
+    is_new = np.append(True, group[1:] != group[:-1])
+    is_cut = is_new | np.append(False, ~is_paced[:-1] | (bound[1:] != bound[:-1]))
+    begins = np.flatnonzero(is_paced & is_cut)
+    ends = np.flatnonzero(is_paced & np.append(is_cut[1:] | ~is_paced[1:], True)) + 1
     for first, end in zip(begins.tolist(), ends.tolist(), strict=True):
         ref, its = int(group[first]), slice(first, end)
-        if first and group[first - 1] == ref:  # its window was the last one to decide
+        if not is_new[first] and not is_paced[first - 1]:  # its window was the last one to decide
             virtual_ns[ref] = _after_window(runs, np.array([first - 1]))[0]
-        lead_ns[its] = leads_before_ns(times_ns[its], costs[its], max(0, int(virtual_ns[ref]) - int(times_ns[first])))
+        lead = max(0, int(virtual_ns[ref]) - int(times_ns[first]))
+        if runs.kind[first] == UNCHECKED and not runs.value[first]:  # recorded when the bound changed
+            lead = rescaled_ns(lead, float(before[first]), float(bound[first]))
+        lead_ns[its] = leads_before_ns(times_ns[its], costs[its], lead)
         virtual_ns[ref] = times_ns[end - 1] + lead_ns[end - 1] + costs[end - 1]
     virtual_ns[group[of_windows]] = _after_window(runs, of_windows)
     return Schedules(lead_ns, virtual_ns)

@@ -5,36 +5,20 @@ from __future__ import annotations
 from protocol.limits import HEAD_BYTES, LENGTH_BYTES
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import INT32_MAX, Mode
-from proxy.session.in_flight import InFlight
 from proxy.session.request_context import RequestContext
-from proxy.session.requests.classifier import RequestClassifier
-from proxy.session.requests.pending_requests import HEAD, INT32, PendingRequests, Stop
+from proxy.session.requests.admitted_requests import AdmittedRequests
+from proxy.session.requests.pending_requests import HEAD, INT32, Stop
 from proxy.session.throttle.fetch_admission import FetchAdmission
-from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import UNLIMITED
 
 _NEVER_MS = 1 << 62
 _OBSERVE = Mode.OBSERVE  # an Enum member is looked up by a call
 
 
-class FetchRequests:
+class FetchRequests(AdmittedRequests[FetchAdmission]):
     """The fetches of one connection."""
 
-    __slots__ = ("_admission", "_classifier", "_in_flight", "_pending", "_throttle")
-
-    def __init__(
-        self,
-        in_flight: InFlight,
-        throttle: ThrottleState,
-        admission: FetchAdmission,
-        pending: PendingRequests,
-        classifier: RequestClassifier,
-    ) -> None:
-        self._in_flight = in_flight
-        self._throttle = throttle
-        self._admission = admission
-        self._pending = pending
-        self._classifier = classifier
+    __slots__ = ()
 
     def pass_run(
         self, context: RequestContext, data: bytes | bytearray, at: int, most: int, size_max: int, now_ms: int, now_ns: int, read_ms: int

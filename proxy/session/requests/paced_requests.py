@@ -6,7 +6,6 @@ from typing import Final
 
 from proxy.enforcement.mode import INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.session.in_flight import InFlight
 from proxy.session.request_context import (
     FETCH,
     NO_ACK,
@@ -18,35 +17,20 @@ from proxy.session.request_context import (
     PRODUCE,
     RequestContext,
 )
-from proxy.session.requests.classifier import RequestClassifier
+from proxy.session.requests.admitted_requests import AdmittedRequests
 from proxy.session.requests.fetch_requests import lowered
-from proxy.session.requests.pending_requests import INT32, PendingRequests, Stop
+from proxy.session.requests.pending_requests import INT32, Stop
 from proxy.session.throttle.paced_admission import PacedAdmission, limited_group
-from proxy.session.throttle.throttle_state import ThrottleState
 
 _CORRELATION_ID_AT: Final = 8
 _NEVER_MS: Final = 1 << 62
 _OF_WINDOW: Final = {PACED_PRODUCE: PRODUCE, PACED_FETCH: FETCH, PACED_NO_ACK: NO_ACK}
 
 
-class PacedRequests:
+class PacedRequests(AdmittedRequests[PacedAdmission]):
     """Those requests of one connection."""
 
-    __slots__ = ("_admission", "_classifier", "_in_flight", "_pending", "_throttle")
-
-    def __init__(
-        self,
-        in_flight: InFlight,
-        throttle: ThrottleState,
-        admission: PacedAdmission,
-        pending: PendingRequests,
-        classifier: RequestClassifier,
-    ) -> None:
-        self._in_flight = in_flight
-        self._throttle = throttle
-        self._admission = admission
-        self._pending = pending
-        self._classifier = classifier
+    __slots__ = ()
 
     def resolve(self, context: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which requests are handled: another one where their group has a window, or no quota applies."""
@@ -129,16 +113,16 @@ class PacedRequests:
     ) -> bool:
         """Whether a request of `amount` bytes passes now; if not, it is kept."""
         admission, throttle, is_fetch = self._admission, self._throttle, context.kind == PACED_FETCH
-        name, observes = self._classifier.member, context.client.enforcement.only_observes
+        path, observes = group.path_of(context.client.declared, self._classifier.member), context.client.enforcement.only_observes
         if ungated or observes or throttle.logging_in:
-            admission.passes_anyway(group, name, amount, now_ms, is_fetch=is_fetch, observes=observes)
+            admission.passes_anyway(group, path, amount, now_ms, is_fetch=is_fetch, observes=observes)
             return True
         wait_max_ms = throttle.wait_max_ms(read_ms) if throttle.session_ends_ms else _NEVER_MS
         if throttle.may_pass_expiring and (now_ms >= wait_max_ms or throttle.session_expiring(now_ms)):
             throttle.passes_while_expiring(amount)
-            admission.passes_anyway(group, name, amount, now_ms, is_fetch=is_fetch, observes=False)
+            admission.passes_anyway(group, path, amount, now_ms, is_fetch=is_fetch, observes=False)
             return True
-        if admission.admits_paced(group, name, amount, now_ms, read_ms, is_fetch=is_fetch):
+        if admission.admits_paced(group, path, amount, now_ms, read_ms, is_fetch=is_fetch):
             return True
         self._pending.keep(data, at, read_ms, Stop.THROTTLE)
         self._pending.resume_at_ms = max(now_ms + 1, min(admission.wait_until_ms, wait_max_ms))

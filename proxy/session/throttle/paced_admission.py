@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Final
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
-from proxy.enforcement.paced.line import Member, Place
+from proxy.enforcement.paced.line import Member, Path, Place
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.throttle.fetch_admission import FetchAdmission, Reservation
 from quota.entity import UNLIMITED
@@ -56,34 +55,34 @@ class PacedAdmission:
         self.answered_waited_ms = 0
         fetches.paced = self
 
-    def admits_paced(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
+    def admits_paced(self, group: PacedGroup, path: Path, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
 
         Args:
             group: the group that it counts for.
-            name: the member of the group.
+            path: the member of the group.
             size: its bytes; of a fetch those that it reserves.
             now_ms: monotonic milliseconds.
             read_ms: when it was read.
             is_fetch: whether it reserves its bytes, and is charged at its response.
         """
-        now_ns, line = now_ms * MS_NS, group.line
+        now_ns, line, reserved = now_ms * MS_NS, group.line, size if is_fetch else 0
         group.refresh(now_ms)
         self.is_on_time, self.waited_ms = True, 0
         if self._group is not group:
             self._fetches.leave_queue()
         place = self._waiting
         if place is None:
-            member = self._member = line.member(name, now_ns)
-            if not line and self._due_ns(group, member, size if is_fetch else 0, now_ns) <= now_ns:
+            member = self._member = line.member(path, now_ns)
+            if not line.has_waiting_beside() and self._due_ns(group, member, reserved, now_ns) <= now_ns:
                 return True
-            place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms)
+            place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms, reserved)
             self._group, self._is_fetch = group, is_fetch
             group.open_fetches += is_fetch
-        self._member = place.member
+        self._member, place.reserved = place.member, reserved
         self.wait_until_ms = now_ms + CHECK_EVERY_MS
-        if line.first() is place:
-            due_ns = self._due_ns(group, place.member, size if is_fetch else 0, now_ns)
+        if line.is_next(place, now_ns):
+            due_ns = self._due_ns(group, place.member, reserved, now_ns)
             if due_ns <= now_ns:
                 return True
             self.wait_until_ms = min(self.wait_until_ms, ms_after(due_ns))
@@ -97,21 +96,21 @@ class PacedAdmission:
         group.note_waiting(now_ms)
         return False
 
-    def passes_anyway(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, *, is_fetch: bool, observes: bool) -> None:
+    def passes_anyway(self, group: PacedGroup, path: Path, size: int, now_ms: int, *, is_fetch: bool, observes: bool) -> None:
         """Let a request pass whatever the schedule is.
 
         Args:
             observes: whether quotas are only observed; `waited_ms` is then how long the request would wait.
         """
         group.refresh(now_ms)
-        member = self._member = group.line.member(name, now_ms * MS_NS)
+        member = self._member = group.line.member(path, now_ms * MS_NS)
         due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ms * MS_NS)
         wait_ms = max(0, ms_after(due_ns) - now_ms)
         self.is_on_time = wait_ms == 0
         self.waited_ms = wait_ms if observes else 0
 
     def _due_ns(self, group: PacedGroup, member: Member, reserved: int, now_ns: int) -> int:
-        return max(group.due_ns(now_ns, reserved), group.line.due_ns(member, group.virtual_ns))
+        return max(group.due_ns(now_ns, reserved), group.line.due_ns(member))
 
     def fetch_bytes(self, group: PacedGroup, requested: int, now_ms: int) -> tuple[int, int]:
         """Return the most bytes that a fetch may request now, and the bytes that it reserves."""
@@ -137,8 +136,7 @@ class PacedAdmission:
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
         assert self._member is not None
-        now_ns = now_ms * MS_NS
-        group.line.charge(self._member, group.cost_ns(size), now_ns)
+        group.charge_members(self._member, size, now_ms * MS_NS)
         if self._waiting is not None:
             self.waited_ms = now_ms - self._waiting.joined_ms
             self.leave_line()
@@ -149,7 +147,7 @@ class PacedAdmission:
         self._over_bytes = size_bytes if size_bytes > most else 0
         group.open_fetches -= 1
         if size_bytes < reserved:
-            group.line.take_back(reservation.member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
+            group.take_back(reservation.member, reserved, size_bytes)
 
     def leave_line(self) -> None:
         """Leave the waiting requests of a paced group."""

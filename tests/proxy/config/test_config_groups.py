@@ -72,6 +72,14 @@ MATCH = 'match = { client_id = "*" }'
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
+        (
+            f"[[group]]\nname = 'a'\nweight = 2\n{MATCH}\n{BUDGET}",
+            ["group[1].weight: has no effect without a parent; leave it out, or write the parent that the groups share"],
+        ),
+        (
+            f"[[group]]\nname = 'a'\nweight = 0\n{MATCH}\n{BUDGET}",
+            ["group[1].weight: 0 is not above 0; write a number above 0, such as 3"],
+        ),
         (f"[[group]]\n{MATCH}\n{BUDGET}", ["group[1].name: is missing; write 1 to 64 letters, digits, dots, dashes or underscores"]),
         (
             f'[[group]]\nname = "a b"\n{MATCH}\n{BUDGET}',

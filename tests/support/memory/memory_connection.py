@@ -38,8 +38,9 @@ from proxy.session.rewrite import ApiVersionsCut, ClientAddress, Rewriter
 from proxy.session.session import Session
 from proxy.session.settings import SessionSettings
 from proxy.telemetry.counters import Counters, UsageTable
-from quota.entity import ClientQuotaEntity
+from quota.entity import ClientQuotaEntity, ClientQuotaType
 from quota.groups.declared_groups import DeclaredGroup, DeclaredGroups
+from quota.limits import QuotaLimits
 from tests.support.frames.kafka_frames import answer_ids, request_ids
 
 START_MS = 1_000_000
@@ -295,6 +296,12 @@ class ProxyFixture:
             self.scope.request.update_quota(entity, request)
         if mutation is not None:
             self.scope.mutation.update_quota(entity, mutation)
+
+    def change_bounds(self, bound: float) -> None:
+        """Set bytes produced and fetched per second of client-id etl, as a table of quotas of a running proxy."""
+        quotas = {ClientQuotaEntity(None, "etl"): bound}
+        self.scopes.apply_table({ClientQuotaType.PRODUCE: QuotaLimits.of(quotas), ClientQuotaType.FETCH: QuotaLimits.of(quotas)})
+        self.loop.run_until(self.loop.now_ms)
 
     def connect(
         self,

@@ -46,6 +46,7 @@ class MeteredFixture(ProxyFixture):
         self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.described_groups)
         self.scopes.on_labelled = self.meter.repeat_groups
         self.scopes.on_lead = self.meter.schedule_begins
+        self.scopes.on_rescaled = self.meter.schedule_rescaled
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
         self.reported_state()

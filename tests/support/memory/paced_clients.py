@@ -14,6 +14,7 @@ class Load(NamedTuple):
     size: int
     pause_ms: int = 0
     """Between an answer and the next request."""
+    client_id: str = "etl"
 
 
 class Client:
@@ -27,7 +28,7 @@ class Client:
     def send(self) -> None:
         """Send the next request."""
         self.number += 1
-        self._peer.client.arrive(produce_of(self._load.size, self.number))
+        self._peer.client.arrive(produce_of(self._load.size, self.number, client_id=self._load.client_id))
 
     def _goes(self, data: bytes | memoryview) -> None:
         self._used.append((self._proxy.now_ms, len(data) - 4))

@@ -183,4 +183,4 @@ def _describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
     about = {"quota_type": quota_type, "scope": "broker", "node_id": 1, "tag_user": "", "tag_client_id": client_id}
     sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": getattr(group, "cap_ms", None), "first_seen_ms": 0}
     paced = {"is_paced": True} if isinstance(group, PacedGroup) else {}
-    return {**about, **sensor, **paced}, {"rule": "client-id", "source": "file", "generation": 1}
+    return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1, **paced}

@@ -10,7 +10,7 @@ from pipeline.validation.rules.shares import Passed, max_min_share, unfair
 from pipeline.validation.verdict import Verdict
 from proxy.enforcement.mode import Mode
 from proxy.enforcement.paced.factory import PacedGroups
-from proxy.enforcement.paced.line import Member, PacedLine, Place
+from proxy.enforcement.paced.line import PacedLine, Place
 from tests.proxy.session.paced.test_paced_members import BOUND, Client, Load
 from tests.support.memory.metered_fixture import MeteredFixture
 
@@ -34,15 +34,11 @@ def validated(directory: Path, loads: Sequence[Load], mode: Mode = Mode.DELAY) -
 def starve(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the member that came first pass only when no other one waits."""
 
-    def first(line: PacedLine) -> Place | None:
-        waiting = [member for member in line._members.values() if member.waiting]
-        return waiting[-1].waiting[0] if waiting else None
+    def first(line: PacedLine) -> Place:
+        return [member for member in line.root.members.values() if member.waiting][-1].waiting[0]
 
-    def due_ns(_line: PacedLine, _member: Member, _group_virtual_ns: int) -> int:
-        return 0
-
-    monkeypatch.setattr(PacedLine, "first", first)
-    monkeypatch.setattr(PacedLine, "due_ns", due_ns)
+    monkeypatch.setattr(PacedLine, "_first", first)
+    monkeypatch.setattr(PacedLine, "due_ns", lambda _line, _member: 0)
 
 
 @pytest.mark.parametrize(

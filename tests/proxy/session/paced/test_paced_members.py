@@ -1,10 +1,13 @@
-"""Members of a paced group: each principal, or each address without one, gets an equal share of what it wants."""
+"""Members of a paced group: principals, or addresses without one, get equal shares of what they want, and declared groups by weight."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from proxy.enforcement.paced.factory import PacedGroups
+from quota.entity import ClientQuotaType
+from quota.groups.declared_groups import Conditions, DeclaredGroup
+from quota.groups.pattern import Pattern
 from tests.support.memory.memory_connection import ProxyFixture
 from tests.support.memory.paced_clients import Client, Load
 
@@ -12,10 +15,11 @@ BOUND = 1e6
 SECONDS, STEADY_S = 30, 10
 
 
-def shares(loads: Sequence[Load]) -> list[float]:
-    """Return the part of the bound that each member gets from second 10 on."""
+def shares(loads: Sequence[Load], groups: Sequence[DeclaredGroup] = ()) -> list[float]:
+    """Return the part of the bound that each member gets from second 10 on, with these declared groups."""
     used: list[list[tuple[int, int]]] = [[] for _ in loads]
     with ProxyFixture(produce=BOUND, factories=PacedGroups(1_000)) as proxy:
+        proxy.declare(*groups)
         begin_ms = proxy.now_ms
         for number, load in enumerate(loads):
             for _ in range(load.connections):
@@ -46,6 +50,53 @@ def test_an_unused_share_goes_to_the_others() -> None:
     assert found == pytest.approx([0.1, 0.45, 0.45], rel=0.06)
 
 
+def test_what_nobody_else_wants_is_shared_too() -> None:
+    """A member that wants a tenth of the bound leaves the rest in equal parts to one with small requests and one with large requests."""
+    found = shares([Load(1, 10_000, pause_ms=95), Load(8, 10_000), Load(8, 200_000)])
+    assert found == pytest.approx([0.1, 0.45, 0.45], rel=0.06)
+
+
 def test_one_greedy_member_gets_the_bound() -> None:
     """A member alone gets at least 0.98 of the bound."""
     assert 0.98 <= shares([Load(4, 50_000)])[0] <= 1.02
+
+
+def tree(weights: Sequence[float], own_bounds: Sequence[float | None]) -> list[DeclaredGroup]:
+    """Return a group with the bound, and groups below it that client-ids a, b and so on are in, each with a weight and perhaps a bound."""
+    groups = [DeclaredGroup("all", None, {ClientQuotaType.PRODUCE: BOUND})]
+    for name, weight, own in zip("abc", weights, own_bounds, strict=False):
+        bounds = {} if own is None else {ClientQuotaType.PRODUCE: own * BOUND}
+        groups.append(DeclaredGroup(name, Conditions(None, (Pattern(name),), None, None), bounds, "all", weight))
+    return groups
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "own"),
+    [
+        pytest.param(Load(1, 100_000, 0, "a"), Load(16, 100_000, 0, "b"), None, id="1-and-16-connections"),
+        pytest.param(Load(8, 10_000, 0, "a"), Load(8, 400_000, 0, "b"), 0.9, id="small-and-large-requests"),
+        pytest.param(Load(1, 10_000, 0, "a"), Load(16, 400_000, 0, "b"), None, id="1-connection-of-small-requests"),
+        pytest.param(Load(1, 10_000, 0, "a"), Load(16, 400_000, 0, "b"), 0.9, id="1-connection-of-small-requests-with-bounds"),
+    ],
+)
+def test_groups_with_one_parent_share_by_weight(first: Load, second: Load, own: float | None) -> None:
+    """Two groups that want more than they get have shares within 5 % of their weights, with bounds of their own and without."""
+    found = shares([first, second], tree((3.0, 1.0), (own, own)))
+    assert found == pytest.approx([0.75, 0.25], rel=0.05)
+
+
+def test_a_group_at_its_own_bound_leaves_the_rest_to_the_others() -> None:
+    """A group that may pass a tenth of the bound of its parent takes that, although its weight is larger and its requests wait."""
+    loads = [Load(16, 20_000, 0, "a"), Load(1, 20_000, 0, "b"), Load(4, 20_000, 0, "c")]
+    assert shares(loads, tree((8.0, 2.0, 1.0), (0.1, None, 2.0))) == pytest.approx([0.1, 0.6, 0.3], rel=0.05)
+
+
+def test_members_of_a_group_share_its_share() -> None:
+    """Two principals of a group have equal parts of the share of their group, whatever their connections."""
+    loads = [Load(1, 50_000, 0, "a"), Load(8, 50_000, 0, "a"), Load(4, 50_000, 0, "b")]
+    assert shares(loads, tree((3.0, 1.0), (None, 2.0))) == pytest.approx([0.375, 0.375, 0.25], rel=0.05)
+
+
+def test_a_group_alone_gets_the_bound() -> None:
+    """A group whose siblings want nothing gets at least 0.98 of the bound, whatever its weight."""
+    assert 0.98 <= shares([Load(4, 50_000, 0, "a")], tree((0.01, 100.0), (None, None)))[0] <= 1.02

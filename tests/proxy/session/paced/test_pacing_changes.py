@@ -158,6 +158,20 @@ def groups_of(proxy: ProxyFixture) -> dict[str, PacedGroup]:
     return {group.tags["declared-group"]: group for group in proxy.scope.fetch.groups()}  # type: ignore[misc]  # a window has these, too
 
 
+@pytest.mark.parametrize(("bound", "wait_ms"), [(2_000.0, 500), (500.0, 5_000)])
+def test_a_lead_is_that_of_the_same_bytes_when_the_bound_changes(proxy: ProxyFixture, bound: float, wait_ms: int) -> None:
+    """A schedule that is 3,000 bytes ahead waits for those beyond the burst by the new bound, and a waiting request is checked again."""
+    proxy.pace(ETL)
+    peer = proxy.connect()
+    assert peer.sends(*(produce_of(size, number) for number, size in enumerate((3_000, 100), 1))) == [1]
+    proxy.change_bounds(bound)
+    assert schedule_lead_ms(proxy) == 3_000_000 / bound
+    proxy.wait(wait_ms - 1)
+    assert peer.forwarded() == []
+    proxy.wait(1)
+    assert peer.forwarded() == [2]
+
+
 def test_the_files_have_the_lead_with_which_a_schedule_begins(tmp_path: Path) -> None:
     """The last decision of the window has no usage and the throttle time that the schedule begins with."""
     with MeteredFixture(tmp_path, produce=BOUND, factories=PacedGroups(1_000, paces_others=False)) as proxy:
@@ -181,6 +195,7 @@ STEPS = st.one_of(
     st.tuples(st.just("answer"), st.integers(100, 3_000)),
     st.tuples(st.just("wait"), st.integers(1, 4_000)),
     st.tuples(st.just("pace"), st.booleans()),
+    st.tuples(st.just("bound"), st.sampled_from([500, 1_000, 3_000])),
 )
 
 
@@ -206,6 +221,8 @@ class Traffic:
             self.fetches += self.consumer.sends(fetch(self.number, version=FETCH_VERSION))
         elif what == "wait":
             self.proxy.wait(value)
+        elif what == "bound":
+            self.proxy.change_bounds(float(value))
         elif what == "pace":
             self.proxy.pace({"entity:client-id=etl": "paced" if value else "window"})
         self.produces += self.producer.forwarded()
@@ -222,7 +239,7 @@ class Traffic:
         self.produces, self.fetches = [], []
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(steps=st.lists(STEPS, min_size=5, max_size=40), begins_paced=st.booleans(), level=st.sampled_from(["packed", "trace"]))
 def test_the_files_prove_every_decision(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], level: str, *, begins_paced: bool
