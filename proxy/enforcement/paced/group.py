@@ -123,6 +123,7 @@ class PacedGroup(PendingAbove):
         if before is None or not lead_ns or before == self.bound:
             return False
         new_ns = rescaled_ns(lead_ns, before, self.bound)
+        QuotaGroup.record_unchecked(self, 0.0, now_ms)  # as metered, since it may begin a sample
         self.schedule.virtual_ns = now_ns + new_ns
         self.line.root.rescale(new_ns / lead_ns, now_ns)
         self.line.notify_first()

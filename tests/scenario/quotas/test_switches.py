@@ -1,4 +1,4 @@
-"""Switches on a running proxy with sockets: waiting clients continue, and no connection is closed."""
+"""Switches and pacings on a running proxy with sockets: waiting clients continue, and no connection is closed."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.config.model import Connections, Quotas
+from proxy.enforcement.quota_scopes import QuotaScopes
 from proxy.quota_store.store import SwitchChange
 from tests.support.scripted.gateway_fixture import open_gateway, quotas
 from tests.support.scripted.scripted_broker import ScriptedBroker
@@ -96,3 +97,26 @@ async def test_a_switch_in_the_store_is_in_force(tmp_path: Path) -> None:
             client = await sluice.client()
             for number in (1, 2):
                 assert correlation_id_of(await client.ask(produce_of_size(70_000, number))) == number
+
+
+async def test_a_pacing_in_the_store_is_in_force(tmp_path: Path) -> None:
+    """A pacing that is written to the store applies at once on open connections, and again after a restart."""
+    path = tmp_path / "quotas.toml"
+    path.write_text('[[quota]]\nclient-id = "<default>"\nproducer_byte_rate = 1000000\n')
+    async with ScriptedBroker() as broker:
+        async with open_gateway(broker, quotas=Quotas(path=path)) as sluice:
+            client = await sluice.client()
+            assert correlation_id_of(await client.ask(produce_of_size(70_000, 1))) == 1
+            assert paced_groups(sluice.app.data_path.scopes) == [False]
+            await sluice.app.quotas.alter(lambda _content: (None, [SwitchChange("all", "paced", "pacing")]))
+            assert correlation_id_of(await client.ask(produce_of_size(70_000, 2))) == 2
+            assert paced_groups(sluice.app.data_path.scopes) == [True]
+            assert sluice.closes == {}
+        async with open_gateway(broker, quotas=Quotas(path=path)) as sluice:
+            assert correlation_id_of(await (await sluice.client()).ask(produce_of_size(70_000, 3))) == 3
+            assert paced_groups(sluice.app.data_path.scopes) == [True]
+
+
+def paced_groups(scopes: QuotaScopes) -> list[bool]:
+    """Return whether each group of produced bytes is paced."""
+    return [group.is_paced for scope in scopes.all() for group in scope.produce.groups()]

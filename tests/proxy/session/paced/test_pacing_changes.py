@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.api_keys import ApiKey
@@ -239,7 +239,16 @@ class Traffic:
         self.produces, self.fetches = [], []
 
 
+SAMPLE_AT_A_CHANGE = [
+    *(("produce", 3_000), ("answer", 100), ("wait", 1_500), ("bound", 3_000), ("wait", 600), ("produce", 6_000), ("answer", 100)),
+    *(("wait", 700), ("pace", False), ("produce", 6_000), ("answer", 100), ("wait", 9_400), ("produce", 6_000), ("answer", 100)),
+    *(("bound", 500), ("wait", 100), ("produce", 6_000), ("answer", 100)),
+]
+"""A change of the bound begins a sample, whose end decides later throttle times of the window."""
+
+
 @settings(max_examples=8, deadline=None)
+@example(steps=SAMPLE_AT_A_CHANGE, begins_paced=True, level="packed")
 @given(steps=st.lists(STEPS, min_size=5, max_size=40), begins_paced=st.booleans(), level=st.sampled_from(["packed", "trace"]))
 def test_the_files_prove_every_decision(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], level: str, *, begins_paced: bool
