@@ -25,6 +25,7 @@ from pipeline.validation.rules.workers.group_histories import (
 from pipeline.validation.rules.workers.shared import check_chain, check_recorded
 from pipeline.validation.rules.workers.stale import check_lag
 from pipeline.validation.rules.workers.union_rate import highest_ratio
+from pipeline.validation.rules.workers.union_schedule import check_union
 from pipeline.validation.shared_usage import Lags, SharedUsage
 from pipeline.validation.verdict import Verdict
 
@@ -124,6 +125,7 @@ def _judge_segments(histories: Sequence[GroupHistory], judged: Judged, history_m
     for segment in dict.fromkeys(history.run.segment for history in histories if not history.run.is_of_connections):
         its = [history for history in histories if history.run.segment == segment]
         _judge_group(its, judged.findings, history_ms, lags)
+        check_union(its, judged.findings)
         ratio = highest_ratio(its)
         if ratio is not None:
             judged.shared.highest_ratio = max(judged.shared.highest_ratio or 0.0, ratio)

@@ -24,7 +24,7 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.line import Member, Weigh
 from proxy.shared_usage.assumption import LAG_MS_MAX, NOBODY, Assumption, FleetUsage, is_shared_scope
-from proxy.shared_usage.paced_members import FETCHES_MAX, SharedLine
+from proxy.shared_usage.paced_members import FETCHES_MAX, WAITS, SharedLine
 from proxy.shared_usage.segment import SCHEDULE
 from proxy.shared_usage.shared_groups import SHARE_MS, Shared
 from proxy.shared_usage.sharing import Remote, Sharing, UsageRow, UsageRows
@@ -59,17 +59,19 @@ class PacedSharing(Sharing):
     def _take_in(self, group: EnforcedGroup, row: UsageRow, used: list[int], now_ms: int) -> None:
         super()._take_in(group, row, used, now_ms)
         if isinstance(group, SharedPacedGroup):
-            workers = self.rows.workers
-            others = [worker for worker in range(workers) if worker != self.rows.worker]
-            firsts = [used[2 * workers + worker] for worker in others if not self.rows.is_unresponsive(worker, now_ms)]
-            group.line.learn([used[4 * workers + worker] for worker in others], firsts)
-            self.waiting_elsewhere = sum(used[2 * workers + worker] & FETCHES_MAX for worker in others)
+            workers, own = self.rows.workers, self.rows.worker
+            words, firsts = used[4 * workers : 5 * workers], used[2 * workers : 3 * workers]
+            words[own] = firsts[own] = 0
+            if not self.rows.assumes_at_record:
+                self.waiting_elsewhere = sum(first & FETCHES_MAX for first in firsts)
+            awake = (first for worker, first in enumerate(firsts) if first >= WAITS and not self.rows.is_unresponsive(worker, now_ms))
+            group.line.learn(words, awake)
 
     def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> int:
         """Record usage of another process, and charge the schedule for it."""
         time_ms = super()._record(group, time_ms, worker, amount, source_total)
         if isinstance(group, SharedPacedGroup) and amount > 0 and group.bound < UNLIMITED:
-            group.schedule.charge(cost_ns(amount, group.bound), time_ms * MS_NS)
+            group.schedule.charge(group.cost_ns(amount), time_ms * MS_NS)
         return time_ms
 
     def _timed(self, group: EnforcedGroup, found: list[Remote], now_ms: int) -> list[Remote]:
@@ -108,7 +110,7 @@ class SharedPacedGroup(Shared, PacedGroup):
         lag_ns: time after which this is known.
     """
 
-    __slots__ = ("_assumption", "_quiet_until_ns", "_sharing", "assumed_ns", "lag_ns")
+    __slots__ = ("_assumption", "_is_unpublished", "_quiet_until_ns", "_sharing", "assumed_ns", "lag_ns")
 
     line: SharedLine
     _sharing: PacedSharing
@@ -118,6 +120,7 @@ class SharedPacedGroup(Shared, PacedGroup):
     ) -> None:
         self._sharing = PacedSharing(rows)
         self._quiet_until_ns = ALWAYS_NS
+        self._is_unpublished = True
         self._assumption: Assumption | None = None if rows.fleet is None else Assumption()
         self.assumed_ns = self.lag_ns = 0
         PacedGroup.__init__(self, tags, bound, parent, **settings)
@@ -149,19 +152,23 @@ class SharedPacedGroup(Shared, PacedGroup):
 
     def due_ns(self, now_ns: int, reserved: int = 0) -> int:
         """Return when the schedules let a request pass, or when what is assumed now is known."""
-        due_ns = super().due_ns(now_ns, reserved)
+        due_ns = PacedGroup.due_ns(self, now_ns, reserved)
+        if self._assumption is None or due_ns <= now_ns:
+            return due_ns
         lags_ns = [group.lag_ns for group in self.chain if isinstance(group, SharedPacedGroup) and group.assumed_ns]
-        return min(due_ns, now_ns + min(lags_ns)) if lags_ns and due_ns > now_ns else due_ns
+        return min(due_ns, now_ns + min(lags_ns)) if lags_ns else due_ns
 
     def refresh(self, now_ms: int) -> None:
         """Charge what other processes have passed, here and in parents, unless all of them are far from the burst."""
+        waits = bool(self.line)
         group: EnforcedGroup | None = self
         while isinstance(group, SharedPacedGroup):
-            is_quiet = not self.line and group.schedule.virtual_ns + group._cost < group._quiet_until_ns
+            is_quiet = not waits and group.schedule.virtual_ns + group._cost < group._quiet_until_ns
             if not is_quiet or now_ms >= group._sharing.shared_ms + SHARE_MS:
                 group._refresh(now_ms)
             group = group.parent
-        self.line.refresh(now_ms)
+        if waits:
+            self.line.refresh(now_ms)
 
     def note_charged(self, now_ms: int) -> None:
         """Publish what was charged, at once or within `SHARE_MS`."""
@@ -240,7 +247,9 @@ class SharedPacedGroup(Shared, PacedGroup):
         sharing = self._sharing
         sharing.shared_ms = now_ms
         sharing.pull(self, now_ms)
-        sharing.publish(self, now_ms)
+        if self._is_unpublished or self.line or not sharing.rows.assumes_at_record:
+            sharing.publish(self, now_ms)
+            self._is_unpublished = sharing.row is None
         self._narrow()
         if self._assumption is not None:
             self._assume(self._assumption, now_ms)
@@ -278,3 +287,7 @@ class SharedPacedGroup(Shared, PacedGroup):
 
     def _narrow(self) -> None:
         self._quiet_until_ns = ALWAYS_NS
+
+    def _note_unpublished(self, within_ms: int = SHARE_MS) -> None:
+        self._is_unpublished = True
+        super()._note_unpublished(within_ms)

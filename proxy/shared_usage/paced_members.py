@@ -12,7 +12,7 @@ waits for a turn, so none is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -127,7 +127,19 @@ class SharedLine(FlatLine):
         on_empty: called when no request waits here any more.
     """
 
-    __slots__ = ("_firsts", "_has_rows", "_key", "_others", "_rows", "_synced_ms", "_word", "_worded", "_worded_ms", "on_empty")
+    __slots__ = (
+        "_firsts",
+        "_has_rows",
+        "_key",
+        "_looked_ms",
+        "_others",
+        "_rows",
+        "_synced_ms",
+        "_word",
+        "_worded",
+        "_worded_ms",
+        "on_empty",
+    )
 
     def __init__(self, burst_ns: int, group: Paced, rows: UsageRows, key: GroupKey) -> None:
         super().__init__(burst_ns, group)
@@ -137,14 +149,14 @@ class SharedLine(FlatLine):
         self._firsts: Sequence[int] = ()
         self.on_empty: Callable[[], None] = _nothing
         self._has_rows = False
-        self._synced_ms = -1
+        self._synced_ms = self._looked_ms = -TIME_MS
         self._word = self._worded = 0
         self._worded_ms = -TIME_MS
 
-    def learn(self, words: Sequence[int], firsts: Sequence[int]) -> None:
+    def learn(self, words: Iterable[int], firsts: Iterable[int]) -> None:
         """Note the words that other processes have published about their members, and about their first waiting requests."""
         self._others = [word for word in words if word > WORD]
-        self._firsts = [word for word in firsts if word >= WAITS]
+        self._firsts = list(firsts)
 
     def refresh(self, now_ms: int) -> None:
         """Learn what other processes have charged the members whose requests wait, once in a millisecond.
@@ -228,7 +240,10 @@ class SharedLine(FlatLine):
 
     def _needs_rows(self, now_ms: int) -> bool:
         """Whether the group has members besides one, in any process; once it had, rows are kept."""
-        if not self._has_rows and (self._others or len(self._members) > 1):
+        if self._has_rows or not (self._others or len(self._members) > 1):
+            return self._has_rows
+        if now_ms >= self._looked_ms + TIME_MS // 8 or len(self._members) > 1:
+            self._looked_ms = now_ms
             hashes = {word & SEVERAL for word in self._others if _is_valid(word, now_ms)}
             hashes.update(member.hash for member in self._members.values() if isinstance(member, SharedMember))
             self._has_rows = len(self._members) > 1 or len(hashes) > 1

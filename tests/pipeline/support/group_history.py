@@ -7,7 +7,7 @@ from pipeline.validation.rules.workers.group_histories import OWN, GroupHistory,
 RUN = WorkerRun(("a", "r"), "s", "0", ("0",), 0, 60_000, True, 0)
 
 
-def history_of(events: list[tuple[int, int]], claims: list[tuple[int, int]]) -> GroupHistory:
+def history_of(events: list[tuple[int, int]], claims: list[tuple[int, int]], *, bound: float = 1e9, run: WorkerRun = RUN) -> GroupHistory:
     """Return a history with own records (ms, value), and with rows that were used from these times and totals on."""
     ts_ms, value = (np.array([event[at] for event in events], np.int64) for at in (0, 1))
     return GroupHistory(
@@ -17,8 +17,9 @@ def history_of(events: list[tuple[int, int]], claims: list[tuple[int, int]]) -> 
         source=np.array([OWN] * len(events)),
         total=np.zeros(len(events), np.int64),
         seq=np.arange(len(events)),
-        bound=1e9,
-        run=RUN,
+        paced=np.full(len(events), run.burst_ms > 0),
+        bound=bound,
+        run=run,
         group_ref=0,
         identity=("Request", "broker", "1", ""),
         skips=tuple(Skip(at_ms, "0", 0, total, number) for number, (at_ms, total) in enumerate(claims)),

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from metering_format.event_kinds import SKIPPED
 from metering_format.manifest import Manifest
-from metering_format.places import FLEET, SHARED
+from metering_format.places import FLEET, PACED, SHARED
 from pipeline.file_set import FileSet
 from pipeline.manifest import RunKey
 from pipeline.replay.remote import columns_of, remote_events
-from pipeline.replay.rows import Flags, Floats, Ints, Rows
+from pipeline.replay.rows import LEAD, Flags, Floats, Ints, Rows
 from pipeline.replay.unpacking import unpack
 
 Identity = tuple[str | None, ...]
@@ -71,6 +71,7 @@ class WorkerRun:
         losses: number of gaps in its files.
         is_of_connections: it is the supervisor of a member of a fleet, whose "other worker" stands for all other members.
         member_of: the member of a fleet to which a worker belongs.
+        burst_ms: the burst of paced groups; 0: no group is paced.
     """
 
     key: RunKey
@@ -83,6 +84,7 @@ class WorkerRun:
     losses: int
     is_of_connections: bool = False
     member_of: MemberOf | None = None
+    burst_ms: int = 0
 
     def name_of(self, source: str) -> str:
         """Return who caused the events of a source."""
@@ -118,6 +120,7 @@ class Events:
         source: `OWN`, or the number of the worker that caused the event.
         total: total of the source after the event, when the source is another worker.
         seq: first sequence number of the event's row.
+        paced: whether the group had a schedule.
         bound: the highest bound of the group.
     """
 
@@ -127,6 +130,7 @@ class Events:
     source: NDArray[Any]
     total: Ints
     seq: Ints
+    paced: Flags
     bound: float
 
 
@@ -185,7 +189,8 @@ def run_of(key: RunKey, file_sets: Sequence[FileSet]) -> WorkerRun | None:
     worker = (str(shared["segment"]), str(shared["worker"]), beside)
     is_of_connections = shared.get("of") == "connections"
     member = None if is_of_connections else member_of(first)
-    return WorkerRun(key, *worker, first.wall_offset_ms, until_ms, last.final, losses, is_of_connections, member)
+    burst_ms = int(first.settings.get(PACED, 0))
+    return WorkerRun(key, *worker, first.wall_offset_ms, until_ms, last.final, losses, is_of_connections, member, burst_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +229,7 @@ def _joined(run: WorkerRun, ref: int, identity: Identity | None, parts: Sequence
     none = np.zeros(0, np.int64)
     empty: dict[str, Any] = dict.fromkeys(("ts_ms", "value", "total", "seq"), none) | {
         "checked": none.astype(np.bool_),
+        "paced": none.astype(np.bool_),
         "source": none.astype(object),
     }
     columns: dict[str, Any] = {name: np.concatenate([column, *(getattr(part, name) for part in parts)]) for name, column in empty.items()}
@@ -258,11 +264,13 @@ def _skips(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tupl
 
 
 def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tuple[int, Events]]:
-    table = _without(file_set.read("samples", columns=columns_of(file_set)), others)
+    lead = [LEAD] if PACED in file_set.manifest.settings else []
+    table = _without(file_set.read("samples", columns=list(dict.fromkeys([*columns_of(file_set), *lead]))), others)
     if not len(table):
         return
     rows = unpack(table)
     source, total = _sources(table, rows)
+    paced = rows.paced[rows.row_of]
     seq = rows.first_seq[rows.row_of]
     begins = np.flatnonzero(rows.is_new_group)
     edges = np.append(rows.event_at[begins], rows.events)
@@ -278,6 +286,7 @@ def _parts(file_set: FileSet, run: WorkerRun, others: pa.Array) -> Iterable[tupl
                 source=source[its],
                 total=total[its],
                 seq=seq[its],
+                paced=paced[its],
                 bound=float(rows.bound[begin:end].max()),
             ),
         )
