@@ -1,6 +1,6 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|speed|cost|tables|iceberg|small|workers|fleet]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|paced|speed|cost|tables|iceberg|small|workers|fleet]
     [--workers N] [--members N] [--file-sets N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
@@ -26,6 +26,7 @@ from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
 from bench.pipeline.validation.of_fleet import judged_fleet
+from bench.pipeline.validation.of_paced import judged_paced
 from bench.pipeline.validation.of_workers import judged
 
 EVENTS = 10_000_000
@@ -50,6 +51,11 @@ def main() -> int:
             wrong = sum(row["differences"] + row["events"] - row["decisions"] for row in rows)
             report.add("", *_proof_lines(rows))
             report.data["proof"] = rows
+        if options.only == "paced":
+            of_paced = judged_paced(folder, _make, options.events)
+            wrong += sum(of_paced.differences.values())
+            report.add("", *of_paced.lines())
+            report.data["paced"] = of_paced._asdict()
         if options.only in (None, "speed"):
             turns, lines = measured(folder, functools.partial(_make_all, folder), options.events, options.runs)
             report.add("", *lines)
@@ -210,7 +216,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument(
-        "--only", choices=["proof", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet"], help="only this part"
+        "--only", choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet"], help="only this part"
     )
     parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the part `tables`")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.replay.rows import Flags, Ints, Rows
-from quota.paced_costs import costs_ns, leads_before_ns
+from quota.paced_costs import costs_ns, leads_of_schedules_ns
 from quota.paced_schedule import MS_NS
 
 
@@ -29,7 +29,8 @@ def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, 
     assert rows.lead_ns is not None
     leads = _leads_ns(rows, rows.lead_ns)
     _check_leads(rows, rows.lead_ns, leads.take(rows.event_at), judged, begins_run, findings)
-    early = np.flatnonzero((leads > burst_ms * MS_NS) & rows.checked & judged.take(rows.row_of))
+    early = np.flatnonzero(leads > burst_ms * MS_NS)
+    early = early[rows.checked.take(early) & judged.take(rows.row_of.take(early))]
     groups = rows.group_ref[rows.row_of[early]]
     _, firsts, counts = np.unique(groups, return_index=True, return_counts=True)
     for index, number in zip(firsts.tolist(), counts.tolist(), strict=True):
@@ -43,14 +44,8 @@ def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, 
 def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
     """Return the lead before each event. The first row of a group gives the lead that its schedule begins with."""
     costs = np.where(rows.checked, costs_ns(rows.value, rows.bound.take(rows.row_of)), 0)
-    times_ns = rows.ts_ms * MS_NS
-    leads = np.empty(rows.events, np.int64)
     firsts = np.flatnonzero(rows.is_new_group)
-    begins = rows.event_at[firsts].tolist()
-    for first, begin, end in zip(firsts.tolist(), begins, [*begins[1:], rows.events], strict=True):
-        its = slice(begin, end)
-        leads[its] = leads_before_ns(times_ns[its], costs[its], max(0, int(recorded_ns[first])))
-    return leads
+    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, rows.event_at[firsts], np.maximum(recorded_ns[firsts], 0))
 
 
 def _check_leads(rows: Rows, recorded: Ints, recomputed: Ints, judged: Flags, begins_run: bool, findings: Findings) -> None:

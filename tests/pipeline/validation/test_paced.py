@@ -96,6 +96,14 @@ def test_a_smaller_size_is_found(tmp_path: Path) -> None:
     assert Kind.MATH in judged(tmp_path, [busy([50_000] * 12)], change).kinds()
 
 
+def test_time_without_requests_between_file_sets_counts(tmp_path: Path) -> None:
+    """A group that passes one large request in ten seconds is below its bound, also when the pauses lie between two file sets."""
+    requests = admitted([(10_000 * at, 950_000) for at in range(20)], BOUND)
+    verdict = judged(tmp_path, [requests[at : at + 2] for at in range(0, 20, 2)])
+    assert verdict.kinds() == {}
+    assert [run.ratio for run in verdict.long_runs] == pytest.approx([0.98], abs=0.04)
+
+
 def test_the_rate_over_minutes_is_judged(tmp_path: Path) -> None:
     """A paced group at its bound for two minutes is within the ceiling, whatever the number of its connections."""
     verdict = judged(tmp_path, [busy([50_000] * 240)])
