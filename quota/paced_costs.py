@@ -28,16 +28,21 @@ def costs_ns(amounts: Ints, bounds: NDArray[np.float64]) -> Ints:
         amounts: bytes of each request; not negative.
         bounds: units per second, one for each.
     """
+    if not len(amounts):
+        return np.zeros(0, np.int64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        quotients = amounts.astype(np.float64) * SECOND_NS / bounds
-        is_certain = np.abs(quotients - np.rint(quotients)) > quotients * _ERROR
-    is_certain &= (quotients < _QUOTIENT_END) & (bounds > 0.0)
-    if is_certain.all():
-        return np.ceil(quotients).astype(np.int64)
-    costs = np.ceil(np.where(is_certain, quotients, 0.0)).astype(np.int64)
-    others = np.flatnonzero(~is_certain & (bounds != np.inf))
-    if len(others):
-        costs[others] = _near_whole(amounts.take(others), bounds.take(others))
+        quotients = amounts * float(SECOND_NS) / bounds
+    highest = float(quotients.max())
+    if not (highest < _QUOTIENT_END and float(bounds.min()) > 0.0):  # also when one is not a number
+        return np.where(bounds == np.inf, 0, _near_whole(amounts, bounds))
+    whole = np.ceil(quotients)
+    np.subtract(whole, quotients, out=quotients)
+    quotients -= 0.5
+    np.abs(quotients, out=quotients)
+    costs = whole.astype(np.int64)
+    near = np.flatnonzero(quotients >= 0.5 - highest * _ERROR)
+    if len(near):
+        costs[near] = np.where(bounds[near] == np.inf, 0, _near_whole(amounts[near], bounds[near]))
     return costs
 
 
@@ -93,12 +98,9 @@ def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads
         begins: position of the first request of each schedule, ascending from 0 on.
         first_leads_ns: the lead before that.
     """
-    counts = np.diff(begins, append=len(times_ns))
-    charged = np.cumsum(costs) - costs
-    before = charged - np.repeat(charged[begins], counts)
-    latest = times_ns - before
-    latest[begins] += first_leads_ns  # nothing was charged before them
-    stride = int(latest.max()) - int(latest.min()) + 1
+    latest = times_ns - np.cumsum(costs) + costs  # time less the cost of all requests before it; only differences within a schedule count
+    lowest = int(latest.min())
+    stride = int(latest.max()) - lowest + int(first_leads_ns.max()) + 1
     if stride * len(begins) >= _REACH_NS or float(costs.sum(dtype=np.float64)) >= _REACH_NS:
         ends = [*begins.tolist()[1:], len(times_ns)]
         return np.concatenate(
@@ -107,10 +109,12 @@ def leads_of_schedules_ns(times_ns: Ints, costs: Ints, begins: Ints, first_leads
                 for begin, end, lead in zip(begins.tolist(), ends, first_leads_ns.tolist(), strict=True)
             ]
         )
-    apart = np.repeat(np.arange(len(begins)) * stride, counts) - int(latest.min())
-    highest = np.maximum.accumulate(latest + apart)
-    earlier = np.empty_like(highest)
-    earlier[1:] = highest[:-1]
-    earlier[begins] = highest[begins]
-    leads: Ints = np.maximum(before + earlier - apart - times_ns, 0)
+    latest += np.repeat(np.arange(len(begins)) * stride - lowest, np.diff(begins, append=len(times_ns)))
+    highest = latest.copy()
+    highest[begins] += first_leads_ns
+    np.maximum.accumulate(highest, out=highest)
+    leads = np.empty_like(latest)
+    np.subtract(highest[:-1], latest[1:], out=leads[1:])
+    np.maximum(leads, 0, out=leads)
+    leads[begins] = first_leads_ns
     return leads

@@ -23,6 +23,7 @@ from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMuta
 from proxy.meter.batch import BATCH_WORDS, Batch
 from proxy.meter.record import RECORDED
 from proxy.metering.conversion.convert import convert
+from proxy.metering.conversion.usage_table import COLUMNS
 from proxy.metering.raw import DTYPE
 from proxy.metering.segment import SegmentWriter
 from proxy.metering.writer import header_of
@@ -47,6 +48,7 @@ class Shape:
         zipf: exponent; 1.1 gives the hottest of 1,000 groups 18 %, 2.0 gives it 61 %.
         unrecord_share: the share of decisions that are followed by an un-record of the same value, as for a throttled fetch.
         lazy: whether the deciding groups use the short path, as in the proxy.
+        connections: number of each group, in usage rows; without them rates over minutes are not judged where windows decide.
         paced: whether schedules decide; a bound is then at least 1.05 times the mean rate of its group, since waits do not change arrivals.
     """
 
@@ -61,6 +63,7 @@ class Shape:
     unrecord_share: float = 0.0
     lazy: bool = True
     paced: bool = False
+    connections: int = 0
     seed: int = 1
 
 
@@ -202,6 +205,9 @@ def _write_file_set(directory: Path, shape: Shape, decided: Decided, part: slice
     facts: list[dict[str, Any]] = [{"run": run}, {"state": {**state, **settings, **enabled, "level": "packed"}}]
     for ref in np.unique(decided.group[part]).tolist():
         facts += _group_facts(shape, ref, float(decided.bound[ref]))
+        facts += _client_facts(ref) if shape.connections else []
+    if shape.connections:
+        facts.append(_usage_fact(shape, [fact["client"]["client_ref"] for fact in facts if "client" in fact], opened_ts_ms))
     writer = SegmentWriter(directory / SEGMENTS / file_set, facts)
     for first in range(part.start, part.stop, BATCH_WORDS):
         own = slice(first, min(first + BATCH_WORDS, part.stop))
@@ -231,6 +237,19 @@ def _group_facts(shape: Shape, ref: int, bound: float) -> list[dict[str, Any]]:
     about |= {"is_paced": True} if shape.paced else {}
     rule = {"previous": None, "rule": "client-id", "source": "table", "generation": 1}
     return [{"group": {"group_ref": ref, **about, **sensor}}, {"bound": {"group_ref": ref, "from_seq": 0, "bound": bound, **rule}}]
+
+
+def _client_facts(ref: int) -> list[dict[str, Any]]:
+    client = {"principal_type": "User", "principal": "bench", "client_id": f"client-{ref}", "name_form": "plain"}
+    return [{"client": {"client_ref": ref, **client}}]
+
+
+def _usage_fact(shape: Shape, refs: list[int], second_ms: int) -> dict[str, Any]:
+    """Return a second in which each client had connections and no requests."""
+    place = {"node_id": 1, "node": "1", "listener": "bench", "api_class": "produce"}
+    counts = dict.fromkeys(COLUMNS, 0) | place | {"connections_open": shape.connections}
+    rows = [tuple((counts | {"client_ref": ref})[name] for name in COLUMNS) for ref in refs]
+    return {"usage": {"second_ms": second_ms // 1_000 * 1_000, "rows": rows}}
 
 
 def totals(directory: Path) -> dict[str, int]:

@@ -14,6 +14,8 @@ from pipeline.validation.local import validate
 
 WINDOW, PACED = "window", "paced"
 TURNS: Final = 6
+CONNECTIONS: Final = 64
+"""Of each group: requests that come whatever the waits are then stay below the ceiling of Kafka's algorithm."""
 
 
 class Judged(NamedTuple):
@@ -50,7 +52,7 @@ class Judged(NamedTuple):
 def judged_paced(folder: Path, make: Callable[[Path, str, Shape], None], events: int) -> Judged:
     """Make both traces unless they exist, and judge them in turns; the first turn, which reads files from the disk, does not count."""
     for name in (WINDOW, PACED):
-        make(folder, name, Shape(events, paced=name == PACED))
+        make(folder, name, Shape(events, paced=name == PACED, connections=CONNECTIONS))
     keep_memory()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     times: dict[str, list[float]] = {WINDOW: [], PACED: []}

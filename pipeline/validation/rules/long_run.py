@@ -180,22 +180,25 @@ def _windows_of(
     is_paced = paced == np.diff(firsts, append=len(mine))
     window_s = np.where(is_paced, burst_ms, sensor.num_samples * sensor.window_ms) / 1_000
     bound = np.maximum.reduceat(rows.bound[mine], firsts)
-    columns = {
-        "from_ms": rows.sample_start_ms[first_rows],
-        "to_ms": rows.last_event_ms[last_rows],
-        "first_seq": rows.first_seq[first_rows],
-        "units": np.add.reduceat(rows.total[mine], firsts) * (PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0),
-        "checked": np.add.reduceat(rows.count[mine], firsts),
-        "bound": bound,
-        "connections": connections[group[first_rows]],
-        "credit": bound * window_s + np.where(is_paced, np.maximum.reduceat(_largest(rows)[mine], firsts), 0),  # one request, when paced
-        "is_paced": is_paced,
-    }
-    cap_s = MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    windows = [ThrottleWindow(**dict(zip(columns, its, strict=True)), cap_s=cap_s) for its in values]
-    known = (is_paced | (paced == 0)).tolist()  # else the pacing changed
-    return {ref: window for ref, window, is_known in zip(refs[group[first_rows]].tolist(), windows, known, strict=True) if is_known}
+    one_request = np.where(is_paced, np.maximum.reduceat(_largest(rows)[mine], firsts), 0)
+    columns = (
+        rows.sample_start_ms[first_rows],
+        rows.last_event_ms[last_rows],
+        rows.first_seq[first_rows],
+        np.add.reduceat(rows.total[mine], firsts) * (PERCENT_PER_NANOSECOND if sensor.is_request_time else 1.0),
+        np.add.reduceat(rows.count[mine], firsts),
+        bound,
+        np.full(len(firsts), MUTE_S_MAX if sensor.cap_ms == NO_CAP else sensor.cap_ms / 1_000),
+        connections[group[first_rows]],
+        bound * window_s + one_request,
+        np.zeros(len(firsts), np.bool_),
+        is_paced,
+    )  # in the order of the fields
+    windows = [ThrottleWindow(*its) for its in zip(*(column.tolist() for column in columns), strict=True)]
+    made = dict(zip(refs[group[first_rows]].tolist(), windows, strict=True))
+    for ref in refs[group[first_rows]][~is_paced & (paced > 0)].tolist():  # its pacing changed
+        del made[ref]
+    return made
 
 
 def _largest(rows: Rows) -> Ints:
@@ -300,7 +303,7 @@ def judge(parts: Sequence[tuple[int, ThrottleWindow]]) -> LongRun | None:
         paced_to_ms = part.to_ms if part.is_paced else 0
         if not part.is_paced and (not part.connections or span_s <= 0):
             return None
-        k_max = max(k_max, part.k)
+        k_max = k_max if part.is_paced else max(k_max, part.k)
         bound_seconds += part.bound * span_s
         allowed += part.bound * span_s * part.ceiling + (0.0 if position == before + 1 else part.once)
         units += part.units

@@ -43,7 +43,9 @@ def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, 
 
 def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
     """Return the lead before each event. The first row of a group gives the lead that its schedule begins with."""
-    costs = np.where(rows.checked, costs_ns(rows.value, rows.bound.take(rows.row_of)), 0)
+    costs = costs_ns(rows.value, rows.bound.take(rows.row_of))
+    if not rows.checked.all():
+        costs[~rows.checked] = 0
     firsts = np.flatnonzero(rows.is_new_group)
     return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, rows.event_at[firsts], np.maximum(recorded_ns[firsts], 0))
 
