@@ -14,7 +14,7 @@ from pipeline.validation.local import validate
 
 WINDOW, PACED = "window", "paced"
 TURNS: Final = 6
-CONNECTIONS: Final = 64
+CONNECTIONS: Final = 10_000
 """Of each group: requests that come whatever the waits are then stay below the ceiling of Kafka's algorithm."""
 
 
