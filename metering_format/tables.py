@@ -86,6 +86,7 @@ STATES: Final = pa.schema(
         _field("level", pa.string()),  # sample, packed, trace
         _field("switches", pa.string(), nullable=True),  # JSON: mode by target, empty without switches
         _field("fleet", pa.string(), nullable=True),  # JSON: clock of the bus and other members; empty without a fleet
+        _field("pacing", pa.string(), nullable=True),  # JSON: window or paced by target; empty when nothing was ever paced
     ]
 )
 """How the proxy was set from a sequence number on."""
@@ -113,7 +114,7 @@ SHARED_COLUMNS: Final = {
 PACED_COLUMNS: Final = {"samples": ("lead_ns",), "shares": tuple(SHARES.names)}
 """Columns that only runs with paced groups have, and a table."""
 ADDED: Final = {
-    "states": ("switches", "fleet"),
+    "states": ("switches", "fleet", "pacing"),
     "samples": (*SHARED_COLUMNS["samples"], *PACED_COLUMNS["samples"]),
     "events": ("before", "since_ms", *SHARED_COLUMNS["events"]),
     "usage": ("waited_requests", "waited_ms"),

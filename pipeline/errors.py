@@ -11,3 +11,8 @@ class BadInputError(PipelineError):
 
 class IncompleteError(PipelineError):
     """Data that the manifests list are missing, or there are no data at all (exit 3)."""
+
+
+def missing_file(path: object, file_set: str) -> IncompleteError:
+    """Return the error for a file that the manifest of a file set lists, and that is not there."""
+    return IncompleteError(f"{path}: is missing, and manifest {file_set} lists it; restore it")

@@ -184,7 +184,7 @@ cli.add_command(health)
 def _is_quota_file(file: Path) -> bool:
     """Whether the file contains quotas and nothing else; an unreadable file is checked as a configuration."""
     try:
-        return {"quota"} <= set(read_toml(file, bytes_max=QUOTA_FILE_BYTES_MAX)) <= {"quota", "switch"}
+        return {"quota"} <= set(read_toml(file, bytes_max=QUOTA_FILE_BYTES_MAX)) <= {"quota", "switch", "pacing"}
     except ConfigProblems:
         return False
 

@@ -1,12 +1,14 @@
 """One budget at several members of a fleet: clients far over their quota, beside one process under the same load.
 
-python -m bench.fleet [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch] [--fetch-bytes N] [--no-write]
+python -m bench.fleet [--client raw java librdkafka] [--seconds 60] [--members 2,4] [--loads even skewed moving] [--kind produce fetch]
 python -m bench.fleet --simulated [--members 2,4,12] [--lags 100,250]     the same on virtual time, with a bus of this lag
 python -m bench.fleet --cost [--starts 2] [--pairs 20]     CPU of a request with a fleet over that without, and the cost of a hub
 python -m bench.fleet --faults [--rounds 3] [--fault "rolling restart"]...     a fleet of three with faults
+python -m bench.fleet --cuts [--members 2,4] [--loads even skewed moving] [--way relay]...     the bus is cut for 30 s
 
 Real Apache Kafka and a real topic for the fleet; each member is `sluice run` with a supervisor, a worker and a hub. All runs of a load are
-concurrent, on one broker, each with a client-id of its own. Needs a JDK and Maven (see tests/support/kafka).
+concurrent, on one broker, each with a client-id of its own. What passes is what the proxies record. Needs a JDK and Maven (see
+tests/support/kafka).
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ import argparse
 import asyncio
 import sys
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
+from bench.fleet.cells import Cell, lines_of
+from bench.fleet.clients import CLIENTS, LOADS
 from bench.fleet.cost import fleet_cost
+from bench.fleet.cuts import WAYS, CutFleets
+from bench.fleet.cuts import lines_of as lines_of_cuts
 from bench.fleet.faults import FAULTS, faults
 from bench.fleet.faults import lines_of as lines_of_faults
 from bench.fleet.hub_cost import hub_cost
-from bench.fleet.real import Cell, Fleets, lines_of
+from bench.fleet.real import KINDS, Fleets
 from bench.fleet.simulated import loads, simulated
 from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
@@ -32,7 +39,6 @@ CPU_GOAL = 1.015
 HUB_GOAL = 0.05
 HUB_MEMBERS = 12
 """The goal is for this number of members; the cost with more is printed."""
-LOADS = ("even", "skewed", "moving")
 
 
 def main() -> int:
@@ -44,14 +50,15 @@ def main() -> int:
         return _cost(options)
     if options.faults:
         return _faults(options)
+    if options.cuts:
+        return _cuts(options)
     with ExitStack() as stack:
         fleets = stack.enter_context(Fleets(options.members, options.fetch_bytes))
         cells: list[Cell] = []
-        for kind in options.kind:
-            for load in options.loads:
-                print(f"{kind}, {load}", flush=True)
-                cells += asyncio.run(fleets.run(kind, load, options.seconds))
-                print("\n".join(lines_of(cells)[-len(options.members) - 1 :]), flush=True)
+        for client, kind, load in product(options.client, options.kind, options.loads):
+            print(f"{client}, {kind}, {load}", flush=True)
+            cells += asyncio.run(fleets.run(client, kind, load, options.seconds))
+            print("\n".join(lines_of(cells)[-len(options.members) - 1 :]), flush=True)
     report = Report("fleet")
     report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, {options.seconds:g} s each", "", *lines_of(cells))
     report.data["cells"] = [cell.figures() for cell in cells]
@@ -91,6 +98,17 @@ def _faults(options: argparse.Namespace) -> int:
     return int(any(line.endswith("miss |") for line in lines))
 
 
+def _cuts(options: argparse.Namespace) -> int:
+    with CutFleets(options.members) as fleets:
+        lines = lines_of_cuts(asyncio.run(fleets.run(options.way or list(WAYS), options.loads)))
+    report = Report("fleet-cuts")
+    report.add(*machine_lines(), f"- Apache Kafka {KRAFT}, mute", "", *lines)
+    print("\n" + report.text())
+    if not options.no_write:
+        report.write(options.out)
+    return int(any(line.endswith("miss |") for line in lines))
+
+
 def _cost(options: argparse.Namespace) -> int:
     ratio = fleet_cost(starts=options.starts, pairs=options.pairs, seconds=2.0)
     lines = ["| what | figure | goal | |", "|---|--:|---|---|"]
@@ -115,13 +133,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--members", type=numbers, default=[2, 4], help="numbers of members, such as 2,4")
     parser.add_argument("--loads", nargs="+", choices=LOADS, default=list(LOADS))
-    parser.add_argument("--kind", nargs="+", choices=["produce", "fetch"], default=["produce", "fetch"])
+    parser.add_argument("--client", nargs="+", choices=list(CLIENTS), default=["raw"], help="libraries of the clients")
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
     text = "the most bytes of a fetch; with 1 MB, a tenth of the window, one fetch more or less is a difference of 10 % in 10 s"
     parser.add_argument("--fetch-bytes", type=int, default=200_000, help=text)
     parser.add_argument("--simulated", action="store_true", help="on virtual time")
     parser.add_argument("--cost", action="store_true", help="processor time")
     parser.add_argument("--faults", action="store_true", help="faults of a fleet of three")
     parser.add_argument("--fault", action="append", choices=list(FAULTS), help="with --faults: only this one; may be repeated")
+    parser.add_argument("--cuts", action="store_true", help="cuts of the bus")
+    parser.add_argument("--way", action="append", choices=WAYS, help="with --cuts: only this way; may be repeated")
     parser.add_argument("--rounds", type=int, default=3, help="with --faults: how often each fault happens")
     parser.add_argument("--starts", type=int, default=2, help="with --cost: starts of the processes")
     parser.add_argument("--pairs", type=int, default=20, help="with --cost: pairs of slices for each start")

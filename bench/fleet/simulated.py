@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
@@ -52,12 +53,12 @@ class Load(NamedTuple):
 
     Attributes:
         connections: of each member.
-        is_active: whether a member is active at a time in ms.
+        moves: whether all clients leave their member every 10 s, and connect to the next one at once.
         pause_ms: time between the requests of a connection of each member; empty: the next one after each answer.
     """
 
     connections: Sequence[int]
-    is_active: Callable[[int, int], bool] = lambda _now_ms, _member: True
+    moves: bool = False
     pause_ms: Sequence[float] = ()
 
 
@@ -68,7 +69,7 @@ def loads(members: int) -> dict[str, Load]:
     return {
         "even": Load([each] * members),
         "skewed": Load(skewed),
-        "moving": Load([CONNECTIONS] * members, lambda now_ms, member: now_ms // MOVE_MS % members == member),
+        "moving": Load([CONNECTIONS] + [0] * (members - 1), moves=True),
         "below the bound": _below(members),
     }
 
@@ -78,6 +79,20 @@ def _below(members: int) -> Load:
     trickle = (members - 1) * REQUEST_BYTES / (TRICKLE_MS / 1_000)
     pause_ms = 1_000 * REQUEST_BYTES * PACED / (BELOW * BOUND - trickle)
     return Load([PACED] + [1] * (members - 1), pause_ms=[pause_ms] + [TRICKLE_MS] * (members - 1))
+
+
+@dataclass(eq=False)
+class Connection:
+    """A connection to a member.
+
+    Attributes:
+        until_ms: end of its throttle.
+        is_open: whether its client is there. The request that it had sent before it left still passes.
+    """
+
+    member: int
+    until_ms: int = 0
+    is_open: bool = True
 
 
 class Simulation:
@@ -94,6 +109,7 @@ class Simulation:
         self.truth = QuotaGroup(TAGS, BOUND)
         self.load = load
         self.events: list[tuple[int, int, str, int, Any]] = []
+        self.connections: list[Connection] = []
         self.order = 0
         self.used: list[tuple[int, int]] = []
         self.throttles = self.needless = 0
@@ -106,26 +122,53 @@ class Simulation:
         """Run for this time; return the figures."""
         for number, count in enumerate(self.load.connections):
             for _ in range(count):
-                self.push(START_MS + self.random.randrange(RTT_MS), "request", number)
+                self.push(START_MS + self.random.randrange(RTT_MS), "connect", number)
             self.push(START_MS + self.random.randrange(PUBLISH_MS), "publish", number)
             self.push(START_MS + self.random.randrange(SHARE_MS), "share", number)
+        if self.load.moves:
+            self.push(START_MS + MOVE_MS, "move", 0)
         while self.events[0][0] < START_MS + seconds * 1_000:
             now_ms, _, kind, number, what = heappop(self.events)
             getattr(self, f"_{kind}")(number, what, now_ms)
         return self._figures(seconds)
 
-    def _request(self, number: int, _what: Any, now_ms: int) -> None:
-        if not self.load.is_active(now_ms - START_MS, number):
-            self.push(now_ms + 20, "request", number)
-            return
+    def _connect(self, number: int, _what: Any, now_ms: int) -> None:
+        """A client connects; its first request waits until the throttles are known that were left at other members."""
+        connection, group = Connection(number), self.members[number].workers[0].group
+        self.connections.append(connection)
+        is_known = group.departed_until(now_ms) > now_ms
+        self.push(now_ms if is_known else max(now_ms, group.throttles_known_ms(now_ms)), "first", number, connection)
+
+    def _first(self, number: int, connection: Connection, now_ms: int) -> None:
+        connection.until_ms = self.members[number].workers[0].group.take_throttle(now_ms)
+        self.push(max(now_ms, connection.until_ms), "request", number, connection)
+
+    def _move(self, number: int, _what: Any, now_ms: int) -> None:
+        """All clients leave a member and their throttles there, and connect to the next one."""
+        group, after = self.members[number].workers[0].group, (number + 1) % len(self.members)
+        left, self.connections = self.connections, []
+        for connection in left:
+            connection.is_open = False
+            if connection.until_ms > now_ms:
+                group.leave_throttle(connection.until_ms, now_ms)
+            self.push(now_ms + self.random.randrange(RTT_MS), "connect", after)
+        self.push(now_ms + MOVE_MS, "move", after)
+
+    def _request(self, number: int, connection: Connection, now_ms: int) -> None:
+        group = self.members[number].workers[0].group
         self.used.append((now_ms - START_MS, number))
         alone_ms = self.truth.record(REQUEST_BYTES, now_ms)
-        throttle_ms = self.members[number].workers[0].group.record(REQUEST_BYTES, now_ms)
+        throttle_ms = group.record(REQUEST_BYTES, now_ms)
         if throttle_ms > 0:
             self.throttles += 1
             self.needless += alone_ms <= 0
+            connection.until_ms = now_ms + throttle_ms
         pause_ms = self.load.pause_ms[number] if self.load.pause_ms else RTT_MS
-        self.push(now_ms + throttle_ms + max(1, round(pause_ms * self.random.uniform(0.8, 1.2))), "request", number)
+        if connection.is_open:
+            at_ms = now_ms + max(0, throttle_ms) + max(1, round(pause_ms * self.random.uniform(0.8, 1.2)))
+            self.push(at_ms, "request", number, connection)
+        elif throttle_ms > 0:
+            group.leave_throttle(connection.until_ms, now_ms)
 
     def _share(self, number: int, _what: Any, now_ms: int) -> None:
         self.members[number].workers[0].publish(now_ms)

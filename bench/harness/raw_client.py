@@ -6,7 +6,8 @@ They ignore throttle_time_ms unless configured otherwise, as librdkafka and aiok
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,20 +49,31 @@ class Place:
     topic: str
     request_bytes: int
     obeys_throttle: bool = False
+    host: str = HOST
 
 
 async def saturate(kind: str, place: Place, connections: int, seconds: float) -> Passed:
     """Run `connections` producers or fetchers of one client-id for `seconds`."""
+    async with saturating(kind, place, connections) as passed:
+        await asyncio.sleep(seconds)
+    return passed
+
+
+@asynccontextmanager
+async def saturating(kind: str, place: Place, connections: int) -> AsyncIterator[Passed]:
+    """Run `connections` producers or fetchers of one client-id inside the block."""
     passed = Passed()
     one: Callable[[Place, Passed], Coroutine[Any, Any, None]] = {"produce": _producer, "fetch": _fetcher}[kind]
     tasks = [asyncio.create_task(_again(one, place, passed)) for _ in range(connections)]
-    await asyncio.sleep(seconds)
-    for task in tasks:
-        task.cancel()
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+    try:
+        yield passed
+    finally:
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in outcomes:
         if not isinstance(outcome, asyncio.CancelledError):
             raise outcome
-    return passed
 
 
 async def _again(one: Callable[[Place, Passed], Coroutine[Any, Any, None]], place: Place, passed: Passed) -> None:
@@ -81,8 +93,8 @@ class Wire:
         self._correlation = 0
 
     @classmethod
-    async def open(cls, port: int) -> "Wire":
-        return cls(*await asyncio.open_connection(HOST, port, limit=1 << 20))
+    async def open(cls, port: int, host: str = HOST) -> "Wire":
+        return cls(*await asyncio.open_connection(host, port, limit=1 << 20))
 
     async def ask(self, frame: bytes) -> bytes:
         """Send a request frame and return the answer's bytes after its length.
@@ -106,7 +118,7 @@ class Wire:
 
 
 async def _producer(place: Place, passed: Passed) -> None:
-    wire = await Wire.open(place.port)
+    wire = await Wire.open(place.port, place.host)
     frame = produce_frame(place)
     try:
         while True:
@@ -125,7 +137,7 @@ def produce_frame(place: Place) -> bytes:
 
 
 async def _fetcher(place: Place, passed: Passed) -> None:
-    wire, offset = await Wire.open(place.port), 0
+    wire, offset = await Wire.open(place.port, place.host), 0
     try:
         while True:
             request = fetch_request(

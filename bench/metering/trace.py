@@ -234,8 +234,7 @@ def _group_facts(shape: Shape, ref: int, bound: float) -> list[dict[str, Any]]:
     cap_ms = shape.window_ms if shape.quota_type in ("Request", "Connection") else None
     sensor = {"num_samples": shape.num_samples, "window_ms": shape.window_ms, "cap_ms": cap_ms, "first_seen_ms": START_MS}
     about = {"quota_type": shape.quota_type, "scope": "broker", "node_id": 1, "node": "1", "tag_client_id": f"client-{ref}"}
-    about |= {"is_paced": True} if shape.paced else {}
-    rule = {"previous": None, "rule": "client-id", "source": "table", "generation": 1}
+    rule = {"previous": None, "rule": "client-id", "source": "table", "generation": 1, "is_paced": shape.paced}
     return [{"group": {"group_ref": ref, **about, **sensor}}, {"bound": {"group_ref": ref, "from_seq": 0, "bound": bound, **rule}}]
 
 

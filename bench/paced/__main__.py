@@ -1,7 +1,9 @@
 """The schedule of paced enforcement (ADR 12) on virtual time: flow at the bound, shares of members, what a fetch reserves. And its cost.
 
 python -m bench.paced --simulated [--seconds 60] [--no-write]
+python -m bench.paced --processes [--seconds 60] [--no-write]   workers and members of a fleet with one schedule, on virtual time
 python -m bench.paced --real [--seconds 60] [--no-write]   the product at a real broker, beside the window
+python -m bench.paced --real --workers 1,2 [--members 2]   several processes with one schedule instead
 python -m bench.paced --cost     processor time of the schedule beside the window; prints only
 
 Simulated connections have one request in flight, and the round trip is 5 to 6 ms. Figures are from second 10 on unless said otherwise.
@@ -20,7 +22,8 @@ from bench.harness.report import Report, machine_lines
 from bench.paced.cost import costs
 from bench.paced.fetches import CHOSEN, fetches
 from bench.paced.loads import BOUND, flow, members
-from bench.paced.real import real_lines
+from bench.paced.processes import process_flow, process_shares
+from bench.paced.real import Way, process_lines, real_lines
 from tests.support.kafka.jars import KRAFT
 
 FLOW_GOAL = (0.98, 1.02)
@@ -34,10 +37,21 @@ def main() -> int:
     if options.cost:
         print("\n".join(f"| {name} | {nanoseconds:,.0f} ns |" for name, nanoseconds in costs()))
         return 0
+    if options.real and (options.workers or options.members):
+        ways = [
+            *(Way("paced", workers=count) for count in options.workers or [1]),
+            *(Way("paced", members=count) for count in options.members),
+        ]
+        what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, all at the same time, one request in flight"
+        return _written(options, "paced-real-processes", what, process_lines(options.seconds, ways))
     if options.real:
         what = f"- Apache Kafka {KRAFT}, {options.seconds} s each, window and schedule at the same time, one request in flight"
         return _written(options, "paced-real", what, real_lines(options.seconds))
     what = f"- virtual time, {options.seconds} s"
+    if options.processes:
+        return _written(
+            options, "paced-processes", what, itertools.chain(_process_lines(options.seconds), [""], _share_lines(options.seconds))
+        )
     lines = itertools.chain(_flow_lines(options.seconds), [""], _member_lines(options.seconds), [""], _fetch_lines(options.seconds))
     return _written(options, "paced-simulated", what, lines)
 
@@ -90,12 +104,32 @@ def _fetch_lines(seconds: int) -> Iterator[str]:
         yield f"| {load.name} | {reserve} | {found.long_run:.3f} | {found.beyond_ms:.0f} ms | {goal} |"
 
 
+def _process_lines(seconds: int) -> Iterator[str]:
+    yield "| processes, and when they know of each other | connections | long run | worst second | beyond bound, burst and one request | |"
+    yield "|---|---|--:|--:|--:|---|"
+    low, high = FLOW_GOAL
+    for how, count, size, found in process_flow(seconds):
+        goal = "" if not how.is_chosen else "ok" if low <= found.long_run <= high else "miss"
+        figures = f"{found.long_run:.3f} | {found.worst_second:.3f} | {found.beyond_ms:,.0f} ms"
+        yield f"| {how.name} | {count} x {size // 1_000} kB | {figures} | {goal} |"
+
+
+def _share_lines(seconds: int) -> Iterator[str]:
+    yield "| members, spread over two workers | schedules of members | shares |"
+    yield "|---|---|---|"
+    for name, order, found in process_shares(seconds):
+        yield f"| {name} | {order} | {', '.join(f'{share:.3f}' for share in found)} |"
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.paced", description=__doc__)
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--simulated", action="store_true", help="on virtual time")
+    kind.add_argument("--processes", action="store_true", help="several processes with one schedule, on virtual time")
     kind.add_argument("--real", action="store_true", help="with a real broker; needs a JDK and Maven")
     kind.add_argument("--cost", action="store_true", help="processor time")
+    parser.add_argument("--workers", type=_counts, default=[], help="with --real: numbers of workers, such as 1,2")
+    parser.add_argument("--members", type=_counts, default=[], help="with --real: numbers of proxies in a fleet, such as 2")
     parser.add_argument("--seconds", type=int, default=60, help="above 10")
     parser.add_argument("--note", default="", help="a note for the result, such as other load of the machine")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "quotas")
@@ -104,6 +138,10 @@ def _options() -> argparse.Namespace:
     if options.seconds <= 10:
         parser.error("--seconds has to be above 10, since figures begin at second 10")
     return options
+
+
+def _counts(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":

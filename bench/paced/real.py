@@ -24,11 +24,40 @@ STEADY_S: Final = 10
 """Figures begin at this second."""
 WAIT_S_MAX: Final = 20.0
 """Loads whose connections x request / bound is longer are left out: their clients would give up."""
-MODES: Final = ("window", "paced")
 PRELOADED: Final = (320, 100_000)
 """Batches in the topic of the fetchers, and the bytes of each."""
 WANTED: Final = 1.5
 """What clients of the latency rows send, over the bound."""
+
+
+class Way(NamedTuple):
+    """How a bound is enforced: by which pacing, in how many workers, and in how many members of a fleet that share it."""
+
+    pacing: str
+    workers: int = 1
+    members: int = 1
+
+    @property
+    def name(self) -> str:
+        """The way in a table."""
+        parts = [self.pacing, f"{self.workers} workers" * (self.workers > 1), f"{self.members} proxies" * (self.members > 1)]
+        return ", ".join(part for part in parts if part)
+
+    def write_configuration(self, folder: Path) -> Path:
+        """Write the configuration that all members have."""
+        path = folder / f"{self.pacing}-{self.workers}-{self.members}.toml"
+        tables = [f"workers = {self.workers}", "[quotas]", f'pacing = "{self.pacing}"']
+        if self.members > 1:
+            bus, secret = folder / f"bus-{path.stem}", folder / "secret"
+            bus.mkdir(mode=0o700)
+            secret.write_text("a secret that only this bench uses, which is long enough\n")
+            secret.chmod(0o600)
+            tables += ["[fleet]", 'name = "paced"', f'secret_file = "{secret}"', f'directory = "{bus}"']
+        path.write_text("\n".join([*tables, ""]))
+        return path
+
+
+WAYS: Final = (Way("window"), Way("paced"))
 
 
 class Load(NamedTuple):
@@ -99,11 +128,12 @@ class Latencies:
 
 
 class RealBroker:
-    """A broker with a Sluice for each mode. A context manager."""
+    """A broker with a Sluice, or a fleet of them, for each way. A context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, ways: Sequence[Way] = WAYS) -> None:
+        self._ways = ways
         self._stack = ExitStack()
-        self._arms: dict[str, Arm] = {}
+        self._arms: dict[Way, list[Arm]] = {}
 
     def __enter__(self) -> RealBroker:
         with self._stack as stack:
@@ -114,10 +144,12 @@ class RealBroker:
             with JavaTools(KRAFT) as tools:
                 for kind in ("produce", "fetch"):
                     create_topic(tools, cluster.bootstrap, f"paced-{kind}")
-            for mode in MODES:
-                flags = ["--config", str(_configuration(engine.folder, mode))]
-                self._arms[mode] = start_sluice(port, engine.folder, produce=BOUND, fetch=BOUND, flags=flags)
-                stack.callback(self._arms[mode].stop)
+            for way in self._ways:
+                flags = ["--config", str(way.write_configuration(engine.folder))]
+                self._arms[way] = []
+                for _ in range(way.members):
+                    self._arms[way].append(start_sluice(port, engine.folder, produce=BOUND, fetch=BOUND, flags=flags))
+                    stack.callback(self._arms[way][-1].stop)
             asyncio.run(preload(port, "paced-fetch", *PRELOADED))
             self._stack = stack.pop_all()
         return self
@@ -125,28 +157,37 @@ class RealBroker:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def flow(self, load: Load, seconds: int) -> dict[str, Flow]:
-        """Run a load in all modes at once, with a group for each."""
+    def flow(self, load: Load, seconds: int) -> dict[Way, Flow]:
+        """Run a load in all ways at once, with a group for each."""
         return asyncio.run(self._flow(load, seconds))
 
-    async def _flow(self, load: Load, seconds: int) -> dict[str, Flow]:
-        runs = [saturate(load.kind, self._place(mode, load, "flow"), load.connections, seconds) for mode in MODES]
-        passed = await asyncio.gather(*runs)
-        return {mode: flow_of(one, seconds) for mode, one in zip(MODES, passed, strict=True)}
+    async def _flow(self, load: Load, seconds: int) -> dict[Way, Flow]:
+        passed = await asyncio.gather(*(self._saturate(way, load, seconds) for way in self._ways))
+        return {way: flow_of(one, seconds) for way, one in zip(self._ways, passed, strict=True)}
 
-    def latencies(self, load: Load, seconds: int) -> dict[str, Latencies]:
-        """Run producers that send 1.5 times the bound, in all modes at once; their requests are 0 to 1 in flight on each connection."""
+    async def _saturate(self, way: Way, load: Load, seconds: int) -> Passed:
+        """Run the connections of a load, an equal number at each member."""
+        places = self._places(way, load, "flow")
+        parts = await asyncio.gather(*(saturate(load.kind, place, load.connections // way.members, seconds) for place in places))
+        whole = Passed()
+        for part in parts:
+            whole.samples += part.samples
+            whole.disconnects += part.disconnects
+        return whole
+
+    def latencies(self, load: Load, seconds: int) -> dict[Way, Latencies]:
+        """Run producers that send 1.5 times the bound, in all ways at once; their requests are 0 to 1 in flight on each connection."""
         return asyncio.run(self._latencies(load, seconds))
 
-    async def _latencies(self, load: Load, seconds: int) -> dict[str, Latencies]:
-        found = {mode: Latencies() for mode in MODES}
-        places = [(self._place(mode, load, "latency"), found[mode]) for mode in MODES for _ in range(load.connections)]
+    async def _latencies(self, load: Load, seconds: int) -> dict[Way, Latencies]:
+        found = {way: Latencies() for way in self._ways}
+        places = [(self._places(way, load, "latency")[0], found[way]) for way in self._ways for _ in range(load.connections)]
         await asyncio.gather(*(_produce_at(place, load, seconds, latencies) for place, latencies in places))
         return found
 
-    def _place(self, mode: str, load: Load, what: str) -> Place:
+    def _places(self, way: Way, load: Load, what: str) -> list[Place]:
         client_id = f"{what}-{load.kind}-{load.connections}-{load.size}"
-        return Place(self._arms[mode].port, client_id, f"paced-{load.kind}", load.size)
+        return [Place(arm.port, client_id, f"paced-{load.kind}", load.size) for arm in self._arms[way]]
 
 
 async def _produce_at(place: Place, load: Load, seconds: int, latencies: Latencies) -> None:
@@ -163,12 +204,6 @@ async def _produce_at(place: Place, load: Load, seconds: int, latencies: Latenci
     wire.close()
 
 
-def _configuration(folder: Path, mode: str) -> Path:
-    path = folder / f"{mode}.toml"
-    path.write_text(f'[quotas]\npacing = "{mode}"\n')
-    return path
-
-
 def real_lines(seconds: int, loads: Sequence[Load] = LOADS) -> Iterator[str]:
     """Yield the tables in Markdown."""
     low, high = 0.98, 1.02
@@ -176,16 +211,35 @@ def real_lines(seconds: int, loads: Sequence[Load] = LOADS) -> Iterator[str]:
     yield "|---|---|--:|--:|--:|--:|--:|---|"
     with RealBroker() as broker:
         for load in loads:
-            for mode, flow in broker.flow(load, seconds).items():
-                goal = "" if mode == "window" else "ok" if low <= flow.long_run <= high and flow.seconds_even >= 0.95 else "miss"
+            for way, flow in broker.flow(load, seconds).items():
+                goal = "" if way.pacing == "window" else "ok" if low <= flow.long_run <= high and flow.seconds_even >= 0.95 else "miss"
                 figures = f"{flow.long_run:.3f} | {flow.seconds_even:.0%} | {flow.worst_second:.2f}"
                 gaps = f"{flow.gap_p99_ms:,.0f}, {flow.gap_max_ms:,.0f} ms"
-                yield f"| {load.name} | {mode} | {figures} | {gaps} | {flow.disconnects} | {goal} |"
+                yield f"| {load.name} | {way.name} | {figures} | {gaps} | {flow.disconnects} | {goal} |"
         yield ""
         yield "| load at 1.5 times the bound | window: p50, p99 | paced: p50, p99 | goal |"
         yield "|---|--:|--:|---|"
         for load in LATENCY_LOADS:
             found = broker.latencies(load, seconds)
-            window, paced = ([found[mode].quantile_ms(part) for part in (0.5, 0.99)] for mode in MODES)
+            window, paced = ([found[way].quantile_ms(part) for part in (0.5, 0.99)] for way in WAYS)
             goal = "" if load.size < 100_000 else "ok" if paced[1] <= window[1] / 3 else "miss"
             yield f"| {load.name} | {window[0]:,.0f}, {window[1]:,.0f} ms | {paced[0]:,.0f}, {paced[1]:,.0f} ms | {goal} |"
+
+
+PROCESS_LOADS: Final = (
+    *(Load("produce", count, size) for count, size in ((16, 16_000), (16, 100_000), (64, 100_000))),
+    *(Load("fetch", count, size) for count, size in ((16, 100_000), (64, 100_000))),
+)
+
+
+def process_lines(seconds: int, ways: Sequence[Way]) -> Iterator[str]:
+    """Yield the table of several processes that enforce one schedule: within 3 % of the bound in the long run."""
+    yield "| load | pacing | long run | seconds at 0.9 to 1.1 | worst second | gap p99, max | disconnects | goal |"
+    yield "|---|---|--:|--:|--:|--:|--:|---|"
+    with RealBroker(ways) as broker:
+        for load in PROCESS_LOADS:
+            for way, flow in broker.flow(load, seconds).items():
+                figures = f"{flow.long_run:.3f} | {flow.seconds_even:.0%} | {flow.worst_second:.2f}"
+                gaps = f"{flow.gap_p99_ms:,.0f}, {flow.gap_max_ms:,.0f} ms"
+                goal = "ok" if 0.97 <= flow.long_run <= 1.03 else "miss"
+                yield f"| {load.name} | {way.name} | {figures} | {gaps} | {flow.disconnects} | {goal} |"

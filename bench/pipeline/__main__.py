@@ -1,7 +1,8 @@
 """`python -m bench.pipeline`: is the validator right, and how fast is it? The result is printed and written to bench/results/.
 
-python -m bench.pipeline [--events N] [--proof-events N] [--runs N] [--only proof|paced|speed|cost|tables|iceberg|small|workers|fleet]
-    [--workers N] [--members N] [--file-sets N] [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
+python -m bench.pipeline [--events N] [--proof-events N] [--runs N]
+    [--only proof|paced|speed|cost|tables|iceberg|small|workers|fleet|hundred-million] [--workers N] [--members N] [--file-sets N]
+    [--engine local|spark] [--keep FOLDER] [--out FOLDER] [--no-write]
 """
 
 import argparse
@@ -22,6 +23,7 @@ from bench.harness.engine import ROOT
 from bench.harness.report import Report, machine_lines
 from bench.metering.trace import Shape, decide, totals, write
 from bench.pipeline.iceberg import in_catalog
+from bench.pipeline.memory_group import memory_group
 from bench.pipeline.small_file_sets import HEADER, measured_small
 from bench.pipeline.speed import measured
 from bench.pipeline.tables import RolledUp, of_duckdb, roll_up
@@ -34,6 +36,8 @@ PROOF_BESIDES = 1_000_000  # decisions of each quota type unless only the proof 
 QUOTA_TYPES = ("Produce", "Fetch", "Request", "Connection", "ControllerMutation")
 HOUR_S = 3_600
 TABLES_EVENTS_FEW = 25_000
+EVENTS_MANY = 100_000_000
+GROUP_BYTES = 4 * 2**30
 TAKEN_BACK = {"Fetch": 0.05, "Connection": 0.02, "ControllerMutation": 0.02}
 WINDOWS = ((2, 250), (7, 2_000), (61, 500))
 ARM_S_MAX = 3_600
@@ -71,6 +75,11 @@ def main() -> int:
             wrong += sum(one.missing for one in commands)
             report.add("", *(f"- {one.line()}" for one in commands))
             report.data["iceberg"] = [one._asdict() for one in commands]
+        if options.only == "hundred-million":
+            for one, group in _in_groups(folder, options.events, options.engine):
+                wrong += one.missing
+                report.add("", f"- {one.line()}", f"  {group}")
+                report.data.setdefault("hundred-million", []).append({**one._asdict(), "group": group})
         if options.only == "small":
             small = list(measured_small(folder, options.file_sets))
             report.add("", *HEADER, *(arm.line() for arm in small))
@@ -188,6 +197,15 @@ def _rolled_up(folder: Path, events: int, only: str | None) -> tuple[list[Rolled
     return found, lines, bool(differences)
 
 
+def _in_groups(folder: Path, events: int, only: str | None) -> Iterator[tuple[RolledUp, str]]:
+    """Roll up a trace by each engine in a memory control group; yield what the group had, too."""
+    trace = _trace(folder, events)
+    for engine in ("local", "spark"):
+        if only in (None, engine):
+            with tempfile.TemporaryDirectory() as place, memory_group(GROUP_BYTES) as group:
+                yield roll_up(trace, Path(place) / "tables", events, engine, group.prefix), group.line()
+
+
 def _compared(found: list[RolledUp], of_all: float, of_four: float, differences: str) -> Iterator[str]:
     """Yield what Spark takes without its start, compared with the local engine and with plain SQL."""
     spark = found[-1].seconds - found[-1].start_seconds
@@ -210,22 +228,26 @@ def _trace(folder: Path, count: int) -> Path:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__)
-    parser.add_argument("--events", type=int, default=EVENTS, help="decisions of each trace")
+    parser.add_argument("--events", type=int, help="decisions of each trace; 100 million with --only hundred-million, otherwise 10 million")
     parser.add_argument(
         "--proof-events", type=int, help="decisions of each quota type in the proof; 10 million with --only proof, otherwise 1 million"
     )
     parser.add_argument("--runs", type=int, default=16, help="turns of each short arm, after the warm-up")
     parser.add_argument(
-        "--only", choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet"], help="only this part"
+        "--only",
+        choices=["proof", "paced", "speed", "cost", "tables", "iceberg", "small", "workers", "fleet", "hundred-million"],
+        help="only this part; hundred-million has ten times as many decisions by default, and a memory control group of 4 GiB",
     )
-    parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the part `tables`")
+    parser.add_argument("--engine", choices=["local", "spark"], help="only this engine in the parts `tables` and `hundred-million`")
     parser.add_argument("--workers", type=int, default=4, help="number of workers in the trace of the part `workers`")
     parser.add_argument("--file-sets", type=int, default=3_000, help="number of file sets in the part `small`")
     parser.add_argument("--members", type=int, default=3, help="number of members in the trace of the part `fleet`")
     parser.add_argument("--keep", type=Path, help="folder for traces; existing ones are used again")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "pipeline", help="folder for the result files")
     parser.add_argument("--no-write", action="store_true", help="print only")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.events = options.events or (EVENTS_MANY if options.only == "hundred-million" else EVENTS)
+    return options
 
 
 if __name__ == "__main__":

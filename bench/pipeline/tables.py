@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,13 +51,14 @@ class RolledUp(NamedTuple):
         return f"roll-up as typed, --engine {self.engine}: {said}; {memory} {self.mib_max:,} MiB at most"
 
 
-def roll_up(trace: Path, out: Path, events: int, engine: str) -> RolledUp:
-    """Roll up a trace.
+def roll_up(trace: Path, out: Path, events: int, engine: str, prefix: Sequence[str] = ()) -> RolledUp:
+    """Roll up a trace; `prefix` stands before the command.
 
     Raises:
         RuntimeError: the command failed; the text is its output.
     """
-    command = [sys.executable, "-m", "sluice_cli", "meter", "rollup", "--in", str(trace), "--out", str(out), "--engine", engine]
+    typed = ["meter", "rollup", "--in", str(trace), "--out", str(out), "--engine", engine]
+    command = [*prefix, sys.executable, "-m", "sluice_cli", *typed]
     began, cpu_before, most, cpu = time.monotonic(), cpu_seconds(), 0, 0.0
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     said: list[tuple[float, str]] = []

@@ -87,6 +87,14 @@ class Builds:
         )
 
 
+def transaction_after(version: int) -> tuple[str, int]:
+    """Return application and number of the transaction that publishes in Delta tables after a version of `runs`.
+
+    Of two roll-ups that read the same version, both have the same number, so Delta takes only one.
+    """
+    return "sluice-rollup", version + 1
+
+
 def builds_of(rows: Iterable[Row]) -> Builds:
     """Return the state of the tables from the rows of `runs`."""
     found = Builds()

@@ -34,7 +34,8 @@ def register(directory: AnyPath, name: str, table: str, catalog: str | None, pro
     from pipeline.errors import BadInputError
 
     opened = chosen_catalog(catalog, properties).open("register")  # before the imports, since it names a missing package
-    from pipeline.iceberg.catalog import errors_of, identifier_of
+    from pipeline.builds.names import identifier_of
+    from pipeline.iceberg.catalog import errors_of
     from pipeline.iceberg.registration import files_of
     from pipeline.iceberg.registration import register as registered
 

@@ -17,11 +17,13 @@ from pipeline.storage.paths import AnyPath
 from sluice.object_store import SCHEMES, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pipeline.rollup.engine import ReportProgress
+    from pipeline.commands.execution.sinks import OpenTables
     from pipeline.rollup.settings import RollupResult, RollupSettings
+
+    Update = Callable[[RollupSettings], RollupResult]
 
 LEVELS: Final = ("minute", "hour", "day")
 WHOLE: Final = 100.0
@@ -80,13 +82,12 @@ def rollup(
     if hours[0] is not None and hours[1] is not None and hours[1] < hours[0]:
         raise BadInputError(f"--to: {end} is before --from {begin}; swap them")
     closing = _day(close_through)
-    with sink.open(is_local=_engine(source, common) == LOCAL) as tables:
+    with _opened(sink, _engine(source, common), common) as (tables, update):
         from pipeline.rollup.exclusive import exclusive
         from pipeline.rollup.settings import RollupSettings
 
         with exclusive(tables.folder):
-            result = _updated(RollupSettings(source, tables.folder, chosen, lines, *hours, closing, costs), common)
-            tables.publish(result)
+            result = update(RollupSettings(source, tables.folder, chosen, lines, *hours, closing, costs))
             _report(tables.folder, result, common)
     for line in result.broken:
         click.echo(f"sluice: {line}", err=True)
@@ -94,16 +95,45 @@ def rollup(
         sys.exit(INCOMPLETE)
 
 
-def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
-    """Update the tables. Spark starts only if there is something to build."""
+@contextlib.contextmanager
+def _opened(sink: Sink, engine: str, common: Common) -> "Iterator[tuple[OpenTables, Update]]":
+    """Open the tables; yield them, and the function that updates and publishes them."""
+    if engine == SPARK and not sink.is_of_files:
+        with _opened_on_spark(sink, common) as opened:
+            yield opened
+        return
+    with sink.open(is_local=engine == LOCAL) as tables:
+
+        def update(settings: "RollupSettings") -> "RollupResult":
+            result = _on_duckdb(settings) if engine == LOCAL else _on_spark(settings, common)
+            tables.publish(result)
+            return result
+
+        yield tables, update
+
+
+@contextlib.contextmanager
+def _opened_on_spark(sink: Sink, common: Common) -> "Iterator[tuple[OpenTables, Update]]":
+    """Open tables that Spark writes. It starts first, since only Spark knows which hours they have."""
+    from pipeline.spark.session import session
+
+    with session(sink.settings_of_spark(common.session), python_tasks=True) as spark, sink.open_on_spark(spark) as (tables, target):
+
+        def update(settings: "RollupSettings") -> "RollupResult":
+            with _naming_duckdb(SPARK):
+                from pipeline.spark.rollup.rollup import roll_up
+            result = roll_up(spark, settings, _progress, target)
+            tables.publish(result)
+            target.copy_rows(tables.folder, result.tables)
+            return result
+
+        yield tables, update
+
+
+def _on_spark(settings: "RollupSettings", common: Common) -> "RollupResult":
+    """Update a directory of files. Spark starts only if there is something to build."""
     from pipeline.rollup.settings import RollupResult, close_books, plan_local, published_coverage
 
-    def report(line: str) -> None:
-        click.echo(f"sluice: {line} ...", err=True)
-
-    engine = _engine(settings.source, common)
-    if engine == LOCAL:
-        return _on_duckdb(settings, report)
     known = None if is_url(settings.source) else plan_local(settings)  # Spark lists other file systems
     if known is not None and known[1].is_empty:
         close_books(settings)
@@ -113,7 +143,7 @@ def _updated(settings: "RollupSettings", common: Common) -> "RollupResult":
     with session(common.session, python_tasks=True) as spark:
         with _naming_duckdb(SPARK):
             from pipeline.spark.rollup.rollup import roll_up
-        return roll_up(spark, settings, report)
+        return roll_up(spark, settings, _progress)
 
 
 def _engine(source: str, common: Common) -> str:
@@ -124,10 +154,14 @@ def _engine(source: str, common: Common) -> str:
     return SPARK if is_of_hadoop else LOCAL
 
 
-def _on_duckdb(settings: "RollupSettings", report: "ReportProgress") -> "RollupResult":
+def _on_duckdb(settings: "RollupSettings") -> "RollupResult":
     with _naming_duckdb(LOCAL):
         from pipeline.duckdb.rollup import roll_up
-    return roll_up(settings, report)
+    return roll_up(settings, _progress)
+
+
+def _progress(line: str) -> None:
+    click.echo(f"sluice: {line} ...", err=True)
 
 
 @contextlib.contextmanager

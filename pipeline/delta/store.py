@@ -7,21 +7,17 @@ import datetime
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pipeline.builds.leftovers import days_of, kept_since_ms
 from pipeline.builds.publishing import schema_of
-from pipeline.builds.runs import BUILD_ID, NAME, SCHEMA, Row
+from pipeline.builds.runs import BUILD_ID, NAME, SCHEMA, Row, transaction_after
 from pipeline.errors import BadInputError, IncompleteError
 from pipeline.rollup.published.ddl import TABLES
 from sluice.object_store import first_line
-
-_ONCE: Final = CommitProperties(max_commit_retries=0)
-"""A commit fails if another program commits first. It would be repeated on the new state, for which it was not computed."""
 
 
 class DeltaStore:
@@ -72,12 +68,15 @@ class DeltaStore:
 
     def count(self, rows: pa.Table, replaced: Sequence[datetime.date]) -> None:
         """Replace the rows of `runs` of some dates."""
+        transaction = Transaction(*transaction_after(self._runs.version()))  # Spark has only this to see that another one has published
+        # without retries: a commit would be repeated on the state after that of another program, for which it was not computed
+        once = CommitProperties(app_transactions=[transaction], max_commit_retries=0)
         try:
             if replaced:
                 dates = ", ".join(f"'{date}'" for date in replaced)
-                write_deltalake(self._runs, rows, mode="overwrite", predicate=f"date IN ({dates})", commit_properties=_ONCE)
+                write_deltalake(self._runs, rows, mode="overwrite", predicate=f"date IN ({dates})", commit_properties=once)
             else:
-                write_deltalake(self._runs, rows, mode="append", commit_properties=_ONCE)
+                write_deltalake(self._runs, rows, mode="append", commit_properties=once)
         except CommitFailedError as error:
             message = f"{self._name}: another roll-up has published meanwhile, and no row of this one counts; run this one again"
             raise IncompleteError(message) from error

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from metering_format.manifest import FileEntry, Manifest
 from metering_format.tables import TABLES
-from pipeline.errors import IncompleteError
+from pipeline.errors import IncompleteError, missing_file
 from pipeline.manifest import problems_in
 from pipeline.parquet.checks import declared, opened
 from pipeline.rollup.inputs import Input
@@ -89,8 +89,7 @@ class SmallTables:
         try:
             data = path.read_bytes()
         except FileNotFoundError as error:
-            message = f"{self._shown / entry.path}: is missing, and manifest {item.manifest.file_set} lists it; restore it"
-            raise IncompleteError(message) from error
+            raise missing_file(self._shown / entry.path, item.manifest.file_set) from error
         digest = hashlib.sha256(data).hexdigest()
         self._differs |= digest != entry.sha256
         is_fact = entry.table in FACTS

@@ -66,18 +66,6 @@ def errors_of(name: str, hidden: Mapping[str, str] = MappingProxyType({})) -> It
         raise BadInputError(f"catalog {name}: cannot be used ({reason}); {_REMEDY}") from error
 
 
-def identifier_of(option: str, text: str) -> tuple[str, ...]:
-    """Return the parts of a name: the namespaces, and perhaps a table.
-
-    Raises:
-        BadInputError: a part is empty.
-    """
-    parts = tuple(text.split("."))
-    if not all(parts):
-        raise BadInputError(f'{option}: "{text}" is no name; write names with a dot between them, such as sluice.decisions')
-    return parts
-
-
 def without_retries(table: Table) -> Table:
     """Let a commit fail if another program commits first. pyiceberg would repeat it on the new state, for which it was not computed."""
     table.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"  # of this object; the catalog keeps the table's own value

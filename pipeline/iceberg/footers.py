@@ -10,7 +10,7 @@ from pyiceberg.io import FileIO
 
 from metering_format.manifest import FileEntry, Manifest
 from metering_format.tables import ADDED, TABLES
-from pipeline.errors import BadInputError, IncompleteError
+from pipeline.errors import BadInputError, IncompleteError, missing_file
 from pipeline.text import counted
 from sluice.object_store import first_line
 
@@ -30,7 +30,7 @@ def check_footer(files: FileIO, location: str, entry: FileEntry, manifest: Manif
                 raise IncompleteError(f"{location}: {there}, manifest {manifest.file_set} has {entry.rows:,}; restore it")
             _check_run(location, file.metadata, manifest)
     except FileNotFoundError as error:
-        raise IncompleteError(f"{location}: is missing, and manifest {manifest.file_set} lists it; restore it") from error
+        raise missing_file(location, manifest.file_set) from error
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInputError(f"{location}: not a readable Parquet file ({first_line(error)}); restore it") from error
 

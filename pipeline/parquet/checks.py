@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from metering_format.manifest import FileEntry, Manifest
 from metering_format.tables import ADDED, TABLES
-from pipeline.errors import BadInputError, IncompleteError
+from pipeline.errors import BadInputError, IncompleteError, missing_file
 from pipeline.storage.paths import AnyPath
 from sluice.object_store import first_line
 
@@ -30,7 +30,7 @@ def reading(path: AnyPath, manifest: Manifest) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, KeyError) as error:
-        raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} lists it; restore it") from error
+        raise missing_file(path, manifest.file_set) from error
     except (pa.ArrowInvalid, OSError) as error:
         if _CHECKSUM in str(error):
             raise IncompleteError(f"{path}: the checksum of a page differs, so the file is damaged; restore it") from error
@@ -76,7 +76,7 @@ def opened(source: Any, manifest: Manifest, entry: FileEntry, shown: AnyPath) ->
                 declared(path, entry.table, schema.empty_table(), None)
             yield file
     except FileNotFoundError as error:
-        raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} lists it; restore it") from error
+        raise missing_file(path, manifest.file_set) from error
     except PermissionError:
         raise
     except (pa.ArrowInvalid, OSError) as error:

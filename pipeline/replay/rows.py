@@ -31,6 +31,8 @@ INTEGERS: Final = (
 OF_WAITS: Final = ("throttled_n", "violated_n", "throttle_ms_sum", "throttle_ms_max", "applied_ms_sum")
 LEAD: Final = "lead_ns"
 """A column that only runs with paced groups have."""
+REMOTE_POSITIONS: Final = "remote_pos"
+"""A column that is only needed where processes share paced groups."""
 LISTS: Final = ("dt_ms", "val", "unchecked_pos", "thr_pos", "thr_ms", "applied_ms")
 COLUMNS: Final = [*INTEGERS, *OF_WAITS, "bound", "max_observed", *LISTS]
 """Columns that `unpack` reads."""
@@ -50,6 +52,7 @@ class Rows:
         applied_ms: throttle time that the client got, in the response or as a delay; `NOT_LISTED` when it has none.
         declared: the columns OF_WAITS by name; each is sorted on first use.
         lead_ns: of paced groups, how far the schedule was ahead before each row; below 0: the group has none; None: no group has.
+        remote: whether each event is another process's usage; None: the column `remote_pos` was not read.
         waits_fit: returns True when `declared` is known to agree with the lists of waits of each row. A what-if does not call it.
     """
 
@@ -78,6 +81,7 @@ class Rows:
     declared: Mapping[str, Ints]
     lead_ns: Ints | None
     waits_fit: Callable[[], bool]
+    remote: Flags | None = None
 
     @property
     def events(self) -> int:

@@ -21,9 +21,9 @@ FLOATS: Final = ("bound", "max_observed")
 NUMBERS: Final = (*INTEGERS, *OF_WAITS, *FLOATS)
 NOT_PACED: Final = -1
 """In place of the lead of a row whose group has no schedule."""
-ALIKE: Final = (("val", "dt_ms"), ("thr_pos", "thr_ms", "applied_ms"), ("unchecked_pos",))
-"""List columns that have lists of the same length in each row."""
-EVENTS, WAITS, UNCHECKED = range(len(ALIKE))
+ALIKE: Final = (("val", "dt_ms"), ("thr_pos", "thr_ms", "applied_ms"), ("unchecked_pos",), ("remote_pos",))
+"""List columns that have lists of the same length in each row. The last ones may be absent, or null: no process shares usage."""
+EVENTS, WAITS, UNCHECKED, REMOTE = range(len(ALIKE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def runs_of(samples: pa.Table) -> list[Run]:
     Raises:
         ValueError: a row has no lists, or lists of different lengths.
     """
-    for name in itertools.chain(*ALIKE):
+    for name in itertools.chain(*ALIKE[:REMOTE]):
         if samples.column(name).null_count:
             raise ValueError(f"{name} is not written: only levels packed and trace can be replayed")
     runs = [run for batch in samples.to_batches() for run in _runs_of(batch)]
@@ -108,7 +108,7 @@ def _runs_of(batch: pa.RecordBatch) -> Iterator[Run]:
 def _run_of(batch: pa.RecordBatch) -> Run:
     """Return the columns of a batch without a copy."""
     offsets, entries = [], []
-    for names in ALIKE:
+    for names in ALIKE if ALIKE[REMOTE][0] in batch.schema.names else ALIKE[:REMOTE]:
         flat = [_flat(batch.column(name)) for name in names]
         offsets.append(flat[0][0])
         entries.append(tuple(its for _, its in flat))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.replay.rows import INTEGERS, LEAD, NOT_LISTED, Flags, Ints, Rows
-from pipeline.replay.runs import ALIKE, EVENTS, FLOATS, UNCHECKED, WAITS, Run, runs_of
+from pipeline.replay.runs import ALIKE, EVENTS, FLOATS, REMOTE, UNCHECKED, WAITS, Run, runs_of
 from pipeline.replay.waits import fit
 
 NO_POSITION: Final = -1  # in place of the first event of a row that is not wanted
@@ -91,6 +91,10 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
     unchecked, _, lost_marks = _marked(runs, UNCHECKED, begins, lengths)
     checked = np.ones(len(values), np.bool_)
     checked[unchecked] = False
+    remote = None
+    if len(runs[0].offsets) > REMOTE:
+        remote = np.zeros(len(values), np.bool_)
+        remote[_marked(runs, REMOTE, begins, lengths)[0]] = True
     return Rows(
         **{name: column[name] for name in INTEGERS if name != "sum"},
         total=column["sum"],
@@ -108,6 +112,7 @@ def _rows(runs: Sequence[Run], wanted: Flags | None) -> Rows:
         declared=_InOrder(runs, order),
         lead_ns=_numbers(runs, LEAD).take(order) if LEAD in runs[0].numbers else None,
         waits_fit=lambda: not lost_waits.any() and all(fit(run) for run in runs),
+        remote=remote,
     )
 
 

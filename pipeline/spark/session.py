@@ -74,7 +74,7 @@ def session(settings: SessionSettings = DEFAULTS, *, application: str = "sluice-
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise BadInputError(
-            f'Spark cannot start: PySpark is not installed; run `pip install "pyspark==4.3.*" "pandas>=2.2,<3"`{LOCAL_ENGINE_HINT}'
+            f'Spark cannot start: PySpark is not installed; run `pip install "pyspark>=4,<5" "pandas>=2.2,<3"`{LOCAL_ENGINE_HINT}'
         ) from error
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise BadInputError(f"Spark cannot start: no Java found; install a JDK 17 and set JAVA_HOME{LOCAL_ENGINE_HINT}")

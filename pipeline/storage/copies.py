@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from metering_format.manifest import FileEntry, Manifest
-from pipeline.errors import IncompleteError
+from pipeline.errors import IncompleteError, missing_file
 from pipeline.storage.paths import StorePath
 
 THREADS: Final = 8
@@ -40,7 +40,7 @@ def _copy(directory: StorePath, manifest: Manifest, entry: FileEntry, to: Path) 
     try:
         source = path.open()
     except FileNotFoundError as error:
-        raise IncompleteError(f"{path}: is missing, and manifest {manifest.file_set} lists it; restore it") from error
+        raise missing_file(path, manifest.file_set) from error
     with source, (to / entry.path).open("wb") as file:
         while chunk := source.read(_CHUNK):
             digest.update(chunk)

@@ -97,13 +97,18 @@ def check_checkpoint(out: Path, checkpoint: Path) -> None:
     Raises:
         BadInputError: `out` belongs to another checkpoint.
     """
-    metadata = checkpoint / "metadata"
     known = json.loads((out / STREAM).read_bytes())["query"] if (out / STREAM).is_file() else None
-    ours = json.loads(metadata.read_bytes())["id"] if metadata.is_file() else None
+    ours = query_of(checkpoint)
     if known is not None and known != ours:
         raise BadInputError(f"--out {out}: written with another checkpoint than {checkpoint}; name that one, or an empty directory")
     if known is None and ours is not None:
         raise BadInputError(f"--checkpoint {checkpoint}: has been used for another --out than {out}; name an empty directory")
+
+
+def query_of(checkpoint: Path) -> str | None:
+    """Return the query of a checkpoint; None: it has not been used."""
+    metadata = checkpoint / "metadata"
+    return json.loads(metadata.read_bytes())["id"] if metadata.is_file() else None
 
 
 def claim(out: Path, query_id: str) -> None:

@@ -3,7 +3,7 @@
 `together.py` applies the same rules to small file sets: a rule for decisions that is called here has to be called there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from pipeline.file_set import FileSet
 from pipeline.replay.check import check_decisions, check_samples
 from pipeline.replay.decisions import NO_CAP, Sensor, decide, take_recorded_waits
 from pipeline.replay.findings import Findings
-from pipeline.replay.rows import COLUMNS, LEAD, Flags, Ints, Rows
+from pipeline.replay.rows import COLUMNS, LEAD, REMOTE_POSITIONS, Flags, Ints, Rows
 from pipeline.replay.unpacking import unpack_in_parts
 from pipeline.text import group_name
 from pipeline.validation.rules.application import Observed, SettingsIntervals, check_applied, check_states
@@ -107,7 +107,7 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Loss
     """
     verdict = FileSetVerdict(file_set.manifest.file_set)
     settings = file_set.manifest.settings
-    of_rows = [*COLUMNS, LEAD] if PACED in settings else COLUMNS
+    of_rows = _columns_of(settings)
     samples = file_set.read("samples", columns=[*of_rows, *REMOTE_SUM_COLUMNS] if SHARED in settings else of_rows)
     kinds = file_set.made_of("dim_group", kinds_of)
     differ = False
@@ -133,6 +133,12 @@ def judge_file_set(file_set: FileSet, before: Sequence[FileSet], *, losses: Loss
     _judge_buckets(file_set, verdict)
     check_whole(file_set, samples, verdict, differ=differ)
     return verdict
+
+
+def _columns_of(settings: Mapping[str, object]) -> list[str]:
+    """Return the columns of `samples` that are replayed. Usage of other processes moves the schedules of paced groups."""
+    of_schedules = (LEAD, REMOTE_POSITIONS) if SHARED in settings else (LEAD,)
+    return [*COLUMNS, *of_schedules] if PACED in settings else COLUMNS
 
 
 def check_whole(file_set: FileSet, samples: pa.Table, verdict: FileSetVerdict, *, differ: bool) -> None:

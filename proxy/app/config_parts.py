@@ -6,15 +6,18 @@ from collections.abc import Callable
 
 from proxy.app.identities import identities_of
 from proxy.config.callback import load_callback_class
+from proxy.config.checks.pacing import refusal_of
 from proxy.config.model import Config
 from proxy.enforcement.groups.group_factory import GroupFactories
 from proxy.enforcement.mode import Mode
-from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.paced.factory import ALONE, PacedGroups
+from proxy.enforcement.pacing import PacingRules
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaWindows
 from proxy.net.accept.admission import Peer
 from proxy.net.gateway import GatewaySettings
 from proxy.session.login.principal_connections import PrincipalConnections
+from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.telemetry.counters import Counters
 from quota.entity import ClientQuotaType
 from quota.groups.declared_groups import DeclaredGroups
@@ -49,10 +52,21 @@ def quota_windows(config: Config) -> QuotaWindows:
 
 
 def group_factories(config: Config, shared: GroupFactories) -> GroupFactories:
-    """Return what creates the groups: with schedules if some are paced, else `shared`."""
-    if not config.paces:
+    """Return what creates the groups: with schedules where they are paced, or `shared` if nothing can be paced."""
+    paces = config.quotas.pacing == "paced" or any(config.paced_groups.values())
+    if not paces and refusal_of(config) is not None:
         return shared
-    return PacedGroups(config.quotas.paced_burst_ms, config.paced_groups, paces_others=config.quotas.pacing == "paced")
+    return PacedGroups(
+        config.quotas.paced_burst_ms,
+        config.paced_groups,
+        paces_others=config.quotas.pacing == "paced",
+        factories=shared if isinstance(shared, SharedUsage) else ALONE,
+    )
+
+
+def pacing_rules(config: Config) -> PacingRules:
+    """Return what may be paced at run time."""
+    return PacingRules(refusal_of(config), {group.name: group.parent for group in config.groups})
 
 
 def gateway_settings(config: Config, counters: Counters, on_login_failed: Callable[[Peer], None]) -> GatewaySettings:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from protocol.messages.metadata import Topology
-from proxy.app.config_parts import quota_windows
+from proxy.app.config_parts import pacing_rules, quota_windows
 from proxy.base.clock import now_ms, wall_time_s
 from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort
@@ -73,6 +73,9 @@ class Relays(Protocol):
     def apply_switches(self, table: Mapping[str, str]) -> bool:
         """Apply switches; False: they have not changed."""
 
+    def apply_pacing(self, table: Mapping[str, str]) -> None:
+        """Apply how quotas are enforced, by target."""
+
     def learn_cluster(self, topology: Topology) -> None:
         """Pass the cluster's topics and partitions to callbacks."""
 
@@ -122,6 +125,7 @@ class ControlPlane:
         self.probers = {route.name: self._prober(route, config) for route in routes}
         self.quotas = FollowedQuotas(self._apply_table, self.connection_limits.apply_rates)
         self.quotas.listeners.append(lambda content, _origin: self.apply_switches(content.switches))
+        self.quotas.listeners.append(lambda content, _origin: self.relays.apply_pacing(content.pacing))
         self.audit = AuditLog(config.audit.file, wall_time_s=wall_time_s)
         self.administration = Administration(
             self.quotas,
@@ -132,6 +136,7 @@ class ControlPlane:
             profile=config.quotas.profile,
             listeners=[listener.name for listener in config.listeners],
         )
+        self.administration.pacing_rules = pacing_rules(config)
         self.quotas.listeners.append(self.administration.content_arrived)
         self.authority = BrokerAuthority(counters.administration)
         self.canary: AuthorizerProbe | None = None  # None: the brokers' authorizer is not tested
@@ -201,6 +206,7 @@ class ControlPlane:
         self.admission.enforcement_changed()
         self.tokens.read(config.admin.tokens)
         self.administration.authorizer.rules = Rules.of(config.quota_admin)
+        self.administration.pacing_rules = pacing_rules(config)
         if (config.quota_admin.authority, config.canary) != (self.config.quota_admin.authority, self.config.canary):
             self._watch_canary(config)
         self.config = config

@@ -11,6 +11,7 @@ from proxy.base import clock
 from proxy.config.model import Config
 from proxy.config.sections.upstream import MAIN
 from proxy.enforcement.address_tables import table_name
+from proxy.enforcement.pacing import Pacing, PacingTable
 from proxy.enforcement.switches import SwitchMode
 from proxy.net.accept.admission import ListenerAdmission
 from proxy.net.upstream.own_login import OwnLogin
@@ -97,6 +98,10 @@ class ControlPlaneState:
     def switches(self) -> Mapping[str, SwitchMode]:
         """The switches in force."""
         return self._policy.switches.table
+
+    def pacing(self) -> Mapping[str, Pacing]:
+        """The pacings of the store."""
+        return PacingTable(self._quotas.content.pacing).table
 
     def exempt(self) -> Iterable[str]:
         """Principals without quotas."""

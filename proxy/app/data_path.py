@@ -17,12 +17,15 @@ from proxy.app.config_parts import (
     static_defaults,
 )
 from proxy.base.clock import now_ms
+from proxy.config.checks.pacing import refusal_of
 from proxy.config.load import ConfigSource
 from proxy.config.model import Config
 from proxy.config.sections.groups import declared_groups
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories
+from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.pacing import PacingTable
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes, QuotaTable
 from proxy.enforcement.switches import Switches
@@ -83,20 +86,22 @@ class DataPath:
         self._factories = factories
         self.usages = UsageTable()
         self.session_settings = SessionSettings(policy.base, self.usages, counters, policy)
-        self.session_settings.paces = config.paces
         self.deadlines = Deadlines()
         self.budget = BufferBudget(counters, config.limits.process_buffer_bytes_max, self.session_settings.buffers)
         self._groups = declared_groups(config.groups)
         self._apply(config)
+        factories = group_factories(config, factories)
+        self.pacings = factories.pacings if isinstance(factories, PacedGroups) else None  # None: nothing can be paced
+        self.session_settings.paces = self.pacings is not None and self.pacings.paces
         self.scopes = QuotaScopes(
             per_cluster=config.enforcement.scope == "cluster",
             choice=callback_choice(config, source.place),
             statics=static_defaults(config),
             windows=quota_windows(config),
-            factories=group_factories(config, factories),
+            factories=factories,
             make_mutation_group=make_mutation_group,
         )
-        self.scopes.declare(self._groups)
+        self._declare()
         self.gateway = Gateway(
             gateway_settings(config, counters, on_login_failed),
             self.session_settings,
@@ -110,8 +115,10 @@ class DataPath:
             HandlerTimes(make_handler_time),
         )
         self.scopes.on_moved = self.gateway.count_anew
+        self.scopes.on_repaced = self.gateway.repaced
         self.metering: Metering | None = None
         self._switch_table: Mapping[str, str] | None = None
+        self._pacing_table: Mapping[str, str] | None = None
         self._switch_quotas(config)
 
     def meter(self, judged: JudgedConnections) -> None:
@@ -130,8 +137,10 @@ class DataPath:
 
         shared = self._shared()
         fleet = {} if shared is None else fleet_setting(self.config, shared.segment, shared.fleet_key)
-        self.metering = Metering(self.config, self.scopes, judged, self.counters.metering, self.policy, shared, of_run=fleet)
+        counts, pacings = self.counters.metering, self.pacings
+        self.metering = Metering(self.config, self.scopes, judged, counts, self.policy, shared, of_run=fleet, pacings=pacings)
         self.session_settings.meter = self.metering.meter
+        self.scopes.on_lead = self.metering.meter.schedule_begins
         self.metering.start(self.config)
 
     def _shared(self) -> SharedUsage | None:
@@ -194,6 +203,26 @@ class DataPath:
         log.info("switches_changed", switches=len(switches.table), all=None if switches.of_all is None else switches.of_all.value)
         return True
 
+    def apply_pacing(self, table: Mapping[str, str]) -> None:
+        """Apply the pacings of the quota store from the next request on; no connection ends."""
+        if table is self._pacing_table:  # two contents share the parts that are equal
+            return
+        self._pacing_table = table
+        pacing = PacingTable(table)
+        refusal = refusal_of(self.config) if pacing.paces else None
+        for problem in pacing.problems if refusal is None else [f"the quotas {refusal}"]:
+            log.warning("pacing_ignored", limit_key="pacing_ignored", problem=problem)
+        pacings = self.pacings
+        if pacings is None or refusal is not None or pacing.table == pacings.table.table:
+            return
+        pacings.table = pacing
+        self.session_settings.paces = pacings.paces
+        replaced = self.scopes.repace()
+        if self.metering is not None:
+            self.metering.pacing_changed(self.config)
+        self.gateway.repaced(replaced)
+        log.info("pacing_changed", entries=len(pacing.table), paces=pacings.paces)
+
     def learn_cluster(self, topology: Topology) -> None:
         """Pass partitions and their leaders to callbacks that need them."""
         if self.scopes.wants_cluster:
@@ -246,8 +275,13 @@ class DataPath:
             self.scopes.change(per_cluster=config.enforcement.scope == "cluster", choice=choice, statics=static_defaults(config))
         if config.groups != old.groups:
             self._groups = declared_groups(config.groups)
-            self.scopes.declare(self._groups)
+            self._declare()
         self._switch_quotas(config)
+
+    def _declare(self) -> None:
+        if self.pacings is not None:
+            self.pacings.groups = self._groups
+        self.scopes.declare(self._groups)
 
     def _switch_quotas(self, config: Config) -> None:
         quotas = config.quotas

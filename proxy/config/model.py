@@ -324,11 +324,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         """Whether each declared group with a pacing of its own is paced."""
         return {group.name: group.pacing == "paced" for group in self.groups if group.pacing is not None}
 
-    @property
-    def paces(self) -> bool:
-        """Whether any group may be paced."""
-        return self.quotas.pacing == "paced" or any(self.paced_groups.values())
-
 
 _LATER: Final = "is not part of this version"
 LATER_KEYS: Final = {

@@ -55,7 +55,7 @@ def _leave(number: int, _frame: FrameType | None) -> NoReturn:
 
 def _play(seconds: int, svg: Path, proxies: int, *, paced: bool) -> int:
     if paced and proxies > 1:
-        raise DemoError("--pacing paced has one proxy, since a schedule belongs to one process; leave --proxies out")
+        raise DemoError("--pacing paced has one proxy in the demo; leave --proxies out")
     if lacking := missing(DEMO):
         raise DemoError(f"the demo {need(lacking)}; {remedy(lacking)}")
     if not svg.absolute().parent.is_dir():

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from proxy.base.clock import now_ms as clock_ms
 from proxy.base.clock import now_ns
 from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.enforced_groups import EnforcedMutationGroup
 from proxy.enforcement.groups.group_factory import PLAIN, GroupFactories, GroupFactory
 from proxy.enforcement.mode import INT32_MAX
+from proxy.enforcement.paced.factory import PacedMaker
+from proxy.enforcement.paced.manager import OnLead, PaceableManager, Replaced
 from proxy.enforcement.quota_scope import EnforcedManager, QuotaScope
 from proxy.telemetry import log
 from quota.callbacks.callback import ClientQuotaCallback
@@ -84,6 +87,8 @@ class QuotaScopes:
         self._groups = NO_GROUPS
         self.on_labelled: Callable[[], None] | None = None  # called when a broker's scope gets its node id
         self.on_moved: Callable[[], None] | None = None  # called when connections have to call `of` again
+        self.on_lead: OnLead | None = None  # called for each group that gets a schedule at run time
+        self.on_repaced: Callable[[Replaced], None] | None = None  # called when groups were replaced, since their pacing changed
         callback = self._make_callback(None)
         self.mutation = ControllerMutationQuotaManager(
             make_mutation_group,
@@ -161,6 +166,7 @@ class QuotaScopes:
         before, self._table = self._table, table
         for scope in self.all():
             self._fill(scope, before)
+        self._keep_pacing()
         if table.get(ClientQuotaType.CONTROLLER_MUTATION) is not before.get(ClientQuotaType.CONTROLLER_MUTATION):
             self.mutation.replace_quotas(table.get(ClientQuotaType.CONTROLLER_MUTATION, {}))
 
@@ -178,6 +184,26 @@ class QuotaScopes:
             for manager in scope.own_managers:
                 manager.declare(groups)
         self.mutation.declare(groups)
+        self._keep_pacing()
+
+    def repace(self) -> Replaced:
+        """Give each group the pacing that applies to it now; return the groups that were replaced."""
+        now_ms = clock_ms()
+        replaced: Replaced = {}
+        for manager in self._paceable():
+            replaced.update(manager.repace(now_ms, self.on_lead))
+        return replaced
+
+    def _keep_pacing(self) -> None:
+        """Quotas or declared groups changed: some groups may have another pacing than before."""
+        if any(manager.depends_on_quotas for manager in self._paceable()):
+            replaced = self.repace()
+            if replaced and self.on_repaced is not None:
+                self.on_repaced(replaced)
+
+    def _paceable(self) -> list[PaceableManager]:
+        managers = (manager for scope in self.all() for manager in scope.own_managers)
+        return [manager for manager in managers if isinstance(manager, PaceableManager)]
 
     def renew(self) -> None:
         """Let every client look up its groups and its enforcement again with its next request."""
@@ -208,6 +234,7 @@ class QuotaScopes:
                 self._install(scope, None if isinstance(key, str) else self._node_ids.get(key))
         for callback in old:
             callback.close()
+        self._keep_pacing()
 
     def _install(self, scope: QuotaScope, node_id: int | None) -> None:
         callback = self._make_callback(node_id)
@@ -288,10 +315,12 @@ class QuotaScopes:
                 callback.update_cluster_metadata(self._cluster)
 
     def _make_manager(self, quota_type: ClientQuotaType, callback: ClientQuotaCallback | None, factory: GroupFactory) -> EnforcedManager:
+        make = factory.maker(quota_type)
+        make_manager: Callable[..., EnforcedManager] = PaceableManager if isinstance(make, PacedMaker) else ClientQuotaManager
         # a throttle time of more than 24.8 days saturates: Kafka's wraps, and a negative one would delay no client
-        return ClientQuotaManager(
+        return make_manager(
             quota_type,
-            factory.maker(quota_type),
+            make,
             num_samples=self._windows.num_samples,
             window_ms=self._windows.window_ms,
             callback=callback,

@@ -24,6 +24,8 @@ RATE: Final = log(2.0) / RATE_HALF_LIFE_MS
 """Units per ms of a steady use, for each unit of its weighted sum with `RATE_HALF_LIFE_MS`."""
 HEARD_MS: Final = 25_000
 """Time after its last usage during which a member counts as a user of a group. A group whose window is full may have no usage for 11 s."""
+AT_BOUND: Final = 0.85
+"""Part of a bound above which the rates of all members count as the bound."""
 HALF_LIVES_MAX: Final = 200
 """Half-lives after which weights begin with 1 again. A process may have been stopped for much longer."""
 _EXPONENT_MAX: Final = 1_000
@@ -178,10 +180,18 @@ class Factors:
                 usage.long *= less
 
     def rates(self, member: int, heard_ms: int) -> tuple[Ints, Floats]:
-        """Return the groups that a member used before it was heard last, and the rates at that time, in units per ms."""
+        """Return the groups that a member used before it was heard last, and the rates at that time, in units per ms.
+
+        While all members together use a group's bound, or nearly, the rates are this member's part of the bound: an average over some
+        periods of the window is too high or too low by some percent, and each of N members would leave N - 1 such errors to its clients.
+        """
         usage, places = self.of(member), self._places.used()
+        at = self._long.at(min(heard_ms, self._updated_ms))
         places = places[usage.long[places] > _SMALL * self._long.at(self._updated_ms)]
-        return places, usage.long[places] * (RATE / self._long.at(min(heard_ms, self._updated_ms)))
+        rates = usage.long[places] * (RATE / at)
+        everything = self.own_rates(places) + sum(other.long[places] for other in self._others.values()) * (RATE / at)
+        bound = self._rows.window_max(self._places.rows[places]) / self._rows.bound_ms
+        return places, np.where((bound > 0) & (everything > AT_BOUND * bound), rates * bound / everything, rates)
 
     def own_rates(self, places: Ints) -> Floats:
         """Return the rates of this member, in units per ms."""

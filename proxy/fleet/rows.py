@@ -22,6 +22,7 @@ from proxy.shared_usage.segment import (
     FLEET_SEQUENCE_AT,
     LOCKED,
     ROWS_CHANGED_AT,
+    SCHEDULE,
     Segment,
 )
 from proxy.shared_usage.segment_row import NO_SLOT
@@ -151,6 +152,11 @@ class FleetRows:
         """Time covered by the samples of a group."""
         return (self.segment.slots - 1) * self.segment.slot_ms
 
+    @property
+    def bound_ms(self) -> int:
+        """Time for which a bound allows as much as in a window (`window_max`)."""
+        return (self.segment.slots - 2) * self.segment.slot_ms
+
     # Own usage
 
     def shared_rows(self) -> Ints:
@@ -195,10 +201,12 @@ class FleetRows:
         return bool(self._waiting[rows, : self._fleet].any())
 
     def queues(self, rows: Ints, now_ms: int) -> WaitingFetches:
-        """Return the waiting fetches of each row at all responsive workers, by worker."""
+        """Return the waiting fetches of each row at all responsive workers, by worker. Paced groups have none: these words are others."""
         workers = [worker for worker in range(self._fleet) if not self.segment.is_unresponsive(worker, now_ms)]
         times = self._fetch_times[rows].reshape(len(rows), self._fleet + 1, FETCH_TIMES)
-        return WaitingFetches(self._waiting[rows][:, workers], self._oldest_fetches[rows][:, workers], times[:, workers])
+        counts, fronts = self._waiting[rows][:, workers], self._oldest_fetches[rows][:, workers]
+        paced = fronts >= SCHEDULE
+        return WaitingFetches(np.where(paced, 0, counts), np.where(paced, 0, fronts), times[:, workers])
 
     def departed_changes(self, rows: Ints) -> Ints:
         """Return a number for each row that increases when the throttles that departed connections left change."""

@@ -37,6 +37,9 @@ from quota.sensor import SampleRing
 REQUEST: Final = "Request"
 NS_PER_PERCENT_SECOND: Final = 1e7
 NEVER_MS: Final = -1
+NO_CONNECTION: Final = 0
+NO_API: Final = -1 << 16
+"""Connection and API of a decision that no request caused."""
 RUN_WORDS_END: Final = BATCH_WORDS - 1
 """Below it there is space for two words."""
 REPEATED_MAX: Final = 4 * BATCH_WORDS
@@ -261,6 +264,11 @@ class Meter:
             self.record_unchecked(group.parent, value, now_ms, conn_id, api_index, kind)
         self._note(group, value, 0, 0, now_ms, conn_id, api_index, kind)
 
+    def schedule_begins(self, group: Metered, throttle_ms: int, now_ms: int) -> None:
+        """Record that a group gets a schedule, whose lead begins as the throttle time of its window: a decision without usage."""
+        if group.meter_ref >= 0:
+            self._note(group, 0, throttle_ms, throttle_ms, now_ms, NO_CONNECTION, NO_API, RECORD)
+
     def remote(self, group: Metered, source: int, amount: int, source_total: int, now_ms: int, kind: int) -> None:
         """Record usage of another process in a group; parents have their own calls.
 
@@ -320,10 +328,14 @@ class Meter:
         self._at += 1
 
     def _record_above(self, group: Metered, value: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> int:
-        """Record a checked record for the parents of a group, each with its own throttle time; return the group's own."""
-        assert isinstance(group, ChildGroup)
-        self.record(group.parent, value, max(group.above_ms, 0), applied_ms, now_ms, conn_id, api_index)
-        return max(group.own_ms, 0)
+        """Record a checked record for the parents of a group, each with its own throttle time; return the group's own.
+
+        Nothing is throttled by a record of a paced group.
+        """
+        assert group.parent is not None
+        own_ms, above_ms = (group.own_ms, group.above_ms) if isinstance(group, ChildGroup) else (0, 0)
+        self.record(group.parent, value, max(above_ms, 0), applied_ms, now_ms, conn_id, api_index)
+        return max(own_ms, 0)
 
     def note(self, group: Metered, value: int, throttle_ms: int, applied_ms: int, now_ms: int, conn_id: int, api_index: int) -> None:
         """Record a decision without a sensor: a fetch that waits. Only a trace contains it."""

@@ -1,4 +1,4 @@
-"""Removes a user's name from the dimension tables and the switches of `states`; the facts stay.
+"""Removes a user's name from the dimension tables, and the switches and pacings of `states`; the facts stay.
 
 A changed file is written under another name. Then the manifest is replaced atomically and names the new file. The old file is removed
 last, or by the next call after an interruption.
@@ -36,8 +36,8 @@ class ForgetError(Exception):
 
 FORGOTTEN: Final = "__forgotten__"
 NAMING: Final = ("dim_group", "dim_client", "dim_bound", "states")
-"""Tables with names: the dimensions, and the switches."""
-_OPTIONAL_COLUMNS: Final = (("states", "switches"), ("dim_group", "tags"))
+"""Tables with names: the dimensions, the switches and the pacings."""
+_OPTIONAL_COLUMNS: Final = (("states", "switches"), ("states", "pacing"), ("dim_group", "tags"))
 """Columns that older versions do not have."""
 
 
@@ -69,7 +69,7 @@ def forget_user(directory: Path, user: str, keyed: Names | None = None) -> Forge
     """
     _check_name(user)
     done = ForgetResult()
-    names = {kept_name(user), user_tag(user)}  # groups and switches contain the encoded name, as in metric tags
+    names = {kept_name(user), user_tag(user)}  # groups, switches and pacings contain the encoded name, as in metric tags
     if keyed is not None:
         names |= {hashed for name in names if (hashed := keyed(name)) is not None}
     for path in _manifests(directory, has_key=keyed is not None):
@@ -222,10 +222,10 @@ def _tags_without(tags: str, names: set[str]) -> str:
     return tags if kept == decoded else msgspec.json.encode(kept).decode()
 
 
-def _switches_without(switches: str, names: set[str]) -> str:
-    rows = msgspec.json.decode(switches)
+def _targets_without(targets: str, names: set[str]) -> str:
+    rows = msgspec.json.decode(targets)
     if not any(names.intersection(row.get("user", ())) for row in rows):
-        return switches
+        return targets
     for row in rows:
         if names.intersection(row.get("user", ())):
             row["user"] = [FORGOTTEN]
@@ -236,6 +236,6 @@ _COLUMNS: Final[dict[str, tuple[tuple[str, Callable[[str, set[str]], str] | None
     "dim_group": (("tag_user", None), ("tags", _tags_without)),
     "dim_client": (("principal", None),),
     "dim_bound": (("rule", _rule_without), ("who", None)),
-    "states": (("switches", _switches_without),),
+    "states": (("switches", _targets_without), ("pacing", _targets_without)),
 }
 """Columns that can have a user's name, and the function that removes the name from a text."""

@@ -20,6 +20,7 @@ from proxy.base.files import FILE_MODE, make_directory, try_lock
 from proxy.config.kafka_client import kafka_client_settings
 from proxy.config.model import Config
 from proxy.config.model import Metering as MeteringSettings
+from proxy.enforcement.pacing import Pacings
 from proxy.enforcement.policy import Policy
 from proxy.enforcement.quota_scopes import QuotaScopes
 from proxy.meter.buffer import DecisionBuffer
@@ -28,6 +29,7 @@ from proxy.metering.facts.connections import ConnectionDecisions
 from proxy.metering.facts.description import GroupDescription
 from proxy.metering.facts.fleet_fact import FleetFact
 from proxy.metering.facts.names import names_of
+from proxy.metering.facts.pacing_fact import pacing_fact
 from proxy.metering.facts.shares_fact import shares_fact
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
@@ -71,6 +73,7 @@ class Metering:
         shared: the sharing of usage with other processes; records of their usage are metered, too.
         continued: rates that continue those of another process, so that their samples begin before this run.
         of_run: further settings of the run in manifests.
+        pacings: which groups are paced; None: none can be.
 
     Raises:
         StartError: the directory cannot be written, or another process meters into it under the same id.
@@ -86,6 +89,7 @@ class Metering:
         shared: SharedUsage | None = None,
         continued: Sequence[ConnectionRate] = (),
         of_run: Mapping[str, Any] | None = None,
+        pacings: Pacings | None = None,
     ) -> None:
         settings = config.metering
         assert settings.dir is not None
@@ -101,6 +105,8 @@ class Metering:
         self._table_source = _source_of(config)
         self._table_by: str | None = None
         of_this = {**_shared_with(shared), **(of_run or {}), **({CONTINUED: self.wall_ms()} if continued else {})}
+        if pacings is not None and pacings.paces:
+            of_this[PACED] = pacings.burst_ms
         writer_settings = self._writer_settings(config, settings.dir, of_this)
         self.writer = MeteringWriter(writer_settings, self.wall_ms, _log_problem, counts=counts)
         self._topic: TopicSink | None = None
@@ -132,6 +138,8 @@ class Metering:
         self._timer: asyncio.TimerHandle | None = None
         self._recorded_state: dict[str, Any] | None = None
         self._fleet = FleetFact()
+        self._pacings = pacings
+        self._has_schedules = pacings is not None and pacings.paces
         self._sensor = _sensor_of(config)  # a reload does not change it
         self._second_ms = self.wall_ms() // SECOND_MS * SECOND_MS
 
@@ -144,7 +152,7 @@ class Metering:
             proxy_version=importlib.metadata.version("kafka-sluice"),
             level=settings.level,
             names=settings.names,
-            settings={**_sensor_of(config), "store": config.quotas.store, **_pacing_of(config), **of_run},
+            settings={**_sensor_of(config), "store": config.quotas.store, **of_run},
             quota_config_sha256=_sha256_of(config.quotas.path),
         )
         age_ms_max = None if settings.max_age is None else settings.max_age * 1_000
@@ -193,10 +201,19 @@ class Metering:
             "level": self._level,
             "switches": switches_fact(self._policy.switches, self._names),
             "fleet": self._fleet.text,
+            "pacing": pacing_fact(self._pacings, self._names),
         }
         if state != self._recorded_state:
             self._recorded_state = state
             self.meter.add_fact({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
+
+    def pacing_changed(self, config: Config) -> None:
+        """Record how groups are enforced from here on; files have the schedules of groups from the first one on that is paced."""
+        self.settings_changed(config)
+        if self._pacings is not None and self._pacings.paces and not self._has_schedules:
+            self._has_schedules = True
+            self.meter.flush()
+            self.writer.add_settings({PACED: self._pacings.burst_ms})
 
     def fleet_reported(self, clock_ms: int, members: Mapping[str, str], *, is_cut_off: bool) -> None:
         """Record what is new in a report of the fleet's hub.
@@ -264,11 +281,6 @@ class Metering:
 
 def _sensor_of(config: Config) -> dict[str, int]:
     return {"num_samples": config.quotas.window_num, "window_ms": config.quotas.window_size_seconds * 1_000}
-
-
-def _pacing_of(config: Config) -> dict[str, int]:
-    """Return the manifest's setting on paced groups."""
-    return {PACED: config.quotas.paced_burst_ms} if config.paces else {}
 
 
 def _shared_with(shared: SharedUsage | None) -> dict[str, Any]:

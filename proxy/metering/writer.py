@@ -10,7 +10,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,7 +88,7 @@ class MeteringWriter:
         self._now_ms = now_ms
         self._on_problem = on_problem
         self._also = also
-        self._queue: queue.SimpleQueue[Batch | str] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Batch | str | dict[str, Any]] = queue.SimpleQueue()
         self._groups: dict[int, Fact] = {}
         self._bounds: dict[int, Fact] = {}
         self._clients: dict[int, Fact] = {}
@@ -131,6 +131,10 @@ class MeteringWriter:
         self._queue.put(batch)
         return True
 
+    def add_settings(self, settings: dict[str, Any]) -> None:
+        """Add settings to the run's; the next decisions are in a new file set, whose manifest has them."""
+        self._queue.put(settings)
+
     def rotate(self) -> None:
         """Request a new file set."""
         self._queue.put("rotate")
@@ -149,6 +153,7 @@ class MeteringWriter:
         except OSError as error:
             self._fail(error)
         while True:
+            item: Batch | str | dict[str, Any]
             try:
                 item = self._queue.get(timeout=TICK_S)
             except queue.Empty:
@@ -160,7 +165,9 @@ class MeteringWriter:
             if item == "stop":
                 self._retry_at_ms = 0
             self._write_pending()
-            if item == "rotate" or self._is_due():
+            if isinstance(item, dict):
+                self._take_settings(item)
+            if item == "rotate" or isinstance(item, dict) or self._is_due():
                 self._rotate(final=False)
             if item == "stop":
                 self._rotate(final=True)
@@ -230,6 +237,10 @@ class MeteringWriter:
     def _header(self, now_ms: int) -> Fact:
         fields = {"first_seq": self._next_seq, "part": self._parts, "opened_ts_ms": now_ms, "previous": self._previous}
         return {"run": {**self._settings.header, **fields, "publish": self._settings.publish}}
+
+    def _take_settings(self, added: dict[str, Any]) -> None:
+        header = self._settings.header
+        self._settings = replace(self._settings, header={**header, "settings": {**header["settings"], **added}})
 
     def _is_due(self) -> bool:
         opened = self._open

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from protocol.api_keys import ApiVersion
@@ -13,13 +13,13 @@ from proxy.base.clock import now_ms, now_ns
 from proxy.base.close_reason import CloseReason, reason_of
 from proxy.base.host_port import HostPort
 from proxy.base.pause_reason import DRAIN, IN_FLIGHT, LONG_ANSWER, LONG_REQUEST, THROTTLE
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.net.departure import Departure
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import AnswerBuffer
 from proxy.net.relay.broker_channel import BrokerChannel
 from proxy.net.relay.client_channel import ClientChannel
-from proxy.net.relay.flow import Channel
-from proxy.net.sockets import min_rtt_ns, restore_receive_buffer, set_broker_options, shrink_receive_buffer
+from proxy.net.sockets import min_rtt_ns, set_broker_options
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.net.turns import Reader, Turns, Worker
 from proxy.session.administered import BrokersAnswer
@@ -28,8 +28,6 @@ from proxy.session.requests.pending_requests import Stop
 from proxy.session.session import Session
 from proxy.telemetry.counters import Counters
 from proxy.tls.transport import TlsTransport
-
-FLUSH_S = 5.0  # how long a side that is being closed may take to read the bytes written to it
 
 
 class Owner(Protocol):
@@ -80,8 +78,6 @@ class Connection:
         "_loop",
         "_owner",
         "_question",
-        "_small_broker_buffer",
-        "_small_client_buffer",
         "accepted_ms",
         "broker",
         "broker_peer",
@@ -92,8 +88,8 @@ class Connection:
         "closing",
         "departure",
         "draining",
-        "guarded",
         "ip_key",
+        "lasts",
         "listener_name",
         "peer",
         "session",
@@ -109,8 +105,6 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.client_sock = client_sock
         self.client_tls: TlsTransport | None = None  # after the handshake; the channel's transport when the broker is connected
-        self._small_client_buffer = False
-        self._small_broker_buffer = False
         self._broker_left: tuple[Exception | None] | None = None  # why the broker closed while a long response is parsed
         self._question: BrokersAnswer | None = None  # the broker's response to a request of Sluice's own ...
         self._answered: asyncio.Future[None] | None = None  # ... and the future of its caller
@@ -127,7 +121,7 @@ class Connection:
         self.departure: Departure | None = None  # when the client closed its side, which the kernel may know before the end is read
         self.closing = False
         self.draining = False
-        self.guarded = False
+        self.lasts = False
         session.fetch_admission.notify = self._ask_again_soon
         session.buffer.end = self.close_for_memory
         quotas = owner.announced_quotas
@@ -143,15 +137,11 @@ class Connection:
 
     def write_broker(self, data: bytes) -> None:
         """Send the client's bytes to the broker."""
-        transport = self.broker.transport
-        if transport is not None and not self.broker.lost:
-            transport.write(data)
+        self.broker.write(data)
 
     def write_client(self, data: bytes | memoryview) -> None:
         """Send the broker's bytes to the client."""
-        transport = self.client.transport
-        if transport is not None and not self.client.lost:
-            transport.write(data)
+        self.client.write(data)
 
     def settle(self, now: int) -> None:
         """Apply what the session decided: send, pause or resume reading, set the timer."""
@@ -192,11 +182,11 @@ class Connection:
         """Pause or resume reading of both sides, as the last step says."""
         if step.hold_until_ms:
             self.broker.pause(THROTTLE)
-            self._shrink_broker_buffer()
+            self.broker.shrink_receive_buffer()
         else:
             self.broker.resume(THROTTLE)
         if step.is_throttled:
-            self._shrink_client_buffer()
+            self.client.shrink_receive_buffer()
         if step.pause:
             self._pause_client(step.pause)
         else:
@@ -207,7 +197,9 @@ class Connection:
             self.client.pause(LONG_REQUEST)
             self._owner.long_requests.add(self.client)
         if step.is_free:
-            self._restore_buffers()
+            if not self.session.throttle.session_is_short:
+                self.client.restore_receive_buffer()
+            self.broker.restore_receive_buffer()
 
     def _queue_work(self) -> None:
         """Queue the work of others for this connection: steps of a long frame, a request that Sluice answers."""
@@ -265,7 +257,7 @@ class Connection:
         self.client.follow_login(under_way=login.under_way)
         if self.session.throttle.session_is_short:
             # shrinking a full buffer empties it without notice to its sender, and a renewal would arrive seconds late
-            self._shrink_client_buffer()
+            self.client.shrink_receive_buffer()
 
     def wake(self, now: int) -> None:
         """Handle the deadline of this connection."""
@@ -294,6 +286,13 @@ class Connection:
         if not self.closing:
             now = now_ms()
             self.session.release_unenforced(now)
+            self.wake(now)
+
+    def repaced(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
+        """Groups got another pacing, each with the group that continues it: what waits is checked again."""
+        if not self.closing:
+            now = now_ms()
+            self.session.repaced(replaced, now)
             self.wake(now)
 
     def _pause_client(self, reason: int) -> None:
@@ -343,14 +342,14 @@ class Connection:
         """Close the broker's side after the last request, and drop responses not read in time. Returns when to check again, 0 for never."""
         session, transport = self.session, self.client.transport
         if self.client_eof_ms and session.in_flight and session.reading.has_sent_all:
-            self._half_close_broker()
+            self.broker.half_close()
         untaken_bytes = 0 if transport is None or self.client.lost else transport.get_write_buffer_size()
         end_ms = departure.since_ms + self._owner.departed_ms
         step = departure.next_step(untaken_bytes, now, end_ms, keeps_requests=session.requests.pending.keeps and transport is not None)
         if step.drops:
             self._drop(CloseReason.HALF_CLOSE_DEADLINE)
-        elif step.aborts_client and transport is not None:
-            transport.abort()
+        elif step.aborts_client:
+            self.client.abort()
         return step.wake_at_ms
 
     def _drop(self, reason: CloseReason) -> None:
@@ -359,41 +358,24 @@ class Connection:
         self.close(reason)
         self.abort()
 
-    # --- receive buffers: pending bytes stay with their sender
-
-    def _shrink_client_buffer(self) -> None:
-        if not self._small_client_buffer:
-            self._small_client_buffer = True
-            shrink_receive_buffer(self.client_sock.fileno())
-
-    def _shrink_broker_buffer(self) -> None:
-        if not self._small_broker_buffer and self.broker.transport is not None:
-            self._small_broker_buffer = True
-            shrink_receive_buffer(self.broker.fileno())
-
-    def _restore_buffers(self) -> None:
-        if self._small_client_buffer and not self.session.throttle.session_is_short:
-            self._small_client_buffer = False
-            restore_receive_buffer(self.client_sock.fileno())
-        if self._small_broker_buffer and self.broker.transport is not None:
-            self._small_broker_buffer = False
-            restore_receive_buffer(self.broker.fileno())
-
     # --- beginning and end
 
     def client_made(self) -> None:
         """Start passing bytes: the client's transport is connected."""
-        assert self.client.transport is not None
-        assert self.broker.transport is not None
-        self.client.write_peer = self.broker.transport.write
-        self.broker.write_peer = self.client.transport.write
+        assert self.client.writer is not None
+        assert self.broker.writer is not None
+        self.client.write_peer = self.broker.writer.write
+        self.broker.write_peer = self.client.writer.write
         if self.broker.lost:
             self.close(CloseReason.BROKER_CLOSED)
 
-    def guard_broker(self) -> None:
-        """Enable keep-alive for a broker that vanishes. `ConnectionDeadlines` calls it later, which saves short connections the cost."""
-        self.guarded = True
-        set_broker_options(self.broker.fileno())
+    def has_lasted(self) -> None:
+        """Do what short connections are spared: enable keep-alive for a broker that vanishes, and direct writes."""
+        self.lasts = True
+        broker = self.broker.fileno()
+        set_broker_options(broker)
+        self.broker.begin_direct_writes(broker)
+        self.client.begin_direct_writes(self.client_sock.fileno())
 
     def client_eof(self) -> None:
         """The client has closed its side: forward complete frames one at a time, and deliver the responses."""
@@ -496,7 +478,7 @@ class Connection:
         if self.session.responses.work is not None:  # its last bytes are parsed first
             self._broker_left = (error,)
             return
-        held = self.session.responses.release(now_ms())
+        held = self.session.responses.held.release(now_ms())
         if held is not None:
             self.write_client(held)
         if self.client_eof_ms and error is None:
@@ -531,7 +513,7 @@ class Connection:
         """Close after invalid bytes of the broker, or bytes that must not be sent."""
         if error.reason == "unmapped":
             self._owner.counters.unmapped += 1
-        held = self.session.responses.release(now_ms())  # valid responses before the invalid one
+        held = self.session.responses.held.release(now_ms())  # valid responses before the invalid one
         if held is not None:
             self.write_client(held)
         self.close(reason_of(error, otherwise=CloseReason.BAD_RESPONSE), str(error))
@@ -571,55 +553,31 @@ class Connection:
 
     def abort(self) -> None:
         """Close both sockets now, dropping unsent bytes."""
-        for channel in (self.client, self.broker):
-            if channel.transport is not None and not channel.lost:
-                channel.transport.abort()
+        self.client.abort()
+        self.broker.abort()
 
     def abort_client(self) -> None:
         """Close the client's socket now, dropping unsent bytes."""
-        if self.client.transport is not None and not self.client.lost:
-            self.client.transport.abort()
+        self.client.abort()
 
     def _close_client(self) -> None:
-        transport = self.client.transport
-        if transport is None:
+        if self.client.transport is None:
             (self.client_tls or self.client_sock).close()
         elif not self.client.lost:
-            transport.close()
-            if transport.get_write_buffer_size():
-                self._abort_later(self.client)
+            self.client.close(self._loop)
 
     def _close_broker(self, *, linger: bool) -> None:
-        transport = self.broker.transport
-        if transport is None or self.broker.lost:
+        broker = self.broker
+        if broker.transport is None or broker.lost:
             return
         if not linger:
-            transport.abort()
-            return
-        if not self.session.in_flight and not self.session.responses.in_frame:
-            transport.close()  # flushes written bytes; no response can arrive and stay unread
-            if transport.get_write_buffer_size():
-                self._abort_later(self.broker)
-            return
-        # Closing with unread responses would reset the connection and could discard requests that were just sent.
-        self._half_close_broker()
-        self.broker.pauses = 0
-        if not transport.is_closing():
-            transport.resume_reading()
-        self._abort_later(self.broker)
-
-    def _half_close_broker(self) -> None:
-        transport = self.broker.transport
-        if transport is not None and not self.broker.lost and not transport.is_closing() and transport.can_write_eof():
-            transport.write_eof()
-
-    def _abort_later(self, channel: Channel) -> None:
-        self._loop.call_later(FLUSH_S, _abort, channel)
-
-
-def _abort(channel: Channel) -> None:
-    if channel.transport is not None and not channel.lost:
-        channel.transport.abort()
+            broker.abort()
+        elif not self.session.in_flight and not self.session.responses.in_frame:
+            broker.close(self._loop)  # no response can arrive and stay unread
+        else:
+            # Closing with unread responses would reset the connection and could discard requests that were just sent.
+            broker.half_close()
+            broker.read_to_the_end(self._loop)
 
 
 def _looks_like(data: bytes) -> CloseReason | None:

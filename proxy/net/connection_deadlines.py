@@ -88,8 +88,8 @@ class ConnectionDeadlines:
             client = connection.client
             if connection.closing or client.transport is None:
                 continue
-            if not connection.guarded:
-                connection.guard_broker()
+            if not connection.lasts:
+                connection.has_lasted()
             if connection.session.login.pending and now_ms - connection.accepted_ms > self.deadlines.login_ms:
                 connection.close(CloseReason.LOGIN_DEADLINE)
                 continue

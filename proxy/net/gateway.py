@@ -16,6 +16,7 @@ from proxy.base.clock import now_ms
 from proxy.base.close_reason import CloseReason
 from proxy.base.host_port import HostPort, ip_of
 from proxy.config.model import Listener
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import HandlerTimes
 from proxy.meter.usage import Place
@@ -289,6 +290,12 @@ class Gateway:
         """Switches changed: release the connections that no longer have to wait; the others use the change from their next request on."""
         for connection in [connection for connection in self.connections if connection.session.waits]:
             connection.attempt(connection.enforcement_changed)
+
+    def repaced(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
+        """Groups got another pacing, each with the group that continues it: every connection uses that from its next request on."""
+        self._session_settings.known_heads.clear()
+        for connection in list(self.connections):
+            connection.attempt(functools.partial(connection.repaced, replaced))
 
     def connection_closed(self, connection: Connection, reason: CloseReason, detail: str) -> None:
         """Count and log the end of a connection."""

@@ -1,4 +1,4 @@
-"""Pages of the admin port about stored quotas: describe, explain, alter, switches, and the audit log."""
+"""Pages of the admin port about stored quotas: describe, explain, alter, switches, pacing, and the audit log."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ class _Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mode: str | None
 
 
+class _Pacing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    target: str
+    pacing: str | None
+
+
 class ChangesPages:
     """Translates between HTTP with JSON and the quota administration."""
 
@@ -60,6 +65,8 @@ class ChangesPages:
         router.add_post("/admin/quotas", self._alter)
         router.add_get("/admin/switches", self._switches)
         router.add_post("/admin/switches", self._switch)
+        router.add_get("/admin/pacing", self._pacing)
+        router.add_post("/admin/pacing", self._pace)
         router.add_get("/admin/history", self._history)
         router.add_get("/admin/history/verify", self._verify)
         router.add_get("/explain", self._explain)
@@ -80,6 +87,19 @@ class ChangesPages:
         is_denied = bool(alterations) and not self._administration.may_alter(requester)
         return json_page({"results": [_result(result) for result in results]}, status=403 if is_denied else 200)
 
+    async def _pacing(self, request: web.Request) -> web.Response:
+        self._access.reader(request)
+        return json_page({"pacing": dict(self._administration.pacing)})
+
+    async def _pace(self, request: web.Request) -> web.Response:
+        requester = self._access.writer(request)
+        asked = await body_of(request, _Pacing)
+        try:
+            await self._administration.pace(requester, asked.target, asked.pacing)
+        except AdminError as error:
+            return _refusal(error)
+        return json_page({"pacing": dict(self._administration.pacing)})
+
     async def _switches(self, request: web.Request) -> web.Response:
         self._access.reader(request)
         return json_page({"switches": dict(self._administration.switches)})
@@ -90,7 +110,7 @@ class ChangesPages:
         try:
             await self._administration.switch(requester, asked.target, asked.mode)
         except AdminError as error:
-            return json_page({"error": error.message, "error_code": error.code}, status=_STATUS.get(error.code, 500))
+            return _refusal(error)
         return json_page({"switches": dict(self._administration.switches)})
 
     async def _explain(self, request: web.Request) -> web.Response:
@@ -116,6 +136,10 @@ class ChangesPages:
         verdict = await self._audit.verify()
         page = {"lines": verdict.lines, "first_seq": verdict.first_seq, "last": verdict.last._asdict(), "problems": verdict.problems}
         return json_page(page)
+
+
+def _refusal(error: AdminError) -> web.Response:
+    return json_page({"error": error.message, "error_code": error.code}, status=_STATUS.get(error.code, 500))
 
 
 def _quotas_page(entries: Mapping[EntityKey, Mapping[str, float]]) -> bytes:

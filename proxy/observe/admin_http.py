@@ -36,7 +36,7 @@ CONNECTIONS_SHOWN_MAX: Final = 1_000
 """Maximum on a page of /connections."""
 IPS_SHOWN_MAX: Final = 100
 PAGES: Final = "/ /metrics /healthz /readyz /quotas /connections /fleet"
-ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/history /admin/history/verify"
+ADMIN_PAGES: Final = "/explain /admin/quotas /admin/switches /admin/pacing /admin/history /admin/history/verify"
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _BODY_BYTES_MAX: Final = 1024 * 1024
 _BACKLOG: Final = 32

@@ -15,6 +15,7 @@ from proxy.observe.shown import PacedState
 from proxy.observe.state import ControlState, DataState, ProxyState
 from proxy.shared_usage.assumption import FleetUsage
 from proxy.shared_usage.fleet_groups import InFleet
+from proxy.shared_usage.paced_groups import SharedPacedGroup
 from proxy.shared_usage.shared_groups import Shared
 from proxy.telemetry.counters import Counters
 from proxy.telemetry.status import AdmissionStatus, CallbackStatus, ReadinessCheck, SourceStatus, Traffic
@@ -26,6 +27,7 @@ from quota.request_time import ClientRequestQuotaManager
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from proxy.enforcement.pacing import Pacing
     from proxy.enforcement.switches import SwitchMode
     from proxy.observe.fleet import FleetReport
     from proxy.observe.shown import ShownGroup, ShownManager, ShownUsage, Urgency
@@ -84,7 +86,7 @@ class GroupView(NamedTuple):
     @property
     def fleet_usage(self) -> FleetUsage | None:
         """What is known and assumed about other members of the fleet; None: there is no fleet, or the group is not shared."""
-        return self.group.fleet_usage if isinstance(self.group, InFleet) else None
+        return self.group.fleet_usage if isinstance(self.group, InFleet | SharedPacedGroup) else None
 
     def rate(self, now_ms: int) -> float:
         """Return units per second; changes no state."""
@@ -183,6 +185,7 @@ class Snapshot(NamedTuple):
     admission: AdmissionStatus
     switches: Mapping[str, SwitchMode]
     exempt: tuple[str, ...]
+    pacing: Mapping[str, Pacing]
     workers: Sequence[WorkerFigures] = ()
     """Empty for a single process."""
     worker_stalls: int = 0
@@ -225,6 +228,7 @@ def control_snapshot(control: ControlState) -> Snapshot:
         control.admission(),
         control.switches(),
         tuple(sorted(control.exempt())),
+        control.pacing(),
         fleet=control.fleet(),
     )
 

@@ -16,6 +16,7 @@ from proxy.telemetry.status import (
 )
 
 if TYPE_CHECKING:
+    from proxy.enforcement.pacing import Pacing
     from proxy.enforcement.policy import PolicyResult
     from proxy.enforcement.quota_scope import EnforcedManager, EnforcedMutationManager
     from proxy.enforcement.switches import SwitchMode
@@ -104,6 +105,9 @@ class ControlState(Protocol):
 
     def switches(self) -> "Mapping[str, SwitchMode]":
         """Return the switches of enforcement by target, the broadest first."""
+
+    def pacing(self) -> "Mapping[str, Pacing]":
+        """Return how groups are enforced by the store, by target."""
 
     def exempt(self) -> Iterable[str]:
         """Return the principals without quotas."""

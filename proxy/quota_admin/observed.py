@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from proxy.quota_store.store import Origin, StoreChange, StoreContent, SwitchChange, different_entities
+from proxy.quota_store.store import VALUES, Origin, StoreChange, StoreContent, SwitchChange, different_entities
 from quota.admin.kraft import Change
 
 V = TypeVar("V")
@@ -65,9 +65,10 @@ def difference(before: StoreContent, after: StoreContent) -> Iterator[AppliedCha
         for entity in different_entities(before.quotas, after.quotas):
             for key, was, now in _pairs(before.quotas.get(entity, {}), after.quotas.get(entity, {})):
                 yield AppliedChange(Change(entity, key, now), was)
-    if before.switches is not after.switches:
-        for target, old_mode, mode in _pairs(before.switches, after.switches):
-            yield AppliedChange(SwitchChange(target, mode), old_mode)
+    for name in VALUES:
+        if before.table(name) is not after.table(name):
+            for target, old_mode, mode in _pairs(before.table(name), after.table(name)):
+                yield AppliedChange(SwitchChange(target, mode, name), old_mode)
 
 
 def _pairs(old: Mapping[str, V], new: Mapping[str, V]) -> Iterator[tuple[str, V | None, V | None]]:
@@ -78,5 +79,5 @@ def _pairs(old: Mapping[str, V], new: Mapping[str, V]) -> Iterator[tuple[str, V 
 
 def _value(content: StoreContent, change: StoreChange) -> float | str | None:
     if isinstance(change, SwitchChange):
-        return content.switches.get(change.target)
+        return content.table(change.table).get(change.target)
     return content.quotas.get(change.entity, {}).get(change.key)

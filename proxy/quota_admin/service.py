@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from proxy.base.offload import INLINE_ITEMS_MAX, offload
 from proxy.base.units import shown
+from proxy.enforcement.pacing import PacingRules, read_paced_target, read_pacing
 from proxy.enforcement.switches import SwitchError, read_mode, read_target
 from proxy.quota_admin.audit.audit import AuditTrail, AuditUnavailable, Event, who
 from proxy.quota_admin.audit.lines import asked_entries, lines_of, text_of
@@ -70,6 +71,7 @@ class Administration:
         authorizer: decides which principals are allowed.
         altering: the principal whose change is in progress.
         listeners: names of the listeners that a switch may be set for; None: any.
+        pacing_rules: what may be paced at run time.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Administration:
     ) -> None:
         self._store = store
         self.listeners = listeners
+        self.pacing_rules = PacingRules()
         self._audit = audit
         self._profile: Profile = profile
         self.authorizer = authorizer
@@ -112,6 +115,11 @@ class Administration:
     def switches(self) -> Mapping[str, str]:
         """All stored switches."""
         return self._store.content.switches
+
+    @property
+    def pacing(self) -> Mapping[str, str]:
+        """How quotas are enforced by the store, by target."""
+        return self._store.content.pacing
 
     def may_alter(self, requester: Requester, broker_allows: bool | None = None) -> bool:
         """Whether a requester may change quotas."""
@@ -180,9 +188,7 @@ class Administration:
         Raises:
             AdminError: the switch was not changed; the code is one of Kafka's.
         """
-        if not self.may_alter(requester):
-            self._deny(requester, "switch")
-            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, self.denial(requester, "write"))
+        self._check_may_set(requester, "switch")
         try:
             read = read_target(target)
             kept = None if mode is None else read_mode(mode).value
@@ -190,10 +196,39 @@ class Administration:
             raise AdminError(INVALID_REQUEST, str(error)) from None
         if kept is not None and read.listener is not None and self.listeners is not None and read.listener not in self.listeners:
             raise AdminError(INVALID_REQUEST, f"no listener is named {shown(read.listener)}; there is {', '.join(self.listeners)}")
-        if read.entity is not None and self.authorizer.is_denied_self(requester, read.entity):
-            self._deny(requester, "switch")
+        self._check_is_another(requester, "switch", read.entity)
+        await self._finished(self._set(requester, "switch", SwitchChange(str(read), kept)))
+
+    async def pace(self, requester: Requester, target: str, pacing: str | None) -> None:
+        """Set how quotas are enforced, or remove that.
+
+        Args:
+            requester: the requester.
+            target: "all", "group:NAME" or "entity:user=NAME,client-id=NAME", as `proxy.enforcement.pacing` reads it.
+            pacing: "window" or "paced"; None: as configured.
+
+        Raises:
+            AdminError: nothing was changed; the code is one of Kafka's.
+        """
+        self._check_may_set(requester, "pace")
+        try:
+            read = read_paced_target(target)
+            if pacing is not None:
+                self.pacing_rules.check(read, read_pacing(pacing))
+        except SwitchError as error:
+            raise AdminError(INVALID_REQUEST, str(error)) from None
+        self._check_is_another(requester, "pace", read.entity)
+        await self._finished(self._set(requester, "pace", SwitchChange(str(read), pacing, "pacing")))
+
+    def _check_may_set(self, requester: Requester, what: str) -> None:
+        if not self.may_alter(requester):
+            self._deny(requester, what)
+            raise AdminError(CLUSTER_AUTHORIZATION_FAILED, self.denial(requester, "write"))
+
+    def _check_is_another(self, requester: Requester, what: str, entity: EntityKey | None) -> None:
+        if entity is not None and self.authorizer.is_denied_self(requester, entity):
+            self._deny(requester, what)
             raise AdminError(CLUSTER_AUTHORIZATION_FAILED, DENIED_SELF)
-        await self._finished(self._switch(requester, str(read), kept))
 
     def content_arrived(self, content: StoreContent, origin: Origin) -> None:
         """Apply a new content of the store, and log the changes of other programs; called on the event loop's thread."""
@@ -278,14 +313,14 @@ class Administration:
                 return [result if result.error_code else Result(result.entity, error.code, error.message) for result in judged]
             return results
 
-    async def _switch(self, requester: Requester, target: str, mode: str | None) -> None:
+    async def _set(self, requester: Requester, what: str, change: SwitchChange) -> None:
         async with self._one_at_a_time:
 
             def decide(content: StoreContent) -> tuple[list[AppliedChange], Sequence[StoreChange]]:
-                changes = [SwitchChange(target, mode)] if content.switches.get(target) != mode else []
+                changes = [change] if content.table(change.table).get(change.target) != change.mode else []
                 return self._observed.expect(content, changes), changes
 
-            await self._carried_out(requester, {"what": "switch", "target": target, "mode": mode}, decide)
+            await self._carried_out(requester, {"what": what, "target": change.target, "mode": change.mode}, decide)
 
     async def _carried_out(self, requester: Requester, asked: Event, decide: Decide[list[AppliedChange]]) -> None:
         """Log the request, make the change, log the result.

@@ -12,8 +12,11 @@ T = TypeVar("T")
 
 Quotas = Mapping[EntityKey, Mapping[str, float]]
 
+Table = Literal["switches", "pacing"]
 MODES: Final = ("enforce", "observe", "off")
-"""The values of a switch."""
+PACINGS: Final = ("window", "paced")
+VALUES: Final[Mapping[Table, Sequence[str]]] = MappingProxyType({"switches": MODES, "pacing": PACINGS})
+"""The values of the tables whose keys are targets."""
 
 
 class StoreContent(NamedTuple):
@@ -23,16 +26,23 @@ class StoreContent(NamedTuple):
     """Values as stored, by entity and key; every entity has a value. The enforced values may differ, see `in_force`."""
     switches: Mapping[str, str]
     """Target -> "enforce", "observe" or "off"; targets: "all", "listener:NAME", "entity:user=alice,client-id=<default>", ..."""
+    pacing: Mapping[str, str] = MappingProxyType({})
+    """Target -> "window" or "paced"; targets: "all", "group:NAME", "entity:user=alice,client-id=<default>", ..."""
+
+    def table(self, name: Table) -> Mapping[str, str]:
+        """Return the table of switches or of pacings."""
+        return self.switches if name == "switches" else self.pacing
 
 
 EMPTY: Final = StoreContent(MappingProxyType({}), MappingProxyType({}))
 
 
 class SwitchChange(NamedTuple):
-    """A switch to set; mode None: to remove."""
+    """A switch to set, or in table `pacing` how a quota is enforced; mode None: to remove."""
 
     target: str
     mode: str | None
+    table: Table = "switches"
 
 
 StoreChange = Change | SwitchChange
@@ -127,19 +137,17 @@ class ContentHolder:
 def changed(content: StoreContent, changes: Sequence[StoreChange]) -> StoreContent:
     """Return `content` with `changes` applied in order; the same object if the result is equal."""
     quotas: dict[EntityKey, Mapping[str, float]] = {}
-    switches: dict[str, str] | None = None
+    tables: dict[Table, dict[str, str]] = {}
     for change in changes:
         if isinstance(change, SwitchChange):
-            switches = dict(content.switches) if switches is None else switches
-            _put(switches, change.target, change.mode)
+            _put(tables.setdefault(change.table, dict(content.table(change.table))), change.target, change.mode)
         else:
             values = dict(quotas.get(change.entity, content.quotas.get(change.entity, {})))
             _put(values, change.key, change.value)
             quotas[change.entity] = values
     merged = content.quotas if not quotas else _merged(content.quotas, quotas)
-    if switches is None or switches == content.switches:
-        return content if merged is content.quotas else content._replace(quotas=merged)
-    return StoreContent(merged, MappingProxyType(switches))
+    made = {name: MappingProxyType(table) for name, table in tables.items() if table != content.table(name)}
+    return content if merged is content.quotas and not made else content._replace(quotas=merged, **made)
 
 
 def _put(values: dict[str, Any], key: str, value: object) -> None:

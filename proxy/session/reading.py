@@ -77,10 +77,10 @@ class Reading:
         if own is not None:
             return ReadStep(to_client=own, again=True)
         step = ReadStep()
-        if responses.hold_until_ms:
-            hold_until_ms = self._throttle.held_until_ms(responses.hold_until_ms)
+        if responses.held.until_ms:
+            hold_until_ms = self._throttle.held_until_ms(responses.held.until_ms)
             if draining or now_ms >= hold_until_ms:
-                return ReadStep(to_client=responses.release(now_ms), again=True)
+                return ReadStep(to_client=responses.held.release(now_ms), again=True)
             step.hold_until_ms = hold_until_ms
         if draining:
             self._read_rest(step, now_ms, now_ns)
@@ -154,7 +154,7 @@ class Reading:
         """Why the connection ends, after the client has closed its side or Sluice drains; None: a response is still pending."""
         requests, responses = self._requests, self._responses
         pending = len(self._in_flight) - (requests.unfinished if client_eof else 0)
-        if pending > 0 or responses.in_frame or responses.hold_until_ms or requests.pending.administered is not None:
+        if pending > 0 or responses.in_frame or responses.held.until_ms or requests.pending.administered is not None:
             return None
         if draining:
             is_done = not requests.pending.waits_behind_fetch and (client_eof or not requests.in_frame)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from protocol.api_keys import MAX_VERSIONS, ApiKey, ApiVersion
 from protocol.errors import ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_EARLY_FRAME_BYTES
 from protocol.messages.api_versions import fallback_response
+from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.quota_scope import QuotaScope
 from proxy.handler_time import BrokerHandlerTime, work_of
 from proxy.meter.usage import Place
@@ -27,7 +29,6 @@ from proxy.session.rewrite import Rewriter
 from proxy.session.settings import SessionSettings
 from proxy.session.settle_flag import SettleFlag
 from proxy.session.throttle.fetch_admission import FetchAdmission
-from proxy.session.throttle.paced_admission import PacedAdmission
 from proxy.session.throttle.throttle_state import ThrottleState
 from quota.entity import KafkaPrincipal
 from quota.groups.declared_groups import Member, Origin
@@ -81,7 +82,7 @@ class Session:
         self.settle_flag = SettleFlag()
         self.buffer = settings.buffers.open(self._host)
         self.throttle = ThrottleState(self.settle_flag)
-        self.fetch_admission = PacedAdmission() if settings.paces else FetchAdmission()
+        self.fetch_admission = FetchAdmission()
         self.requests = RequestSide(
             self.in_flight,
             self.settle_flag,
@@ -148,7 +149,7 @@ class Session:
         requests = self.requests
         return bool(
             self.buffer.reserved_bytes
-            or self.responses.hold_until_ms
+            or self.responses.held.until_ms
             or requests.pending.stop
             or self.throttle.active
             or (requests.ahead is not None and requests.ahead.is_noted)
@@ -173,7 +174,7 @@ class Session:
         requests, responses = self.requests, self.responses
         if self.in_flight or requests.pending.stop or requests.in_frame:
             return False
-        return not responses.in_frame and not responses.hold_until_ms and responses.broken is None
+        return not responses.in_frame and not responses.held.until_ms and responses.broken is None
 
     def ask(self, api: ApiVersion, frame: bytes, now_ms: int, now_ns: int) -> BrokersAnswer:
         """Enter a request of Sluice's own in the FIFO, whose `frame` is sent to the broker now, for the request that Sluice answers."""
@@ -190,7 +191,7 @@ class Session:
         """Enter the response to the request that Sluice answers; it is sent next, before responses that are not awaited."""
         assert self.requests.pending.administered is not None
         context, self.requests.pending.administered = self.requests.pending.administered.head, None
-        self.responses.judge_questions(context.client, now_ms)
+        self.responses.own.judge_questions(context.client, now_ms)
         self._own_replies.put_first(frame, context, now_ms, now_ns)
         self.responses.verdicts.answers += 1
         self.settle_flag.needs_settle = True
@@ -237,7 +238,7 @@ class Session:
         return (
             self.throttle.active
             or self.throttle.is_throttled
-            or self.responses.hold_until_ms > 0
+            or self.responses.held.until_ms > 0
             or self.requests.pending.stop is Stop.THROTTLE
         )
 
@@ -246,7 +247,14 @@ class Session:
         client = self.throttle.client
         if client is not None and not client.is_enforced:
             self.throttle.cancel()
-            self.responses.hold_until_ms = min(self.responses.hold_until_ms, now_ms)
+            self.responses.held.until_ms = min(self.responses.held.until_ms, now_ms)
+        if not self.throttle.is_throttled:
+            self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
+
+    def repaced(self, replaced: Mapping[EnforcedGroup, EnforcedGroup], now_ms: int) -> None:
+        """Groups got another pacing: requests are resolved again, and one that waits is checked now, unless a throttle is in force."""
+        self.requests.forget_heads()
+        self.fetch_admission.moved(replaced)
         if not self.throttle.is_throttled:
             self.requests.pending.resume_at_ms = min(self.requests.pending.resume_at_ms, now_ms)
 

@@ -17,6 +17,8 @@ PARTS: Final = 8
 """Own usage is noted once in each of these parts of D, so up to one part more than D counts."""
 LAG_MS_MAX: Final = 2_000
 """A longer lag is a failure of the bus, not a delay to assume."""
+NEW_LAGS: Final = 2
+"""Number of lags after which what happened elsewhere is known: D is an average, and no lag is twice as long."""
 
 
 class Elsewhere(NamedTuple):
@@ -101,7 +103,7 @@ class OwnRecent:
 
     def is_new(self, lag_ms: int, now_ms: int) -> bool:
         """Whether the present use began less than 2 D ago."""
-        return now_ms - self._first_ms < 2 * lag_ms
+        return now_ms - self._first_ms < NEW_LAGS * lag_ms
 
 
 class Assumption:

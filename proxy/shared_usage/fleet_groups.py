@@ -17,7 +17,7 @@ from typing import Any, Self
 from metering_format.event_kinds import REMOTE
 from metering_format.fleet_notes import ASSUMED_NOW
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
-from proxy.shared_usage.assumption import LAG_MS_MAX, Assumption, FleetUsage, is_shared_scope
+from proxy.shared_usage.assumption import LAG_MS_MAX, NEW_LAGS, Assumption, FleetUsage, is_shared_scope
 from proxy.shared_usage.shared_groups import Shared, SharedChildGroup, SharedGroup
 from proxy.shared_usage.sharing import UsageRows
 from quota.entity import UNLIMITED
@@ -54,6 +54,19 @@ class InFleet(Shared):
         self._meter_end()
         super().copy_to(other)
         other._assumption.continue_from(self._assumption)
+
+    def throttles_known_ms(self, now_ms: int) -> int:
+        """Return when throttles that connections have just left at other members are known here: while the bound is exceeded, after 2 D.
+
+        Clients that leave a member come here sooner than their throttles. Below the bound there is hardly a throttle.
+        """
+        row = self._row_at(now_ms)
+        if row is None or not self._sharing.rows.assumes_at_record:
+            return 0
+        factor, lag_ms, others = row.elsewhere()
+        if not factor or not lag_ms or not others or self.would_throttle_ms(0.0, now_ms) <= 0:
+            return 0
+        return now_ms + NEW_LAGS * min(lag_ms, LAG_MS_MAX)
 
     def _record_and_measure(self, amount: float, now_ms: int) -> int:
         self._meter_end()

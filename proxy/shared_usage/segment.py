@@ -11,7 +11,8 @@ Layout, in words of 8 bytes:
 A row has for each worker: the total, the usage in flight, the number of waiting fetches, the time of the oldest of them, the size of the
 last response to a fetch, the time of the last throttle round, the end of the longest throttle of its open connections (0: none), and a ring
 of (number of a time slot, sum). With a fleet the notes of its hub (`FLEET_NOTES`) precede the times of throttle rounds, and the times of
-waiting fetches (`FETCH_TIMES`) precede the rings.
+waiting fetches (`FETCH_TIMES`) precede the rings. Where a group is paced, three of these words have another meaning, and its members have
+rows of their own (`paced_groups`, `paced_members`).
 
 With a fleet the last number belongs to no worker: its cells contain the usage of the other members, which the fleet's hub writes. Three
 words after the rings are the fleet's: the factor of the group, which is what the other members use while this one uses 1, in units of
@@ -48,6 +49,12 @@ PROBES_MAX: Final = 64
 CACHE_LINE_WORDS: Final = 8
 NEVER_MS: Final = -(2**62)
 """Time of the last throttle round of a worker without one."""
+
+SCHEDULE: Final = 1 << 61
+"""Where a group is paced, a worker's virtual time in ns plus this number takes the place of the time of its oldest waiting fetch. It stays
+for the worker that replaces one that died."""
+ANSWER_MAX: Final = 2**31
+"""The size of the largest response, plus one. Where a group is paced, the word has a higher number, about the members of the group."""
 
 HEARTBEAT_AGE_MAX_MS: Final = 1_000
 """Age of a heartbeat, due every 100 ms, above which a worker counts as stopped or overloaded."""
@@ -209,8 +216,12 @@ class Segment:
         """
         words = self.words
         for row in self._rows_of(worker):
-            for at in (self.under_way_at(row), self.waiting_at(row), self.oldest_fetches_at(row)):
+            for at in (self.under_way_at(row), self.waiting_at(row)):
                 words[at + worker] = 0
+            if words[self.oldest_fetches_at(row) + worker] < SCHEDULE:
+                words[self.oldest_fetches_at(row) + worker] = 0
+            if words[self.answers_at(row) + worker] > ANSWER_MAX:
+                words[self.answers_at(row) + worker] = 0
             until_ms = words[self.throttled_at(row) + worker]
             if until_ms > now_ms:
                 with self.departed.locked(row) as throttles:
@@ -286,6 +297,10 @@ class Segment:
     def oldest_fetches_at(self, row: int) -> int:
         """Return the index of the time of the first worker's oldest waiting fetch (0: none); those of the other workers follow."""
         return self.totals_at(row) + 3 * self.workers
+
+    def answers_at(self, row: int) -> int:
+        """Return the index of the size of the first worker's last response to a fetch, plus one; those of the others follow."""
+        return self.totals_at(row) + 4 * self.workers
 
     def throttle_rounds_at(self, row: int) -> int:
         """Return the index of the time of the first worker's last throttle round; those of the other workers follow."""

@@ -8,9 +8,10 @@ from hashlib import blake2b
 from typing import Final
 
 from proxy.base.clock import now_ms
-from proxy.enforcement.groups.group_factory import GroupFactory, MakeGroup
+from proxy.enforcement.groups.group_factory import MakeGroup
 from proxy.shared_usage.assumption import is_shared_scope
 from proxy.shared_usage.fleet_groups import fleet_group
+from proxy.shared_usage.paced_groups import SharedPacedGroup
 from proxy.shared_usage.segment import DIGEST_BYTES, FULL, Segment
 from proxy.shared_usage.segment_row import SegmentRow
 from proxy.shared_usage.shared_groups import shared_group
@@ -25,6 +26,7 @@ UNDER_WAY_PER_PERCENT_SECOND: Final = 2.0**24
 NS_PER_PERCENT_SECOND: Final = 1e7
 FLEET_BIT: Final = 1
 """The bit of a digest's first byte that is set if the fleet shares the group's usage."""
+MEMBER_TAG: Final = "member of the group"
 FULL_RETRY_MS: Final = 1_000
 """Time after which a group without a row requests one again."""
 
@@ -61,7 +63,7 @@ class SharedUsage:
         self.fleet_key = fleet_key
         segment.enter(worker, now_ms())
 
-    def of_scope(self, scope_key: str) -> GroupFactory:
+    def of_scope(self, scope_key: str) -> SharedScope:
         """Return the factory of a scope's groups."""
         return SharedScope(self, scope_key)
 
@@ -120,6 +122,12 @@ class SharedScope:
         self._rows.append(rows)
         return partial(shared_group if rows.fleet is None else fleet_group, rows=rows)
 
+    def paced_maker(self, quota_type: ClientQuotaType) -> MakeGroup:
+        """Return the function that creates the groups of one quota type with a schedule."""
+        rows = ScopeRows(self._usage, self._scope_key, quota_type)
+        self._rows.append(rows)
+        return partial(SharedPacedGroup, rows=rows)
+
     def rescope(self, scope_key: str) -> None:
         """Use rows of another name of the scope for the groups from their next records on."""
         self._scope_key = scope_key
@@ -136,6 +144,7 @@ class ScopeRows:
         "assumes_at_record",
         "fleet",
         "per_unit",
+        "processes",
         "scope_key",
         "slot_ms",
         "under_way_per_unit",
@@ -151,6 +160,7 @@ class ScopeRows:
         self.scope_key = scope_key
         self.workers = usage.segment.workers
         self.worker = usage.worker
+        self.processes = len(usage.numbers)
         self.fleet = usage.segment.fleet
         self.assumes_at_record = quota_type is not ClientQuotaType.FETCH
         self.slot_ms = usage.segment.slot_ms
@@ -166,6 +176,14 @@ class ScopeRows:
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
         return self._usage.claim(self._quota_type, key, self.scope_key, now_ms)
+
+    def claim_member(self, key: GroupKey, name: str, now_ms: int) -> UsageRow | int:
+        """Return the row of a member of a paced group, which the fleet does not share; or the time in ms as in `claim`."""
+        return self._usage.claim(self._quota_type, (*key, (MEMBER_TAG, name)), f"{self.scope_key}:", now_ms)
+
+    def is_unresponsive(self, worker: int, now_ms: int) -> bool:
+        """Whether no other worker waits for a worker."""
+        return self._usage.segment.is_unresponsive(worker, now_ms)
 
     def note_unpublished(self, group: Publisher, within_ms: int) -> None:
         """Publish `group` within this number of milliseconds."""

@@ -16,6 +16,7 @@ from proxy.enforcement.groups.enforced_groups import NEVER_MS as NO_THROTTLE_ROU
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import Place
 from proxy.shared_usage.assumption import Elsewhere
+from proxy.shared_usage.segment import ANSWER_MAX
 from proxy.shared_usage.shared_throttles import ThrottleRow, ThrottleRows, take_throttles_along
 from quota.groups.group import NO_ROOM, GroupKey
 from quota.sensor import NEVER_MS
@@ -94,6 +95,8 @@ class UsageRows(ThrottleRows, Protocol):
     scope_key: str
     workers: int
     worker: int
+    processes: int
+    """Number of workers of one supervisor; `workers` is that of the cells in a row."""
     slot_ms: int
     units: float
     """Units of the quota for one unit of a total."""
@@ -109,6 +112,12 @@ class UsageRows(ThrottleRows, Protocol):
 
     def claim(self, key: GroupKey, now_ms: int) -> UsageRow | int:
         """Return the row of a group, or the time in ms after which to request it again."""
+
+    def claim_member(self, key: GroupKey, name: str, now_ms: int) -> UsageRow | int:
+        """Return the row of a member of a paced group, or the time in ms after which to request it again."""
+
+    def is_unresponsive(self, worker: int, now_ms: int) -> bool:
+        """Whether no other worker waits for a worker."""
 
 
 class Remote(NamedTuple):
@@ -357,7 +366,7 @@ class Sharing:
         seen, self.seen = self.seen, used
         workers, worker = self.rows.workers, self.rows.worker
         self._note_elsewhere(sum(used[workers : 2 * workers]) - used[workers + worker])
-        answers = used[4 * workers : 5 * workers]
+        answers = [answer for answer in used[4 * workers : 5 * workers] if answer <= ANSWER_MAX]
         if group.fetch_answer_bytes == UNKNOWN and any(answers):
             group.fetch_answer_bytes = max(answers) - 1
         self.waiting_elsewhere = sum(used[2 * workers : 3 * workers]) - used[2 * workers + worker]
@@ -405,11 +414,15 @@ class Sharing:
             if skipped and self.rows.on_remote is not None:
                 self.rows.on_remote(group, worker, skipped, seen + skipped, now_ms, SKIPPED)
         found.sort()
-        for remote in found:
+        for remote in self._timed(group, found, now_ms):
             self._record(group, min(remote.time_ms, now_ms), remote.worker, remote.amount, remote.source_total)
 
-    def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> None:
-        """Record usage of another process, not before the last record."""
+    def _timed(self, group: EnforcedGroup, found: list[Remote], now_ms: int) -> list[Remote]:
+        """Return usage by slots, in order, with the times at which it is recorded. Overridden by groups with a schedule."""
+        return found
+
+    def _record(self, group: EnforcedGroup, time_ms: int, worker: int, amount: int, source_total: int) -> int:
+        """Record usage of another process, not before the last record; return the time of the record."""
         if time_ms < group._last_ms and group._values:
             time_ms = group._last_ms
         units = amount * self.rows.units
@@ -419,6 +432,7 @@ class Sharing:
             self.fleet += units
         if self.rows.on_remote is not None:
             self.rows.on_remote(group, worker, amount, source_total, time_ms, REMOTE)
+        return time_ms
 
 
 def _time_of(place: Place) -> int:

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from proxy.base.direct_writer import DirectWriter
 from proxy.tls.handshakes import HandshakeQueue
 
 FEED_BYTES: Final = 64 * 1024
@@ -58,6 +59,7 @@ class TlsTransport(asyncio.Protocol):
         "_tls_take",
         "_tls_write",
         "_unfed",
+        "_writer",
     )
 
     def __init__(
@@ -71,6 +73,7 @@ class TlsTransport(asyncio.Protocol):
         self._make_tls = make_tls
         self._queue = queue
         self._raw: asyncio.Transport | None = None
+        self._writer: DirectWriter | None = None  # after the handshake, all bytes to the plain socket go through it
         self._tls: ssl.SSLObject | None = None
         self._tls_read: Callable[[int, memoryview], int] = _no_tls
         self._tls_take: Callable[[int], bytes] = _no_bytes  # the same, into an object of its own
@@ -180,6 +183,8 @@ class TlsTransport(asyncio.Protocol):
         """Add a protocol after the handshake; it receives first what the peer has sent since."""
         self._above = above
         self._paused = False
+        if self._raw is not None:
+            self._writer = DirectWriter(self._raw)
         above.connection_made(cast("asyncio.Transport", self))
         if self._lost:
             self._above = None
@@ -241,6 +246,7 @@ class TlsTransport(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The plain connection is closed."""
         self._lost = True
+        self.end_direct_writes()
         self._unfed.clear()
         if self._shaken is not None and not self._shaken.done():
             self._shaken.set_exception(exc or ConnectionResetError("closed during the handshake"))
@@ -346,27 +352,27 @@ class TlsTransport(asyncio.Protocol):
     def _flush(self) -> None:
         outgoing, raw = self._outgoing, self._raw
         if outgoing is not None and outgoing.pending and raw is not None and not raw.is_closing():
-            raw.write(outgoing.read())
+            (self._writer or raw).write(outgoing.read())
 
     # --- the transport for the protocol above
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Encrypt and send."""
         if self._closing or self._lost:
             return
         if len(data) <= FEED_BYTES:
             self._tls_write(data)
-            self._raw.write(self._outgoing.read())  # type: ignore[union-attr]
+            self._writer.write(self._outgoing.read())  # type: ignore[union-attr]
             return
-        encrypt, outgoing, raw = self._tls_write, self._outgoing, self._raw
+        encrypt, outgoing, writer = self._tls_write, self._outgoing, self._writer
         assert outgoing is not None
-        assert raw is not None
+        assert writer is not None
         view = memoryview(data)
         pieces = []
         for at in range(0, len(data), FEED_BYTES):
             encrypt(view[at : at + FEED_BYTES])
             pieces.append(outgoing.read())
-        raw.writelines(pieces)
+        writer.writelines(pieces)
 
     def can_write_eof(self) -> bool:
         """True: a close_notify ends one direction."""
@@ -377,6 +383,7 @@ class TlsTransport(asyncio.Protocol):
         if not self._closing and not self._lost:
             self._notify_close()
             assert self._raw is not None
+            self.end_direct_writes()
             self._raw.write_eof()
 
     def pause_reading(self) -> None:
@@ -426,14 +433,26 @@ class TlsTransport(asyncio.Protocol):
         if self._above is not None and not self._lost:
             self._notify_close()
         self._closing = True
+        self.end_direct_writes()
         if self._raw is not None:
             self._raw.close()
 
     def abort(self) -> None:
         """Close now."""
         self._closing = True
+        self.end_direct_writes()
         if self._raw is not None:
             self._raw.abort()
+
+    def begin_direct_writes(self, descriptor: int) -> None:
+        """Write to the plain socket past the event loop; see `DirectWriter`."""
+        if self._writer is not None and not self._closing and not self._lost:
+            self._writer.begin_direct_writes(descriptor)
+
+    def end_direct_writes(self) -> None:
+        """Leave the socket to the plain transport."""
+        if self._writer is not None:
+            self._writer.end_direct_writes()
 
     def _notify_close(self) -> None:
         if self._tls is None:

@@ -35,7 +35,7 @@ class Announcements:
     def all(self) -> list[AnyMessage]:
         """Return the messages that carry the whole state."""
         entities = [(entity, dict(values)) for entity, values in self._content.quotas.items()]
-        quotas = Quotas(self.generation, True, entities, dict(self._content.switches), None)
+        quotas = Quotas(self.generation, True, entities, dict(self._content.switches), None, dict(self._content.pacing))
         cluster = [] if self._cluster is None else [self._cluster]
         return [*self._ports.values(), *self._brokers.values(), *cluster, self._authority, quotas]
 
@@ -44,7 +44,7 @@ class Announcements:
         before, self._content = self._content, content
         self.generation += 1
         entities = [(entity, dict(content.quotas.get(entity, {}))) for entity in different_entities(before.quotas, content.quotas)]
-        self._broadcast(Quotas(self.generation, False, entities, dict(content.switches), who))
+        self._broadcast(Quotas(self.generation, False, entities, dict(content.switches), who, dict(content.pacing)))
         self._on_quotas(self.generation)
 
     def learn_cluster(self, topology: Topology) -> None:

@@ -339,6 +339,9 @@ class WorkerPool:
         """Apply switches to new connections; workers receive them by `announcements`."""
         return self._policy.switch(Switches(table))
 
+    def apply_pacing(self, table: Mapping[str, str]) -> None:
+        """Do nothing: workers receive the content of the store by `announcements`."""
+
     @property
     def wants_cluster(self) -> bool:
         """Whether a callback of the workers needs topics, partitions and leaders."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -293,11 +293,13 @@ class Worker:
             else:
                 kept.pop(entity, None)
         before = self._in_force
-        switches = before.content.switches if message.switches == before.content.switches else MappingProxyType(message.switches)
-        self._in_force = in_force(StoreContent(MappingProxyType(kept), switches), before)
+        switches = _unless_equal(message.switches, before.content.switches)
+        pacing = _unless_equal(message.pacing, before.content.pacing)
+        self._in_force = in_force(StoreContent(MappingProxyType(kept), switches, pacing), before)
         if self._in_force.table is not before.table:
             self.data_path.apply_table(self._in_force.table, message.who)
         self.data_path.apply_switches(switches)
+        self.data_path.apply_pacing(pacing)
         self._send(messages.InForce(message.generation))
 
     def _ports_bound(self, message: messages.Ports) -> None:
@@ -399,3 +401,8 @@ def config_of_worker(config: Config, number: int, workers: int) -> Config:
     shared = whole if config.admin.address is None else max(whole // 2, whole - LIVE_PAGE_BYTES_MAX)
     limits = msgspec.structs.replace(config.limits, process_buffer_bytes_max=shared // workers)
     return msgspec.structs.replace(config, metering=msgspec.structs.replace(config.metering, proxy_id=name), limits=limits)
+
+
+def _unless_equal(new: Mapping[str, str], old: Mapping[str, str]) -> Mapping[str, str]:
+    """Return `old` if both are equal, so that an unchanged table keeps its object."""
+    return old if new == old else MappingProxyType(new)

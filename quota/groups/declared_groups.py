@@ -148,6 +148,13 @@ class DeclaredGroups:
         chain = self.chain(quota_type, name)
         return bool(chain) and chain[0].group == name
 
+    def topmost(self, name: str) -> str:
+        """Return the topmost group above a group; its own name if there is none, or if it is not declared."""
+        group = self._by_name.get(name)
+        while group is not None and group.parent is not None:
+            group = self._by_name[group.parent]
+        return name if group is None else group.name
+
     def explain(self, listener: str, host: str, user: str, client_id: str) -> Explanation:
         """Return a client's group, and the groups that it counts for."""
         name = self.origin(listener, host).group_of(user, client_id)

@@ -125,4 +125,6 @@ def _wanted(file: Path) -> Quotas:
     content = read_quota_file(file)
     if content.switches:
         click.echo(f"sluice quotas: {file}: its switches are ignored here; use sluice quotas switch", err=True)
+    if content.pacing:
+        click.echo(f"sluice quotas: {file}: its pacings are ignored here; use sluice quotas pacing", err=True)
     return {ClientQuotaEntity(entity): values for entity, values in content.quotas.items()}

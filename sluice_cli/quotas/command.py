@@ -15,6 +15,7 @@ from sluice_cli.quotas.apply import apply, diff
 from sluice_cli.quotas.connection import ConnectionOptions, admin_port, with_cluster
 from sluice_cli.quotas.history import history, rollback
 from sluice_cli.quotas.live import live_lines
+from sluice_cli.quotas.pacing import pacing
 from sluice_cli.quotas.printing import number, order, refused, shown, values
 from sluice_cli.quotas.switch import switch
 from sluice_cli.quotas.values import Named, check_key, keys_of, read_settings
@@ -102,7 +103,7 @@ def explain(connection: ConnectionOptions, named: Named, listener: str | None, a
             click.echo(f"     {line}")
 
 
-for command in (apply, diff, history, rollback, switch):
+for command in (apply, diff, history, rollback, switch, pacing):
     quotas.add_command(command)
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -25,7 +25,32 @@ from sluice_cli.quotas.connection import ConnectionOptions, admin_port, with_clu
 from sluice_cli.quotas.printing import number, refused, shown
 
 PAGE_LINES: Final = 10_000
-CHANGED, SWITCHED = "changed", "switched"
+CHANGED = "changed"
+
+
+class TargetEvent(NamedTuple):
+    """A change of something that has a target.
+
+    Attributes:
+        page: page of the admin port that sets it.
+        key: key of its value there.
+        none: what no value means.
+        of: what it is called before its target; empty: a switch.
+    """
+
+    page: str
+    key: str
+    none: str
+    of: str = ""
+
+
+TARGETS: Final = {
+    "switched": TargetEvent("/admin/switches", "mode", "no switch"),
+    "paced": TargetEvent("/admin/pacing", "pacing", "as configured", "pacing of "),
+}
+"""Such changes, by the event of their audit line."""
+Targets = dict[tuple[str, str], str | None]
+"""Values by event and target; None: there was none."""
 _AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="Read this audit log file instead of the admin port.")
 
 
@@ -44,7 +69,7 @@ _AUDIT = click.option("--audit", type=FILE, metavar="FILE", help="Read this audi
     "--verify", "check", is_flag=True, help="Verify the hash chain of the audit log; exit with code 1 if a line was changed or removed."
 )
 def history(connection: ConnectionOptions, audit: Path | None, limit: int, as_json: bool, check: bool) -> None:
-    """Print changes of quotas and switches with time, author and origin, from --admin or --audit."""
+    """Print changes of quotas, switches and pacings with time, author and origin, from --admin or --audit."""
     if check:
         _verify(connection, audit)
         return
@@ -60,9 +85,9 @@ def history(connection: ConnectionOptions, audit: Path | None, limit: int, as_js
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def rollback(connection: ConnectionOptions, audit: Path | None, seq: int, yes: bool) -> None:
-    """Restore quotas and switches to their state after a line of the audit log. The rollback itself is logged as a change."""
+    """Restore quotas, switches and pacings to their state after a line of the audit log. The rollback itself is logged as a change."""
     _check_line(connection, audit, seq)
-    quotas, switches = _before_changes(connection, audit, seq)
+    quotas, targets = _before_changes(connection, audit, seq)
     with open_access(connection) as access:
         there = access.describe()
         changes = [
@@ -72,21 +97,21 @@ def rollback(connection: ConnectionOptions, audit: Path | None, seq: int, yes: b
         ]
         for line in difference_lines(changes):
             click.echo(line)
-        for target, mode in switches.items():
-            click.echo(f"{target}: {mode or 'no switch'}")
-        if not changes and not switches:
+        for (event, target), mode in targets.items():
+            click.echo(f"{_named(event, target)}: {mode or TARGETS[event].none}")
+        if not changes and not targets:
             click.echo("nothing to change")
             return
-        if switches and connection.admin is None:
-            raise click.UsageError("switches were changed since; give --admin too")
+        if targets and connection.admin is None:
+            raise click.UsageError("switches or pacings were changed since; give --admin too")
         if changes:
             validate(access, changes)
-        ask(f"Change {counted(changes)} and {_switches(switches)}?", yes=yes)
+        ask(f"Change {counted(changes)} and {_counted_targets(targets)}?", yes=yes)
         if changes:
             change(access, changes)
-        for target, mode in switches.items():
-            admin_port(connection).post("/admin/switches", {"target": target, "mode": mode})
-    click.echo(f"{counted(changes)} and {_switches(switches)} are as they were after line {seq}")
+        for (event, target), mode in targets.items():
+            admin_port(connection).post(TARGETS[event].page, {"target": target, TARGETS[event].key: mode})
+    click.echo(f"{counted(changes)} and {_counted_targets(targets)} are as they were after line {seq}")
 
 
 def _check_line(connection: ConnectionOptions, audit: Path | None, seq: int) -> None:
@@ -99,20 +124,20 @@ def _check_line(connection: ConnectionOptions, audit: Path | None, seq: int) -> 
 
 def _before_changes(
     connection: ConnectionOptions, audit: Path | None, seq: int
-) -> tuple[dict[tuple[ClientQuotaEntity, str], float | None], dict[str, str | None]]:
-    """Return the values that quotas and switches changed after a line had before the change."""
+) -> tuple[dict[tuple[ClientQuotaEntity, str], float | None], Targets]:
+    """Return the values that quotas, switches and pacings changed after a line had before the change."""
     quotas: dict[tuple[ClientQuotaEntity, str], float | None] = {}
-    switches: dict[str, str | None] = {}
+    targets: Targets = {}
     first: int | None = None
     for line in _lines(connection, audit, seq):
         first = line["seq"]
         if line["event"] == CHANGED:
             quotas[ClientQuotaEntity.of(line["entity"]), line["key"]] = _read(line["old"])  # the earliest line is last
-        elif line["event"] == SWITCHED:
-            switches[line["target"]] = line["old"]
+        elif line["event"] in TARGETS:
+            targets[line["event"], line["target"]] = line["old"]
     if first is not None and first > seq + 1:
         refused(f"the history goes back to line {first} only; nothing was changed")
-    return quotas, switches
+    return quotas, targets
 
 
 def _lines(connection: ConnectionOptions, audit: Path | None, after: int) -> Iterator[Mapping[str, Any]]:
@@ -173,8 +198,9 @@ def _what(line: Mapping[str, Any]) -> str:
     event = line["event"]
     if event == CHANGED:
         return f"{shown(ClientQuotaEntity.of(line['entity']))}: {line['key']} {_value(line['old'])} -> {_value(line['new'])}"
-    if event == SWITCHED:
-        return f"{line['target']}: {line['old'] or 'no switch'} -> {line['new'] or 'no switch'}"
+    if event in TARGETS:
+        none = TARGETS[event].none
+        return f"{_named(event, line['target'])}: {line['old'] or none} -> {line['new'] or none}"
     if event == "asked":
         return f"asked to {line['what']} " + (_entities(line["entries"]) if "entries" in line else str(line["target"]))
     if event == "failed":
@@ -184,8 +210,14 @@ def _what(line: Mapping[str, Any]) -> str:
     return str(event)
 
 
-def _switches(switches: Sized) -> str:
-    return many(len(switches), "switch", "switches")
+def _named(event: str, target: str) -> str:
+    return TARGETS[event].of + target
+
+
+def _counted_targets(targets: Targets) -> str:
+    numbers = {event: sum(other == event for other, _ in targets) for event in TARGETS}
+    pacings = f" and {many(numbers['paced'], 'pacing', 'pacings')}" if numbers["paced"] else ""
+    return many(numbers["switched"], "switch", "switches") + pacings
 
 
 def _entities(entries: Sized) -> str:

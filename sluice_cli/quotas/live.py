@@ -50,8 +50,9 @@ def _groups(quota: Mapping[str, Any]) -> Iterator[str]:
     for group in quota.get("groups", []):
         bound = "unlimited" if group["bound"] is None else f"of {_rounded(group['bound'])}"
         wait = f", waits {group['throttled_for_ms']} ms more" if group["throttled_for_ms"] else ""
+        pace = f", paced with a lead of {group['paced']['lead_ms']} ms" if "paced" in group else ""
         tags = ",".join(f"{key}={value}" for key, value in group["tags"].items() if value) or "everyone"
-        uses = f"group {tags} uses {_rounded(group['observed'])} {bound}{wait}"
+        uses = f"group {tags} uses {_rounded(group['observed'])} {bound}{pace}{wait}"
         yield f"now at {group['broker']}: {uses}; throttled {group['throttle_count']} times"
         yield f"  shared by {_sharers(group['shared_by'])}"
 

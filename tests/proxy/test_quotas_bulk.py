@@ -229,6 +229,20 @@ async def test_switches_are_printed_set_and_taken_away(proxy: ProxyFixture) -> N
     assert (wrong.exit_code, "is nothing to switch; write all, listener:NAME" in wrong.output) == (2, True)
 
 
+async def test_pacings_are_printed_set_logged_and_taken_back(proxy: ProxyFixture) -> None:
+    """`pacing` prints, sets and removes pacings, `history` prints them, `rollback` restores them, and an invalid one is refused."""
+    assert (await proxy.run("pacing", by="ro")).output == "no pacing is set; the configuration applies\n"
+    assert (await proxy.run("pacing", "entity:user=a b", "paced")).output == "entity:user=a%20b: paced\n"
+    assert (await proxy.run("pacing", "all", "window")).output == "entity:user=a%20b: paced\nall: window\n"
+    assert (await proxy.run("pacing", "entity:user=a%20b", "default")).output == "all: window\n"
+    assert (await proxy.run("history", "--limit", "1")).output.endswith(": pacing of entity:user=a%20b: paced -> as configured\n")
+    assert (await proxy.run("rollback", "--to", "2", "--yes")).exit_code == 0
+    assert dict(proxy.port.store.content.pacing) == {"entity:user=a%20b": "paced"}
+    assert (await proxy.run("pacing", "all")).exit_code == 2
+    wrong = await proxy.run("pacing", "listener:a", "paced")
+    assert (wrong.exit_code, "has no pacing; write all, group:NAME" in wrong.output) == (2, True)
+
+
 async def test_single_quotas_pass_by_the_port_too(proxy: ProxyFixture) -> None:
     """`set`, `describe` and `delete` work through the admin port as through brokers."""
     assert (await proxy.run("set", "--user", "bob", "producer_byte_rate=1MiB")).output == "user 'bob': producer_byte_rate=1048576\n"

@@ -81,7 +81,7 @@ class MutedChannel:
             return "NOT_MUTED"
         session = self._session
         throttled = "_AND_THROTTLED" if self._proxy.now_ms < session.throttle.read_off_until_ms else ""
-        pending = "_AND_RESPONSE_PENDING" if session.in_flight or session.responses.hold_until_ms else ""
+        pending = "_AND_RESPONSE_PENDING" if session.in_flight or session.responses.held.until_ms else ""
         return f"MUTED{throttled}{pending}"
 
     @property
@@ -95,7 +95,7 @@ class MutedChannel:
 
     def _send_response(self) -> None:
         """Let the held answer leave at its time; an answer within the quota leaves at once."""
-        held_until_ms = self._session.responses.hold_until_ms
+        held_until_ms = self._session.responses.held.until_ms
         if held_until_ms:
             self._proxy.loop.now_ms = held_until_ms
             self._connection.settle(held_until_ms)

@@ -14,11 +14,14 @@ from pipeline.commands.execution.catalog import CatalogChoice, catalog_options, 
 from pipeline.commands.execution.exit_codes import clear_errors
 from pipeline.commands.execution.outputs import OUTPUT
 from pipeline.errors import BadInputError
+from pipeline.session_settings import SessionSettings
 from pipeline.storage.paths import AnyPath, StorePath, text_of
 
 if TYPE_CHECKING:
-    from pipeline.builds.publishing import BuildStore
+    from pipeline.builds.publishing import BuildStore, BuildTables
     from pipeline.rollup.settings import RollupResult
+    from pipeline.spark.builds.formats import Format
+    from pipeline.spark.builds.target import Builds
 
 PARQUET: Final = "parquet"
 ICEBERG: Final = "iceberg"
@@ -27,6 +30,12 @@ SINKS: Final = (PARQUET, ICEBERG, DELTA)
 DELTA_REQUIREMENT: Final = "deltalake>=1.6,<2"
 """The extra `delta` of Sluice."""
 NAMESPACE: Final = "sluice"
+DELTA_SETTINGS: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "4",  # the default of 50 tasks is for logs of millions of files
+}
+"""Settings of Spark for Delta tables; the first two as Delta's own documents have them."""
 
 
 class OpenTables(Protocol):
@@ -80,9 +89,9 @@ class Sink:
             yield FileTables(self.out)
             return
         if not is_local:
-            place = f"--out {self.out}" if self.kind == PARQUET else f"--sink {self.kind}"
             raise BadInputError(
-                f"{place}: Spark writes tables to a folder that all workers mount; use --engine local, or --out with a path"
+                f"--out {self.out}: Spark writes files to a folder that all workers mount; use --engine local, --out with a path,"
+                f" or --sink {DELTA}"
             )
         if self.kind == PARQUET and isinstance(self.out, StorePath):
             from pipeline.rollup.store_tables import tables_at
@@ -96,9 +105,59 @@ class Sink:
         with build_tables(store) as tables:
             yield tables
 
+    @property
+    def is_of_files(self) -> bool:
+        """Whether the tables are files that a roll-up publishes by renames."""
+        return self.kind == PARQUET
+
+    def settings_of_spark(self, session: SessionSettings) -> SessionSettings:
+        """Return the settings of a session that writes these tables.
+
+        Raises:
+            BadInputError: an option is for the local engine only.
+        """
+        if self.catalog.properties:
+            raise BadInputError(
+                f"--property: Spark has its own settings of a catalog; write --conf spark.sql.catalog.{self.catalog.name}.KEY=VALUE"
+            )
+        if self.kind != DELTA:
+            return session
+        given = dict(session.conf)
+        return session._replace(conf=tuple({**DELTA_SETTINGS, **given}.items()))
+
+    @contextlib.contextmanager
+    def open_on_spark(self, spark: Any) -> "Iterator[tuple[BuildTables, Builds]]":
+        """Open tables that Spark writes; yield them, and the target of the rows.
+
+        Raises:
+            BadInputError: the place cannot be used, or Spark has no jar for it.
+        """
+        from pipeline.builds.publishing import opened_builds
+        from pipeline.spark.builds.store import SparkStore
+        from pipeline.spark.builds.target import Builds
+
+        store = SparkStore(spark, self._format(spark))
+        with opened_builds(store, lambda _folder, _build_id: None) as tables:  # the tasks have put the rows there
+            yield tables, Builds(store, tables.build_id)
+
+    def _format(self, spark: Any) -> "Format":
+        from pipeline.spark.builds.formats import Delta, Iceberg
+
+        if self.kind == DELTA:
+            assert self.out is not None
+            self._refuse_files(self.out)
+            return Delta(text_of(self.out).replace("s3://", "s3a://", 1), str(self.out))
+        name, setting = self.catalog.name, f"spark.sql.catalog.{self.catalog.name}"
+        if spark.conf.get(setting, None) is None:
+            remedy = f"--conf {setting}=org.apache.iceberg.spark.SparkCatalog and --conf {setting}.type=rest|hive|... with its settings"
+            raise BadInputError(f"--catalog {name}: Spark has no catalog of this name; write {remedy}")
+        from pipeline.builds.names import identifier_of
+
+        return Iceberg(name, identifier_of("--namespace", self.namespace))
+
     def _iceberg(self) -> "BuildStore":
         opened = self.catalog.open(f"--sink {ICEBERG}")
-        from pipeline.iceberg.catalog import identifier_of
+        from pipeline.builds.names import identifier_of
         from pipeline.iceberg.store import IcebergStore
 
         return IcebergStore(opened, identifier_of("--namespace", self.namespace))
@@ -109,11 +168,15 @@ class Sink:
             remedy = f'run `pip install "{DELTA_REQUIREMENT}"` where Sluice is installed'
             raise BadInputError(f"--sink {DELTA}: needs deltalake (the extra `delta`), which is not installed; {remedy}")
         from pipeline.delta.store import DeltaStore
+
+        self._refuse_files(self.out)
+        return DeltaStore(text_of(self.out), str(self.out))
+
+    def _refuse_files(self, out: AnyPath) -> None:
         from pipeline.rollup.ledger import NAME
 
-        if (self.out / NAME).is_file():
-            raise BadInputError(f"--out {self.out}: has the tables of --sink {PARQUET}; name another directory")
-        return DeltaStore(text_of(self.out), str(self.out))
+        if (out / NAME).is_file():
+            raise BadInputError(f"--out {out}: has the tables of --sink {PARQUET}; name another directory")
 
 
 def sink_options(function: Callable[..., None]) -> Callable[..., None]:

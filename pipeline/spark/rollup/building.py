@@ -12,16 +12,35 @@ from pipeline.duckdb.escapes import see_client_seconds
 from pipeline.duckdb.gold import adjustments, charge_tables, gold_tables, look_at_hours, put_coverage, used_in_days
 from pipeline.duckdb.seconds import DECISION_SECONDS, USAGE_SECONDS, WAITS
 from pipeline.duckdb.usage import added_usage
+from pipeline.rollup.coverage import Coverage
 from pipeline.rollup.inputs import Hour
 from pipeline.rollup.ledger import hour_key
 from pipeline.rollup.prices import Prices
 from pipeline.spark.rollup.names import Names
 from pipeline.spark.rollup.pieces import Piece, as_batch, pieces_in
 from pipeline.spark.rollup.reading import Batches
-from pipeline.spark.rollup.shares import tasks_here
+from pipeline.spark.rollup.shares import File, tasks_here
 from pipeline.spark.worker import settle
 
 _READ = {"usage_seconds": USAGE_SECONDS, "decision_seconds": DECISION_SECONDS, "waits": WAITS}
+
+
+class Wanted(NamedTuple):
+    """The tables to make.
+
+    Attributes:
+        hours: the hours of open days.
+        dates: the days of `hours`, or those of late file sets.
+        coverage: by hour.
+        days: coverage by day.
+        batch: name of the late file sets, whose adjustments are made; None: the tables of open days are made.
+    """
+
+    hours: tuple[Hour, ...]
+    dates: tuple[str, ...]
+    coverage: Mapping[Hour, Coverage]
+    days: Mapping[str, Coverage]
+    batch: str | None = None
 
 
 class Building(NamedTuple):
@@ -45,10 +64,10 @@ class Building(NamedTuple):
     batch: str | None
     floors: Mapping[str, int]
     names: Names
-    writers: Mapping[tuple[str, str], int]
+    writers: Mapping[File, int]
 
 
-def files_of(job: Building, hours: tuple[Hour, ...], days: tuple[str, ...]) -> list[tuple[str, str]]:
+def files_of(job: Building, hours: tuple[Hour, ...], days: tuple[str, ...]) -> list[File]:
     """Return table and partition of each file that the tables of some hours and days can have."""
     charged = {} if job.prices is None else charge_tables((), {}, {}, job.batch)
     if job.batch is not None:

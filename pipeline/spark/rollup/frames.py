@@ -5,10 +5,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.rollup.coverage import coverage_by_day
+from pipeline.spark.rollup.building import Wanted
 from pipeline.spark.rollup.checked import CheckedRows
+from pipeline.spark.rollup.shares import spread_by_table
 from pipeline.spark.rollup.writing import reading_table, schema_of
-
-TASKS_MAX = 64
 
 
 class Frames:
@@ -18,7 +18,7 @@ class Frames:
         self._rows = rows
         hours = tuple(sorted(rows.coverage))
         days = coverage_by_day(rows.coverage)
-        files, pieces = rows.seconds.pieces_of_tables(hours, tuple(days), rows.coverage, days, None, TASKS_MAX)
+        files, pieces = rows.seconds.pieces_of_tables(Wanted(hours, tuple(days), rows.coverage, days), spread_by_table)
         self._pieces = pieces.persist(StorageLevel.DISK_ONLY)
         self.frames: dict[str, DataFrame] = {table: self._frame(table) for table in dict(files)}
 

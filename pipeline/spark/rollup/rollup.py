@@ -14,31 +14,36 @@ from pipeline.rollup.inputs import Hour, Input
 from pipeline.rollup.plan import Plan
 from pipeline.rollup.run import update_tables
 from pipeline.rollup.settings import RollupResult, RollupSettings
-from pipeline.spark.failures import reported_in_one_line
+from pipeline.spark.rollup.building import Wanted
 from pipeline.spark.rollup.checked import inputs_at
 from pipeline.spark.rollup.seconds import Seconds
-from pipeline.spark.rollup.writing import WRITTEN, writing
-from pipeline.spark.written import check_table
+from pipeline.spark.rollup.targets import Files, Target
 from pipeline.text import counted
 
-FILES_AT_ONCE_MAX = 64
 
-
-def roll_up(spark: SparkSession, settings: RollupSettings, report: ReportProgress = lambda _line: None) -> RollupResult:
+def roll_up(
+    spark: SparkSession, settings: RollupSettings, report: ReportProgress = lambda _line: None, target: Target | None = None
+) -> RollupResult:
     """Update the tables; nothing is built when there are no new files.
+
+    Args:
+        spark: the session.
+        settings: the settings of the roll-up.
+        report: gets lines about the progress.
+        target: where the rows go; None: to files in the output directory.
 
     Raises:
         BadInputError: a file is invalid.
         IncompleteError: the content of files differs from the sums in their manifests. Nothing is published.
     """
-    return update_tables(SparkEngine(spark, settings), settings, report)
+    return update_tables(SparkEngine(spark, settings, target or Files(settings.out)), settings, report)
 
 
 class SparkEngine:
     """A `RollupEngine` with a Spark session."""
 
-    def __init__(self, spark: SparkSession, settings: RollupSettings) -> None:
-        self._spark, self._settings = spark, settings
+    def __init__(self, spark: SparkSession, settings: RollupSettings, target: Target) -> None:
+        self._spark, self._settings, self._target = spark, settings, target
         self._root = ""
 
     def find(self) -> tuple[Sequence[Input], Mapping[tuple[str, str], int]]:
@@ -51,14 +56,14 @@ class SparkEngine:
         """Read and check file sets that `find` has found."""
         seconds = Seconds(self._spark, self._settings, inputs, self._root)
         seconds.check()
-        return SparkRows(self._settings, seconds)
+        return SparkRows(seconds, self._target)
 
 
 class SparkRows:
     """`RollupRows` that Spark has cached; attributes as those of `Seconds`."""
 
-    def __init__(self, settings: RollupSettings, seconds: Seconds) -> None:
-        self._settings, self._seconds = settings, seconds
+    def __init__(self, seconds: Seconds, target: Target) -> None:
+        self._seconds, self._target = seconds, target
         self.usage_problems = seconds.usage_problems
         self.decision_problems = seconds.decision_problems
         self.decisions_aside = seconds.decisions_aside
@@ -66,31 +71,14 @@ class SparkRows:
     def put_open(self, plan: Plan, coverage: Mapping[Hour, Coverage], report: ReportProgress) -> dict[str, int]:
         """Write the tables of open days."""
         report(f"building the tables of {counted(len(plan.hours), 'hour')} and {counted(len(plan.days), 'day')}")
-        return self._put(plan.hours, plan.days, coverage, coverage_by_day(coverage), None)
+        return self._put(Wanted(plan.hours, plan.days, coverage, coverage_by_day(coverage)))
 
     def put_late(self, late: Sequence[Input], batch: str, days: Mapping[str, Coverage]) -> dict[str, int]:
         """Write the adjustments of closed days."""
-        return self._put((), tuple(sorted({item.hour[0] for item in late})), {}, days, batch)
+        return self._put(Wanted((), tuple(sorted({item.hour[0] for item in late})), {}, days, batch))
 
-    def _put(
-        self,
-        hours: tuple[Hour, ...],
-        dates: tuple[str, ...],
-        coverage: Mapping[Hour, Coverage],
-        days: Mapping[str, Coverage],
-        batch: str | None,
-    ) -> dict[str, int]:
-        """Write one sorted file for each table and partition. The same input gives the same rows in the same order."""
-        files, pieces = self._seconds.pieces_of_tables(hours, dates, coverage, days, batch, FILES_AT_ONCE_MAX)
-        out = self._settings.out.resolve()
-        with reported_in_one_line():
-            written = pieces.sortWithinPartitions("name", "place").mapInArrow(writing(out), WRITTEN).collect()
-        rows = dict.fromkeys((table for table, _ in files), 0)
-        for row in written:
-            rows[row["name"]] += row["rows"]
-        for table, number in rows.items():
-            check_table(self._settings.out, table, number)
-        return rows
+    def _put(self, wanted: Wanted) -> dict[str, int]:
+        return self._target.put(*self._seconds.pieces_of_tables(wanted, self._target.spread))
 
     def release(self) -> None:
         """Release the cached rows."""

@@ -1,6 +1,6 @@
 """The sums by second of some file sets, cached during a run, and checked against the manifests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -8,18 +8,18 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.rollup.content.sums import check_decisions, check_usage
-from pipeline.rollup.coverage import Coverage
-from pipeline.rollup.inputs import Hour, Input, hash_by_day
+from pipeline.rollup.inputs import Input, hash_by_day
 from pipeline.rollup.settings import RollupSettings
 from pipeline.spark.failures import reported_in_one_line
 from pipeline.spark.parallelism import parallelism_of
 from pipeline.spark.remote import files_at
-from pipeline.spark.rollup.building import Building, building, files_of
+from pipeline.spark.rollup.building import Building, Wanted, building, files_of
 from pipeline.spark.rollup.floors import LONGEST, floor_of
 from pipeline.spark.rollup.names import names_of
 from pipeline.spark.rollup.pieces import PIECES, SUMS_SHARE, pieces_of_rows
+from pipeline.spark.rollup.placement import in_tasks
 from pipeline.spark.rollup.reading import Reading, reading_copies, reading_here
-from pipeline.spark.rollup.shares import parts_of, shares_of, spread
+from pipeline.spark.rollup.shares import File, Spread, parts_of, shares_of
 from pipeline.storage.paths import text_of
 from sluice.object_store import is_url
 
@@ -77,41 +77,25 @@ class Seconds:
         self.usage_problems = check_usage(self._inputs, sums["usage"])
         self.decision_problems, self.decisions_aside = check_decisions(self._inputs, sums["decisions"])
 
-    def pieces_of_tables(
-        self,
-        hours: tuple[Hour, ...],
-        dates: tuple[str, ...],
-        coverage: Mapping[Hour, Coverage],
-        days: Mapping[str, Coverage],
-        batch: str | None,
-        tasks_max: int,
-    ) -> tuple[list[tuple[str, str]], DataFrame]:
-        """Return table and partition of each file of some hours and days, and a frame with their pieces, those of a file in one task.
-
-        Args:
-            hours: the hours.
-            dates: their days, or those of late file sets.
-            coverage, days: coverage of all hours and days.
-            batch: name of the late file sets; None: the tables of open days are made.
-            tasks_max: number of tasks that write at a time.
-        """
+    def pieces_of_tables(self, wanted: Wanted, spread: Spread) -> tuple[list[File], DataFrame]:
+        """Return the files of some tables, and a frame with their pieces, those of a file in the task that `spread` says."""
         job = Building(
             hours=self._hours,
-            hour_coverage={hour: one.percent for hour, one in coverage.items()},
-            day_coverage={date: one.percent for date, one in days.items()},
+            hour_coverage={hour: one.percent for hour, one in wanted.coverage.items()},
+            day_coverage={date: one.percent for date, one in wanted.days.items()},
             hashes=hash_by_day(self._inputs),
             levels=self._settings.levels,
             prices=self._settings.prices,
-            batch=batch,
+            batch=wanted.batch,
             floors=self._floors,
             names=self._names,
             writers={},
         )
-        files = files_of(job, hours, dates)
-        writers = spread(files, tasks_max)
-        shared = self._pieces.where(f"share != {SUMS_SHARE}").repartitionById(self._shares.total, "share")
+        files = files_of(job, wanted.hours, wanted.dates)
+        writers = spread(files)
+        shared = in_tasks(self._pieces.where(f"share != {SUMS_SHARE}"), self._shares.total, "share")
         made = shared.mapInArrow(building(job._replace(writers=writers)), PIECES)
-        return files, made.repartitionById(max(writers.values(), default=0) + 1, "share")
+        return files, in_tasks(made, max(writers.values(), default=0) + 1, "share")
 
     def release(self) -> None:
         """Release the cached rows."""
@@ -123,5 +107,5 @@ def _read(spark: SparkSession, job: Reading, root: str) -> DataFrame:
         numbers = spark.range(0, len(job.parts), 1, max(1, len(job.parts)))
         return numbers.mapInArrow(reading_here(job), PIECES)
     paths = [(number, entry.path) for number, part in enumerate(job.parts) for item in part for entry in item.manifest.files]
-    files: DataFrame = files_at(spark, root, paths).repartitionById(max(1, len(job.parts)), "position")
+    files = in_tasks(files_at(spark, root, paths), max(1, len(job.parts)), "position")
     return files.mapInArrow(reading_copies(job), PIECES)

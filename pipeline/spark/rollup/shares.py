@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,13 @@ SHARE_ROWS_MAX: Final = 8_000_000
 SHARE_ROWS_MIN: Final = 250_000
 """A smaller share takes longer to start than to add up."""
 
+FILES_AT_ONCE_MAX: Final = 64
+"""Most tasks of a job that writes."""
+
 Numbers = NDArray[np.int64]
+File = tuple[str, str]
+"""Table and partition: "usage_hour", "date=2026-11-21/hour=07"."""
+Spread = Callable[[Sequence[File]], dict[File, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,16 @@ def tasks_here() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def spread(files: Sequence[tuple[str, str]], tasks_max: int) -> dict[tuple[str, str], int]:
-    """Return the task that writes each file; `files` are pairs of table and partition."""
-    return {file: number % max(1, min(len(files), tasks_max)) for number, file in enumerate(files)}
+def spread(files: Sequence[File]) -> dict[File, int]:
+    """Return the task that writes each file, if one job writes all tables."""
+    return {file: number % FILES_AT_ONCE_MAX for number, file in enumerate(files)}
+
+
+def spread_by_table(files: Sequence[File]) -> dict[File, int]:
+    """Return the task that writes each file, if each table has a job of its own."""
+    found: dict[File, int] = {}
+    count: dict[str, int] = {}
+    for file in files:
+        number = count.get(file[0], 0)
+        found[file], count[file[0]] = number % FILES_AT_ONCE_MAX, number + 1
+    return found

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from pipeline.builds.runs import BUILD_ID
 from pipeline.duckdb.database import Database, database
 from pipeline.duckdb.written import write_partition
 from pipeline.rollup.content import columns
@@ -79,11 +80,22 @@ def reading_table(table: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     return read
 
 
+def reading_build(table: str, schema: pa.Schema, build_id: str) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
+    """Return the function of tasks that return the rows of one table, in order, with the columns of `schema` and their build."""
+
+    def read(batches: Batches) -> Iterator[pa.RecordBatch]:
+        for _, place, made in _files(batches):
+            for batch in made.batches(f"SELECT * FROM ({_query(table)}) ORDER BY ALL NULLS FIRST"):
+                places = {**_partition(place), BUILD_ID: build_id}
+                yield from _with_places(pa.Table.from_batches([batch]), places, schema).to_batches()
+
+    return read
+
+
 def _with_places(rows: pa.Table, place: Mapping[str, str], schema: pa.Schema) -> pa.Table:
     found: dict[str, Any] = {}
-    for field in schema:
-        is_of_row = field.name in rows.column_names
-        found[field.name] = rows.column(field.name) if is_of_row else pa.repeat(pa.scalar(place.get(field.name), field.type), len(rows))
+    for name in schema.names:
+        found[name] = rows.column(name) if name in rows.column_names else pa.repeat(pa.scalar(place.get(name), pa.string()), len(rows))
     return pa.table(found).cast(schema)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from metering_format.places import PART_HEADER, PATH_HEADER
+from pipeline.spark.stream.read_limits import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pipeline.spark.stream.topic_client import POLL_MS, Consumer, partitions_of
 
 NAME: Final = "sluice-topic"
@@ -75,12 +75,13 @@ class TopicReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offset of the oldest message of each partition."""
         return self._ends("beginning_offsets")
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, RUF100 - Spark's name
-        """Return the offset after the newest message, or of as many as the limit allows.
+    def latestOffset(self, start: dict[str, int] | None = None, limit: ReadLimit | None = None) -> dict[str, int]:  # noqa: N802, RUF100
+        """Return the offset after the newest message, or of as many as the limit allows. Spark 4.0 gives neither start nor limit.
 
         Offsets never go back, and new partitions begin at their first message.
         """
         ends = self._ends("end_offsets") if self._last is None else self._last
+        start = start or {}
         if not isinstance(limit, ReadMaxRows):
             return {partition: max(end, start.get(partition, 0)) for partition, end in ends.items()}
         if ends.keys() - start.keys():

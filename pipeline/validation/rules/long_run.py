@@ -296,16 +296,18 @@ def judge(parts: Sequence[tuple[int, ThrottleWindow]]) -> LongRun | None:
     """
     allowed = units = bound_seconds = seconds = 0.0
     k_max = 0.0
-    before, paced_to_ms = -2, 0
+    before, paced_to_ms, credit = -2, 0, 0.0
     for position, part in parts:
-        goes_on = part.is_paced and paced_to_ms and position == before + 1  # it may have passed nothing for some time between two file sets
+        goes_on = part.is_paced and paced_to_ms > 0  # the time between file sets counts, too
         span_s = (part.to_ms - (paced_to_ms if goes_on else part.from_ms)) / 1_000
         paced_to_ms = part.to_ms if part.is_paced else 0
+        once = max(0.0, part.once - credit) if goes_on else 0.0 if position == before + 1 else part.once
+        credit = max(credit, part.once) if goes_on else part.once
         if not part.is_paced and (not part.connections or span_s <= 0):
             return None
         k_max = k_max if part.is_paced else max(k_max, part.k)
         bound_seconds += part.bound * span_s
-        allowed += part.bound * span_s * part.ceiling + (0.0 if position == before + 1 else part.once)
+        allowed += part.bound * span_s * part.ceiling + once
         units += part.units
         seconds += span_s
         before = position

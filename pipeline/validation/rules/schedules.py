@@ -3,7 +3,7 @@
 A checked record is one that the schedule admitted: its lead before the record is at most the burst. A record without a check passed
 whatever the schedule was: by an age step, shortly before the end of a SASL session, while Sluice drained, in `observe`, or as the part of
 a fetched response that was larger than its reservation. Such a record does not move the recomputed schedule on. The proxy's own schedule
-counts it, so the recomputed one is never ahead of that.
+counts it, so the recomputed one is never ahead of that. Usage of other processes moves both on when it is recorded.
 """
 
 from __future__ import annotations
@@ -42,12 +42,24 @@ def check_schedules(rows: Rows, burst_ms: int, judged: Flags, begins_run: bool, 
 
 
 def _leads_ns(rows: Rows, recorded_ns: Ints) -> Ints:
-    """Return the lead before each event. The first row of a group gives the lead that its schedule begins with."""
-    costs = costs_ns(rows.value, rows.bound.take(rows.row_of))
-    if not rows.checked.all():
-        costs[~rows.checked] = 0
-    firsts = np.flatnonzero(rows.is_new_group)
-    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, rows.event_at[firsts], np.maximum(recorded_ns[firsts], 0))
+    """Return the lead before each event of a schedule; 0 before those of a window.
+
+    The first row of a group gives the lead that its schedule begins with. A schedule that begins behind a window has the throttle time of
+    the last decision of the window as its lead.
+    """
+    counts = rows.checked if rows.remote is None else rows.checked | rows.remote
+    costs = costs_ns(np.maximum(rows.value, 0), rows.bound.take(rows.row_of))
+    if not (counts.all() and rows.paced.all()):
+        costs[~(counts & rows.paced.take(rows.row_of))] = 0
+    changes = rows.is_new_group.copy()
+    changes[1:] |= rows.paced[1:] != rows.paced[:-1]
+    firsts = np.flatnonzero(changes)
+    begins = rows.event_at[firsts]
+    first_leads_ns = np.where(rows.paced[firsts], recorded_ns[firsts], 0)
+    behind = np.flatnonzero(rows.paced[firsts] & ~rows.is_new_group[firsts])
+    last = begins[behind] - 1
+    first_leads_ns[behind] = (rows.ts_ms[last] - rows.ts_ms[begins[behind]] + np.maximum(rows.throttle_ms[last], 0)) * MS_NS
+    return leads_of_schedules_ns(rows.ts_ms * MS_NS, costs, begins, np.maximum(first_leads_ns, 0))
 
 
 def _check_leads(rows: Rows, recorded: Ints, recomputed: Ints, judged: Flags, begins_run: bool, findings: Findings) -> None:

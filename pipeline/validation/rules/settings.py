@@ -13,8 +13,10 @@ MODES: Final = ("delay", "mute", "observe")
 NUMBERS: Final = ("num_samples", "window_ms")
 SETTINGS: Final = (
     *("mode", "scope", "delay_max_ms", *NUMBERS),
-    *("produce_enabled", "fetch_enabled", "request_enabled", "level", "switches"),
+    *("produce_enabled", "fetch_enabled", "request_enabled", "level", "switches", "pacing"),
 )
+OF_NAMES: Final = ("switches", "pacing")
+"""Settings with names, which `sluice meter forget` changes."""
 
 State = Mapping[str, Any]
 """A row of `states`."""
@@ -47,7 +49,7 @@ def check_settings(file_sets: Sequence[tuple[Manifest, Sequence[State]]], findin
     for (before, earlier), (manifest, states) in itertools.pairwise(file_sets):
         if not earlier or not states or manifest.previous != before.last_file_set or manifest.first_seq != before.last_seq + 1:
             continue
-        names = [name for name in SETTINGS if name != "switches" or not (before.replaces or manifest.replaces)]  # a user was erased
+        names = [name for name in SETTINGS if name not in OF_NAMES or not (before.replaces or manifest.replaces)]  # a user was erased
         in_force = max((at for at, state in enumerate(earlier) if state["from_seq"] <= before.last_seq), default=0)
         left = [[state[name] for name in names] for state in earlier[in_force:]]
         begins = [states[0][name] for name in names]

@@ -3,12 +3,14 @@
 Spans of ten seconds begin at whole tens of seconds. A member wanted more in a span if a request of it waited for 95 % of that time. The
 share of such a member is that of max-min fairness: members that wanted less keep what passed, and the others get equal amounts of the rest.
 A member may get `TOLERANCE` less, and one request of the largest size, since a request passes as a whole. A span that is not in one file
-set as a whole is not judged, and neither is a file set in which a client was not enforced.
+set as a whole is not judged, and neither is a file set in which a client was not enforced, or of a process that shares usage: members get their
+shares over all processes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from metering_format.places import SHARED
 from pipeline.file_set import FileSet
 from pipeline.replay.findings import Finding, Findings, Kind
 from pipeline.validation.rules.application import SettingsIntervals
@@ -42,9 +44,11 @@ class Passed(NamedTuple):
 
 def check_shares(file_set: FileSet, findings: Findings) -> None:
     """Compare what the members of each paced group passed with their shares."""
-    if not any(entry.table == TABLE for entry in file_set.manifest.files) or not SettingsIntervals(file_set).enforce_throughout:
-        return
     manifest = file_set.manifest
+    if SHARED in manifest.settings or not any(entry.table == TABLE for entry in manifest.files):
+        return
+    if not SettingsIntervals(file_set).enforce_throughout:
+        return
     rows = file_set.read(TABLE).to_pylist()
     clients: dict[int, str] | None = None
     for (group_ref, span_ms), members in sorted(_spans(rows).items()):

@@ -11,7 +11,7 @@ from proxy.config.checks.pacing import check_pacing
 from proxy.config.checks.stores import check_stores
 from proxy.config.checks.tls import advice_on_names, check_tls
 from proxy.config.checks.upstream import advice_on_clear_text, check_upstreams
-from proxy.config.model import Config, Connections, Listener
+from proxy.config.model import Config, Connections, Listener, Metering
 from proxy.config.sections.groups import check_groups
 from proxy.config.sections.login import check_credentials
 from proxy.config.sections.upstream import Upstream
@@ -46,11 +46,19 @@ def check_together(values: dict[str, Any], place: Place) -> None:
     check_pacing(values, groups, place)
     check_groups(groups, [listener.name or default_name(at) for at, (_, listener) in enumerate(listeners, 1)], place)
     metering = values.get("metering")
-    if metering is not None and (metering.names == "keyed") != (metering.key_file is not None):
+    if metering is not None:
+        _check_metering(metering, place)
+
+
+def _check_metering(metering: Metering, place: Place) -> None:
+    if (metering.names == "keyed") != (metering.key_file is not None):
         if metering.key_file is None:
             place.add("metering.key_file", 'is missing, and names are "keyed"', "name a file with 16 random bytes or more")
         else:
             place.add("metering.key_file", 'has no effect, since names are not "keyed"', 'leave it out, or write names = "keyed"')
+    for key, is_set in (("topic", metering.topic is not None), ("upload", metering.upload is not None)):
+        if is_set and metering.dir is None:
+            place.add(f"metering.{key}", "has no effect without metering.dir", "name a directory with metering.dir, or leave it out")
 
 
 def _check_names(listeners: Sequence[tuple[str, Listener]], place: Place) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from proxy.config.model import Quotas
+from proxy.config.model import Config, Quotas
 from proxy.config.sections.groups import Group
 from proxy.config.toml_reader import Place
 
+_FORWARDED: Final = 'cannot be "paced" with store = "forward": the brokers enforce by the window'
 _WINDOW: Final = 'write pacing = "window", or leave it out'
 
 
 def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], place: Place) -> None:
-    """Report settings under which a schedule would belong to one process only, or to nobody."""
+    """Report settings under which a schedule would belong to nobody, or would have no effect."""
     quotas = values.get("quotas") or Quotas()
     _check_parents(quotas, groups, place)
     paced = [key for key, group in groups if group.pacing == "paced"]
@@ -23,9 +24,7 @@ def check_pacing(values: dict[str, Any], groups: Sequence[tuple[str, Group]], pl
             place.add("quotas.paced_burst_ms", 'has no effect without pacing = "paced"', 'leave it out, or write pacing = "paced"')
         return
     if quotas.store == "forward":
-        place.add(f"{keys[0]}.pacing", 'cannot be "paced" with store = "forward": the brokers enforce by the window', _WINDOW)
-    if values.get("workers", 1) != 1 or values.get("supervised") or values.get("fleet") is not None:
-        place.add(f"{keys[0]}.pacing", 'cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process', _WINDOW)
+        place.add(f"{keys[0]}.pacing", _FORWARDED, _WINDOW)
 
 
 def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: Place) -> None:
@@ -36,3 +35,12 @@ def _check_parents(quotas: Quotas, groups: Sequence[tuple[str, Group]], place: P
         if parent is not None and (group.pacing or quotas.pacing) != (parent.pacing or quotas.pacing):
             theirs = parent.pacing or quotas.pacing
             place.add(f"{key}.pacing", f'differs from that of its parent "{parent.name}"', f'write pacing = "{theirs}" for both')
+
+
+def refusal_of(config: Config) -> str | None:
+    """Return why nothing can be paced at run time with a configuration; None: it can."""
+    if config.quotas.store == "forward":
+        return _FORWARDED
+    if config.workers != 1 or config.supervised or config.fleet is not None:
+        return "cannot change at run time with workers, supervised or a fleet: all processes have to change at once"
+    return None

@@ -96,6 +96,10 @@ class HoldsThrottles:
         """Return the end of the longest throttle that departed connections left; 0, or a time up to `now_ms`: there is none."""
         return self.departed_until_ms
 
+    def throttles_known_ms(self, now_ms: int) -> int:
+        """Return when this process knows the throttles that connections have just left elsewhere; 0, or a time up to `now_ms`: it does."""
+        return 0
+
     def leave_throttle(self: ThrottleHolder, until_ms: int, now_ms: int, *, instead_of_ms: int = 0) -> None:
         """Add a throttle; the arguments are those of `DepartedThrottles.leave`."""
         throttles = DepartedThrottles() if self.departed_throttles is None else self.departed_throttles

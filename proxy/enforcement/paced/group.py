@@ -33,6 +33,10 @@ class PacedGroup(PendingAbove):
     __slots__ = ("_cost", "_last_size", "_peak", "_peak_before", "_peak_since_ms", "line", "open_fetches", "schedule")
 
     is_paced = True
+    processes = 1
+    """Processes that admit requests of the group: each may admit a fetch before it knows of those that others admit at this moment."""
+    assumed_ns = 0
+    """Cost of what other members of a fleet are assumed to have passed that is not known yet."""
     parent: PacedGroup | None
 
     def __init__(
@@ -75,8 +79,10 @@ class PacedGroup(PendingAbove):
         due_ns = 0
         for group in self.chain:
             virtual_ns = group.schedule.virtual_ns
+            if group.assumed_ns:
+                virtual_ns = max(virtual_ns, now_ns) + group.assumed_ns
             if reserved:  # what is in flight is charged when it arrives, from then on if the schedule is idle
-                open_ns = cost_ns(int(group.pending) + min(reserved, group.burst_bytes), group.bound)
+                open_ns = cost_ns(int(group.pending) + min(reserved * group.processes, group.burst_bytes), group.bound)
                 virtual_ns = max(virtual_ns, now_ns) + (open_ns if group.pending else min(open_ns, group.schedule.burst_ns))
             due_ns = max(due_ns, virtual_ns - group.schedule.burst_ns)
         return due_ns
@@ -106,6 +112,16 @@ class PacedGroup(PendingAbove):
             return False
         return all(amount <= group.bound * AGE_MAX_MS / 1_000 for group in self.chain)
 
+    def refresh(self, now_ms: int) -> None:
+        """Learn of other processes, before a request is checked. Overridden by groups that several processes share."""
+
+    def note_charged(self, now_ms: int) -> None:
+        """The schedule was charged. Overridden by groups that several processes share."""
+
+    def checked_bytes(self, amount: int, reserved: int, now_ms: int) -> int:
+        """Return the part of a response to a fetch that the schedule admitted: what it had reserved."""
+        return min(amount, reserved)
+
     def record(self, amount: float, now_ms: int) -> int:
         """Charge and record an amount that has passed; nothing is throttled by it. The schedule makes the next requests wait."""
         now_ns, size = now_ms * MS_NS, int(amount)
@@ -114,6 +130,7 @@ class PacedGroup(PendingAbove):
             if group.bound < UNLIMITED:
                 group.schedule.charge(group.cost_ns(size), now_ns)
             QuotaGroup.record_unchecked(group, amount, now_ms)
+            group.note_charged(now_ms)
             group = group.parent
         return 0
 
@@ -126,12 +143,18 @@ class PacedGroup(PendingAbove):
         self.record(amount, now_ms)
 
     def share_bytes(self, now_ms: int) -> int:
-        """Return the most bytes that one fetch may return now: its share of the burst among the open fetches, and one more."""
+        """Return the most bytes that one fetch may return now: its share of the burst among open fetches and processes."""
+        fetches = self.open_everywhere
         if now_ms - self._peak_since_ms >= RECENT_MS:
-            self._peak_before, self._peak, self._peak_since_ms = self._peak, self.open_fetches, now_ms
-        self._peak = max(self._peak, self.open_fetches)
+            self._peak_before, self._peak, self._peak_since_ms = self._peak, fetches, now_ms
+        self._peak = max(self._peak, fetches)
         shared = min(group.burst_bytes for group in self.chain)
-        return max(1, shared // (max(self._peak, self._peak_before, 1) + 1))
+        return max(1, shared // (max(self._peak, self._peak_before, 1) + self.processes))
+
+    @property
+    def open_everywhere(self) -> int:
+        """Fetches that wait or are in flight, in all processes."""
+        return self.open_fetches
 
     def note_waiting(self, now_ms: int) -> None:
         """Requests wait: the group is throttled at least until the next one may pass."""
@@ -151,6 +174,7 @@ class PacedGroup(PendingAbove):
         return super().like() | {"burst_ns": self.schedule.burst_ns}
 
     def copy_to(self, other: Self) -> None:
-        """Copy the state to another group, which replaces this one."""
+        """Copy the state to another group, which replaces this one; a group with a window continues the sensor only."""
         super().copy_to(other)
-        other.schedule.virtual_ns = self.schedule.virtual_ns
+        if isinstance(other, PacedGroup):
+            other.schedule.virtual_ns = self.schedule.virtual_ns

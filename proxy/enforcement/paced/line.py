@@ -75,7 +75,7 @@ class PacedLine:
         self._members: dict[Hashable, Member] = {}
         self._length = 0
         self._numbers = 0
-        self._claims = 1
+        self._claims: float = 1
         self._counted_ns = -COUNT_EVERY_NS
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class PacedLine:
         """Return the member called `name`; a member without a claim is forgotten when claims are counted."""
         found = self._members.get(name)
         if found is None:
-            found = self._members[name] = Member()
+            found = self._members[name] = self._new_member(name, now_ns)
             self._counted_ns = now_ns - COUNT_EVERY_NS
         return found
 
@@ -139,21 +139,32 @@ class PacedLine:
         member.claims_until_ns = now_ns + CLAIM_NS
         # never from further ahead than the burst: what nobody else wanted delays it little when the others return
         begin_ns = min(max(member.virtual_ns, now_ns), now_ns + self._burst_ns)
-        member.virtual_ns = begin_ns + cost_ns * self._number_of_claims(now_ns)
+        member.virtual_ns = begin_ns + int(cost_ns * self._number_of_claims(now_ns))
 
     def take_back(self, member: Member, cost_ns: int) -> None:
         """Take back what a member was charged too much, and notify the request that goes next."""
-        member.virtual_ns -= cost_ns * self._claims
+        member.virtual_ns -= int(cost_ns * self._claims)
         self.notify_first()
 
-    def _number_of_claims(self, now_ns: int) -> int:
+    def _number_of_claims(self, now_ns: int) -> float:
         if now_ns - self._counted_ns >= COUNT_EVERY_NS:
             self._counted_ns = now_ns
             gone = [name for name, member in self._members.items() if not member.has_claim(now_ns) and member.virtual_ns <= now_ns]
             for name in gone:
-                del self._members[name]
-            self._claims = max(1, sum(member.has_claim(now_ns) for member in self._members.values()))
+                self._forget(self._members.pop(name))
+            self._claims = max(1, self._count_claims(now_ns))
         return self._claims
+
+    # Overridden where several processes share the members
+
+    def _new_member(self, name: Hashable, now_ns: int) -> Member:
+        return Member()
+
+    def _forget(self, member: Member) -> None:
+        """A member without a claim is forgotten."""
+
+    def _count_claims(self, now_ns: int) -> float:
+        return sum(member.has_claim(now_ns) for member in self._members.values())
 
 
 def _order(place: Place) -> tuple[int, int]:

@@ -174,13 +174,12 @@ def _sensors(groups: list[dict[str, Any]], state: pa.Table) -> Sensors:
     known = state.column("group_ref").to_numpy()
     size = max([group["group_ref"] for group in groups] + [int(known.max()) if len(known) else -1, 0]) + 1
     num_samples, window_ms = np.full(size, 11), np.full(size, 1_000)
-    is_request, is_paced = np.zeros((2, size), np.bool_)
+    is_request = np.zeros(size, np.bool_)
     for group in groups:
         num_samples[group["group_ref"]] = group["num_samples"]
         window_ms[group["group_ref"]] = group["window_ms"]
         is_request[group["group_ref"]] = group["quota_type"] == REQUEST
-        is_paced[group["group_ref"]] = group.get("is_paced", False)
-    return Sensors(num_samples, window_ms, is_request, is_paced)
+    return Sensors(num_samples, window_ms, is_request)
 
 
 def _shares_of(segment: Segment) -> Iterator[Fact]:

@@ -34,6 +34,7 @@ class Figures:
 
     Attributes:
         checked: whether the bound was checked.
+        paced: whether the group had a schedule.
         listed: whether the result appears in a row's lists.
     """
 
@@ -46,6 +47,7 @@ class Figures:
     bound: Floats
     observed: Floats
     checked: Flags
+    paced: Flags
     listed: Flags
 
 
@@ -87,7 +89,7 @@ def pack(
         runs = runs.apart(figures.listed)
         samples, figures = _measured(runs, sensors, bounds, state)
     row_at = np.flatnonzero(_row_begins(figures, cuts))
-    schedules = schedules_of(runs, figures.bound, sensors, state)
+    schedules = schedules_of(runs, figures.bound, figures.paced, len(sensors.window_ms), state)
     rows = _rows(samples, figures, row_at, run, remotes, schedules.lead_ns, lists=lists)
     return Packed(rows, samples.next_state(sensors, schedules.virtual_ns), figures)
 
@@ -125,6 +127,7 @@ def _measure(
     observed = units / spread(window_ms / 1_000.0, times.counts)
     bound = bounds.at(runs.group_ref, runs.seq)
     checked = runs.kind == RECORD
+    paced = bounds.paced_at(runs.group_ref, runs.seq)
     return Figures(
         runs,
         spread(sample_of, times.counts),
@@ -135,15 +138,18 @@ def _measure(
         bound,
         observed,
         checked,
-        checked & ((runs.throttle_ms > 0) | (~sensors.is_paced[runs.group_ref] & (observed > bound))),
+        paced,
+        checked & ((runs.throttle_ms > 0) | (~paced & (observed > bound))),
     )
 
 
 def _row_begins(figures: Figures, cuts: Ints) -> Flags:
-    """Return where rows begin: a row ends with its sample, where the bound changes, and at a cut."""
-    sample_of, bound = figures.sample_of, figures.bound
+    """Return where rows begin: a row ends with its sample, where bound or pacing change, and at a cut."""
+    sample_of, bound, paced = figures.sample_of, figures.bound, figures.paced
     begins = np.ones(len(sample_of), np.bool_)
     begins[1:] = (sample_of[1:] != sample_of[:-1]) | (bound[1:] != bound[:-1])
+    if paced.any():
+        begins[1:] |= paced[1:] != paced[:-1]
     if len(cuts):
         era = np.searchsorted(cuts, figures.runs.seq, side="right")
         begins[1:] |= era[1:] != era[:-1]

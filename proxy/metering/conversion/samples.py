@@ -18,8 +18,8 @@ from proxy.metering.conversion.runs import Flags, Ints, Runs
 STATE: Final = pa.schema(
     [(name, pa.int64()) for name in ("group_ref", "sample_index", "start_ms", "last_ms", "sum", "virtual_ns")],
 )
-"""The samples of each group that can still be live, and at least its newest, with the virtual time of a paced group's schedule in each: the
-initial state of the next file set. Times are wall-clock times."""
+"""The samples of each group that can still be live, and at least its newest, with the virtual time of the group's schedule in each: the
+initial state of the next file set. Times are wall-clock times. See `Schedules`."""
 NONE: Final = -1
 DENSE_TIMES_SHARE: Final = 0.75
 
@@ -31,7 +31,6 @@ class Sensors:
     num_samples: Ints
     window_ms: Ints
     is_request_time: Flags
-    is_paced: Flags
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,9 @@ from typing import Any, Final
 
 from metering_format.event_kinds import REMOTE, SKIPPED, UNRECORD
 from metering_format.places import SHARED
-from proxy.meter.meter import Meter
+from proxy.meter.meter import NO_API, NO_CONNECTION, Meter
 from quota.connections.connection_rate import ConnectionRate
 
-NO_CONNECTION: Final = 0
-NO_API: Final = -1 << 16
-"""API key of these decisions: a connection has none yet."""
 HERE: Final = 0
 ELSEWHERE: Final = 1
 """Numbers in the files: this process, and the other members of the fleet together."""

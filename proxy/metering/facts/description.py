@@ -53,7 +53,11 @@ class GroupDescription:
         self._source = source
 
     def __call__(self, group: Metered) -> tuple[Fact, Fact]:
-        """Return the columns of dim_group and of dim_bound for `group`."""
+        """Return the columns of dim_group and of dim_bound for `group`; `is_paced` is for the conversion, and no column."""
+        about, bound = self._described(group)
+        return about, {**bound, "is_paced": True} if isinstance(group, PacedGroup) else bound
+
+    def _described(self, group: Metered) -> tuple[Fact, Fact]:
         if isinstance(group, ConnectionRate):
             return self._about_connections(group)
         assert isinstance(group, QuotaGroup | MutationGroup)
@@ -86,8 +90,7 @@ class GroupDescription:
         node_id = int(label) if label.isdigit() else None
         place = {"scope": "cluster" if in_cluster else "broker", "node_id": node_id, "node": label}
         sensor = {"num_samples": manager.num_samples, "window_ms": manager.window_ms, "cap_ms": getattr(group, "cap_ms", None)}
-        about = {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
-        return {**about, "is_paced": True} if isinstance(group, PacedGroup) else about  # for the conversion; no column
+        return {"quota_type": _type_of(manager), **place, **self._tags(group), **sensor, "first_seen_ms": self._wall_ms()}
 
     def _orphan(self, group: QuotaGroup | MutationGroup) -> Fact:
         """Describe a group that its manager has just removed; a connection may still record in it once."""

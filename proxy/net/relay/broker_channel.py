@@ -15,6 +15,7 @@ from proxy.base.clock import NS_PER_MS, now_ns
 from proxy.net.relay.announced_quotas import AnnouncedQuotas
 from proxy.net.relay.answer_buffer import BUFFER_BYTES, AnswerBuffer
 from proxy.net.relay.flow import (
+    FLUSH_S,
     TO_BROKER_HIGH_BYTES,
     TO_BROKER_LOW_BYTES,
     WRITE_HIGH_BYTES,
@@ -135,6 +136,21 @@ class BrokerChannel(Channel):
         client = None if self._long_answers is None or self.peer is None or self.peer.lost else self.peer.transport
         return BUFFER_BYTES if client is not None and client.get_write_buffer_size() else 0
 
+    def half_close(self) -> None:
+        """Send no more requests; responses can still arrive."""
+        transport = self.transport
+        if transport is not None and not self.lost and not transport.is_closing() and transport.can_write_eof():
+            self.end_direct_writes()
+            transport.write_eof()
+
+    def read_to_the_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read, whatever paused it, until the broker closes, which takes `FLUSH_S` at most."""
+        assert self.transport is not None
+        self.pauses = 0
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+        loop.call_later(FLUSH_S, self.abort)
+
     def let_go(self) -> None:
         """Release references, as in `Channel`."""
         self._long_answers = None
@@ -153,6 +169,7 @@ class BrokerChannel(Channel):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
         self.lost = True
+        self.end_direct_writes()
         self._connection.broker_gone(exc)
 
 

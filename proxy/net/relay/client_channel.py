@@ -101,6 +101,7 @@ class ClientChannel(Channel):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is closed."""
         self.lost = True
+        self.end_direct_writes()
         self._connection.client_lost(exc)
 
 

@@ -8,10 +8,14 @@ from typing import Protocol, cast
 
 from protocol.errors import ProtocolError
 from proxy.base.clock import now_ms
+from proxy.base.direct_writer import DirectWriter
 from proxy.base.pause_reason import PEER_FULL, REASON_NAMES
 from proxy.net.relay.answer_buffer import AnswerBuffer
+from proxy.net.sockets import restore_receive_buffer, shrink_receive_buffer
 from proxy.session.session import Session
+from proxy.tls.transport import TlsTransport
 
+FLUSH_S = 5.0  # how long a side that is being closed may take to read the bytes written to it
 WRITE_HIGH_BYTES = 256 * 1024
 WRITE_LOW_BYTES = 64 * 1024
 # Less towards brokers: one read of up to 256 KiB is added, and a connection may hold 512 KiB.
@@ -68,23 +72,67 @@ class ChannelOwner(Protocol):
 class Channel(asyncio.Protocol):
     """One socket of a connection. It is read while there is no reason to pause."""
 
-    __slots__ = ("_connection", "bytes_in", "lost", "pauses", "peer", "read_ms", "transport", "write_full_since_ms", "write_peer")
+    __slots__ = (
+        "_connection",
+        "_has_small_buffer",
+        "bytes_in",
+        "lost",
+        "pauses",
+        "peer",
+        "read_ms",
+        "transport",
+        "write_full_since_ms",
+        "write_peer",
+        "writer",
+    )
 
     def __init__(self, connection: ChannelOwner) -> None:
         self._connection = connection
         self.transport: asyncio.Transport | None = None
         self.pauses = 0
+        self._has_small_buffer = False
         self.lost = False
         self.bytes_in = 0
         self.read_ms = 0
         self.write_full_since_ms = 0
         self.peer: Channel | None = None  # the other side's channel
-        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # the other side's transport, when it is connected
+        self.writer: DirectWriter | TlsTransport | None = None  # all bytes to this socket go through it
+        self.write_peer: Callable[[bytes | memoryview], None] = _nowhere  # to the other side, when it is connected
 
     def attach(self, transport: asyncio.BaseTransport, high: int = WRITE_HIGH_BYTES, low: int = WRITE_LOW_BYTES) -> None:
         """Take over a new transport. Above `high` unsent bytes the other side is paused, until they are below `low`."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's transport does not inherit from `asyncio.Transport`
         self.transport.set_write_buffer_limits(high, low)
+        self.writer = transport if isinstance(transport, TlsTransport) else DirectWriter(self.transport)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Send bytes to this side, if it is connected."""
+        if self.writer is not None and not self.lost:
+            self.writer.write(data)
+
+    def begin_direct_writes(self, descriptor: int) -> None:
+        """Write to the socket past the event loop; see `DirectWriter`."""
+        if self.writer is not None and not self.lost:
+            self.writer.begin_direct_writes(descriptor)
+
+    def end_direct_writes(self) -> None:
+        """Leave the socket to the transport, which is about to close it."""
+        if self.writer is not None:
+            self.writer.end_direct_writes()
+
+    def close(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close the socket when everything is sent, which takes `FLUSH_S` at most."""
+        assert self.transport is not None
+        self.end_direct_writes()
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            loop.call_later(FLUSH_S, self.abort)
+
+    def abort(self) -> None:
+        """Close the socket now, and drop what was not sent."""
+        if self.transport is not None and not self.lost:
+            self.end_direct_writes()
+            self.transport.abort()
 
     def fileno(self) -> int:
         """The descriptor of the socket; -1 when there is none."""
@@ -106,6 +154,18 @@ class Channel(asyncio.Protocol):
         self.pauses &= ~reasons
         if not self.pauses and self.transport is not None and not self.lost and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def shrink_receive_buffer(self) -> None:
+        """Make the kernel's receive buffer small: bytes that are not read stay with their sender."""
+        if not self._has_small_buffer and self.transport is not None:
+            self._has_small_buffer = True
+            shrink_receive_buffer(self.fileno())
+
+    def restore_receive_buffer(self) -> None:
+        """Restore the usual receive buffer."""
+        if self._has_small_buffer and self.transport is not None:
+            self._has_small_buffer = False
+            restore_receive_buffer(self.fileno())
 
     def read_by(self, protocol: asyncio.BaseProtocol) -> None:
         """Let another protocol receive the bytes; uvloop checks the protocol's kind when reading begins."""
@@ -133,7 +193,7 @@ class Channel(asyncio.Protocol):
     def let_go(self) -> None:
         """Both sockets are closed: break the reference cycle, so that the connection is freed without the garbage collector."""
         del self._connection
-        self.transport = self.peer = None
+        self.transport = self.writer = self.peer = None
         self.write_peer = _nowhere
 
     @property

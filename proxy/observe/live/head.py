@@ -59,6 +59,7 @@ def head_of(control: ControlState, figures: Snapshot, process: WorkerProcess, ra
         "source": _source(figures),
         "callback": figures.callback.class_name and {"class": figures.callback.class_name, "error": figures.callback.error},
         "switches": {kept_name(target): mode.value for target, mode in figures.switches.items()},
+        "pacing": {kept_name(target): pacing.value for target, pacing in figures.pacing.items()},
         "exempt": [kept_name(principal) for principal in figures.exempt],
         "certificates": dict(counted.certificate_expiries_s),
         "lag_ms": {

@@ -46,6 +46,7 @@ def _switch_families(snapshot: Snapshot, *, with_names: bool) -> Iterator[Metric
         [((label(target), mode.value), 1) for target, mode in shown],
     )
     yield gauge("kafka_quota_switches", "Switches of enforcement that are set.", len(snapshot.switches))
+    yield gauge("kafka_quota_pacings", "Pacings that are set at run time.", len(snapshot.pacing))
     exempt = sum(usage.exempt_bytes_total for usage in snapshot.usages)
     yield counter("kafka_quota_exempt_bytes_total", "Bytes of clients that no quota applies to, by name.", exempt)
 

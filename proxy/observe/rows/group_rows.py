@@ -247,7 +247,15 @@ def merged_row(rows: list[GroupRow]) -> GroupRow:
         balance=min(balances, default=None),
         verdicts=tuple(verdicts)[-VERDICTS_MAX:],
         fleet=max((row.fleet for row in rows if row.fleet is not None), default=None),  # the process that knows most
+        schedule=merged_schedule([row.schedule for row in rows if row.schedule is not None]),
     )
+
+
+def merged_schedule(schedules: Sequence[PacedState]) -> PacedState | None:
+    """Return the schedule of one group over several processes: each knows what the others have passed, and has requests of its own."""
+    if not schedules:
+        return None
+    return PacedState(schedules[0].burst_ms, max(one.lead_ms for one in schedules), sum(one.waiting for one in schedules))
 
 
 def shown_tags(tags: Mapping[str, str]) -> dict[str, str]:

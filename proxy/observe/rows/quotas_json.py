@@ -23,6 +23,7 @@ def quotas_head(control: ControlState) -> dict[str, Any]:
         "scope": control.scope(),
         "now_ms": control.now_ms(),
         "switches": {kept_name(target): mode.value for target, mode in control.switches().items()},
+        "pacing": {kept_name(target): pacing.value for target, pacing in control.pacing().items()},
         "exempt": [kept_name(principal) for principal in sorted(control.exempt())],
         "source": control.quota_source()._asdict(),
     }

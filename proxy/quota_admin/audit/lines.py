@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from proxy.quota_admin.audit.audit import Event, entity_table
 from proxy.quota_admin.observed import AppliedChange
 from proxy.quota_store.store import SwitchChange
 from quota.admin.messages import Alteration
 from quota.entity import DEFAULT
+
+EVENTS: Final = {"switches": "switched", "pacing": "paced"}
+"""Event of a change by the table of its target."""
 
 
 def _ops(alteration: Alteration) -> list[dict[str, Any]]:
@@ -35,7 +38,8 @@ def text_of(made: AppliedChange) -> str:
     """Return a change for people, with the old and the new value."""
     change, old = made
     if isinstance(change, SwitchChange):
-        return f"{change.target}: {old or 'no switch'} -> {change.mode or 'no switch'}"
+        none, of = ("no switch", "") if change.table == "switches" else ("as configured", "pacing of ")
+        return f"{of}{change.target}: {old or none} -> {change.mode or none}"
     before, after = (("none" if value is None else f"{value:.15g}") for value in (old, change.value))
     entity = ",".join(f"{kind}={DEFAULT if name is None else name}" for kind, name in change.entity)
     return f"{entity} {change.key}: {before} -> {after}"
@@ -44,7 +48,7 @@ def text_of(made: AppliedChange) -> str:
 def _line_of(made: AppliedChange) -> dict[str, Any]:
     change, old = made
     if isinstance(change, SwitchChange):
-        return {"event": "switched", "target": change.target, "old": old, "new": change.mode}
+        return {"event": EVENTS[change.table], "target": change.target, "old": old, "new": change.mode}
     values = {"old": old, "new": change.value}
     numbers = {name: _number(value) if isinstance(value, float) else value for name, value in values.items()}
     return {"event": "changed", "entity": entity_table(change.entity), "key": change.key, **numbers}

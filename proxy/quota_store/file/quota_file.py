@@ -1,7 +1,7 @@
 """Parses the text of `quotas.toml` into the content of a store. Pure; reports all problems at once."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
@@ -11,8 +11,9 @@ from proxy.base.units import SIZE_REMEDY, shown
 from proxy.config.problem import ConfigProblems, with_lines
 from proxy.config.toml_reader import Place, Reader, parse_toml, read_struct
 from proxy.config.values import read_client_host, read_rate
+from proxy.enforcement.pacing import read_paced_target
 from proxy.enforcement.switches import SwitchError, read_target
-from proxy.quota_store.store import MODES, StoreContent
+from proxy.quota_store.store import MODES, PACINGS, StoreContent
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.kraft import FRACTION
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey
@@ -65,12 +66,27 @@ def _read_mode(value: object) -> str:
     return str(value)
 
 
+def _read_pacing(value: object) -> str:
+    if value not in PACINGS:
+        raise ValueError(f"{shown(value)} is not valid")
+    return str(value)
+
+
 def _read_target(value: object) -> str:
-    """Return a target in the canonical form of stores."""
+    """Return a target of a switch in the canonical form of stores."""
+    return _canonical(read_target, value)
+
+
+def _read_paced_target(value: object) -> str:
+    """Return a target of a pacing in the canonical form of stores."""
+    return _canonical(read_paced_target, value)
+
+
+def _canonical(read: Callable[[str], object], value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not a text")
     try:
-        return str(read_target(value))
+        return str(read(value))
     except SwitchError as error:
         raise ValueError(str(error).partition("; ")[0]) from None
 
@@ -98,6 +114,11 @@ class _Switch(msgspec.Struct, frozen=True, kw_only=True):
     mode: Annotated[str, Reader(_read_mode, '"enforce", "observe" or "off"')]
 
 
+class _Pacing(msgspec.Struct, frozen=True, kw_only=True):
+    target: Annotated[str, Reader(_read_paced_target, '"all", "group:NAME" or "entity:user=NAME"')]
+    pacing: Annotated[str, Reader(_read_pacing, '"window" or "paced"')]
+
+
 _LITERALS: Final = {"literal-user": USER, "literal-client-id": CLIENT_ID}
 
 
@@ -112,13 +133,14 @@ def read_quota_text(data: bytes, file: str, *, any_sign: bool = False) -> StoreC
     """
     place = Place(file, "", [], {})
     tables = parse_toml(data, file)
-    for key in [key for key in tables if key not in ("quota", "switch")]:
+    for key in [key for key in tables if key not in ("quota", "switch", "pacing")]:
         place.add(key, "is not known here", "write every quota under [[quota]]")
     quotas = _read_quotas(_rows(tables, "quota", place), place, any_sign=any_sign)
-    switches = _read_switches(_rows(tables, "switch", place), place)
+    switches = _read_targets("switch", _Switch, "mode", _rows(tables, "switch", place), place)
+    pacing = _read_targets("pacing", _Pacing, "pacing", _rows(tables, "pacing", place), place)
     if place.problems:
         raise ConfigProblems(with_lines(place.problems, data, file))
-    return StoreContent(MappingProxyType(quotas), MappingProxyType(switches))
+    return StoreContent(MappingProxyType(quotas), MappingProxyType(switches), MappingProxyType(pacing))
 
 
 def _rows(tables: dict[str, Any], key: str, place: Place) -> list[dict[str, Any]]:
@@ -157,17 +179,18 @@ def _signed(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _read_switches(rows: list[dict[str, Any]], place: Place) -> dict[str, str]:
-    switches: dict[str, str] = {}
+def _read_targets(kind: str, row_type: type[_Switch | _Pacing], value_key: str, rows: list[dict[str, Any]], place: Place) -> dict[str, str]:
+    """Return the values of a table by target."""
+    values: dict[str, str] = {}
     for at, row in enumerate(rows, 1):
-        here = place.inside(f"switch[{at}]")
-        read = read_struct(_Switch, row, here)
+        here = place.inside(f"{kind}[{at}]")
+        read = read_struct(row_type, row, here)
         if read is None:
             continue
-        if read.target in switches:
+        if read.target in values:
             here.add("target", f"{shown(read.target)} is defined above", "write it once")
-        switches[read.target] = read.mode
-    return switches
+        values[read.target] = getattr(read, value_key)
+    return values
 
 
 def _is_sound(written: Mapping[str, Any], place: Place) -> bool:

@@ -8,17 +8,30 @@ split this way (`quota = [{...}]`).
 import json
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from proxy.quota_store.store import StoreContent
+from proxy.quota_store.store import StoreContent, Table
 from quota.admin.keys import CLIENT_KEYS, IP_KEYS
 from quota.admin.messages import EntityKey
 from quota.entity import DEFAULT
 
-Key = EntityKey | str
-"""Key of an entry: the entity of a quota, or the target of a switch."""
 
-_HEADER: Final = re.compile(r"[ \t]*\[\[[ \t]*(quota|switch)[ \t]*\]\][ \t]*(?:#.*)?\r?")
+class TargetKey(NamedTuple):
+    """Key of an entry with a target: of a switch or a pacing."""
+
+    table: Table
+    target: str
+
+
+Key = EntityKey | TargetKey
+"""Key of an entry: the entity of a quota, or the target of a switch or a pacing."""
+HEADERS: Final[Mapping[Table, str]] = MappingProxyType({"switches": "switch", "pacing": "pacing"})
+"""The name of an entry of each table with targets."""
+VALUE_KEYS: Final[Mapping[Table, str]] = MappingProxyType({"switches": "mode", "pacing": "pacing"})
+"""The key of its value."""
+
+_HEADER: Final = re.compile(r"[ \t]*\[\[[ \t]*(quota|switch|pacing)[ \t]*\]\][ \t]*(?:#.*)?\r?")
 _IDLE: Final = re.compile(r"[ \t]*(?:#.*)?\r?")
 _PLAIN: Final = re.compile(
     r"""(?P<indent>[ \t]*)(?P<key>[A-Za-z0-9_-]+)(?P<equals>[ \t]*=[ \t]*)"""
@@ -42,11 +55,12 @@ class QuotaText(NamedTuple):
 
 def cut(text: str, content: StoreContent) -> QuotaText | None:
     """Return `text` split into its entries; None: it cannot be split line by line. `content` is its content, in the same order."""
-    keys: dict[str, Iterator[Key]] = {"quota": iter(content.quotas), "switch": iter(content.switches)}
+    keys: dict[str, Iterator[Key]] = {"quota": iter(content.quotas)}
+    keys |= {header: iter(target_keys(content, table)) for table, header in HEADERS.items()}
     lines = text.split("\n")
     starts = [(at, found[1]) for at, line in enumerate(lines) if (found := _HEADER.fullmatch(line))]
     first = starts[0][0] if starts else len(lines)
-    if len(starts) != len(content.quotas) + len(content.switches) or not all(map(_IDLE.fullmatch, lines[:first])):
+    if len(starts) != len(content.quotas) + len(content.switches) + len(content.pacing) or not all(map(_IDLE.fullmatch, lines[:first])):
         return None
     if not starts:
         return QuotaText(text, {})
@@ -75,8 +89,10 @@ def altered(text: QuotaText, before: StoreContent, after: StoreContent) -> Quota
     entries = dict(text.entries)
     for entity, values in _different(before.quotas, after.quotas):
         _put(entries, text, entity, _altered_quota(entries.get(entity), entity, before.quotas.get(entity, {}), values))
-    for target, mode in _different(before.switches, after.switches):
-        _put(entries, text, target, None if mode is None else _altered_switch(entries.get(target), target, mode))
+    for table in HEADERS:
+        for target, mode in _different(before.table(table), after.table(table)):
+            key = TargetKey(table, target)
+            _put(entries, text, key, None if mode is None else _altered_switch(entries.get(key), key, mode))
     return QuotaText(text.prologue, entries)
 
 
@@ -122,10 +138,11 @@ def _altered_quota(entry: str | None, entity: EntityKey, before: Mapping[str, fl
     return _line_by_line(entry, values) or _by_tomlkit(entry, values)
 
 
-def _altered_switch(entry: str | None, target: str, mode: str) -> str:
+def _altered_switch(entry: str | None, key: TargetKey, mode: str) -> str:
+    value_key = VALUE_KEYS[key.table]
     if entry is None:
-        return f"[[switch]]\ntarget = {_text(target)}\nmode = {_text(mode)}\n"
-    values: dict[str, str | None] = {"mode": _text(mode)}
+        return f"[[{HEADERS[key.table]}]]\ntarget = {_text(key.target)}\n{value_key} = {_text(mode)}\n"
+    values: dict[str, str | None] = {value_key: _text(mode)}
     return _line_by_line(entry, values) or _by_tomlkit(entry, values)
 
 
@@ -222,7 +239,8 @@ def altered_whole(text: str, before: StoreContent, after: StoreContent) -> str:
     """
     document = _parsed(text)
     _alter_rows(document, "quota", list(before.quotas), before.quotas, after.quotas)
-    _alter_rows(document, "switch", list(before.switches), before.switches, after.switches)
+    for table, header in HEADERS.items():
+        _alter_targets(document, table, header, before.table(table), after.table(table))
     return _dumped(document)
 
 
@@ -234,8 +252,24 @@ def _alter_rows(document: Any, kind: str, keys: list[Any], before: Mapping[Any, 
         elif key in before:
             _set(document[kind][keys.index(key)], _texts(before[key], new))
         else:
-            entry = _altered_quota(None, key, {}, new) if kind == "quota" else _altered_switch(None, key, new)
-            _append(document, kind, _parsed(entry or "")[kind][0])
+            _append(document, kind, _parsed(_altered_quota(None, key, {}, new) or "")[kind][0])
+    _delete_rows(document, kind, gone)
+
+
+def _alter_targets(document: Any, table: Table, header: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    gone: list[int] = []
+    keys = list(before)
+    for target, mode in _different(before, after):
+        if mode is None:
+            gone.append(keys.index(target))
+        elif target in before:
+            _set(document[header][keys.index(target)], {VALUE_KEYS[table]: _text(mode)})
+        else:
+            _append(document, header, _parsed(_altered_switch(None, TargetKey(table, target), mode))[header][0])
+    _delete_rows(document, header, gone)
+
+
+def _delete_rows(document: Any, kind: str, gone: list[int]) -> None:
     for at in sorted(gone, reverse=True):
         del document[kind][at]
 
@@ -253,10 +287,13 @@ def _append(document: Any, kind: str, row: Any) -> None:
 
 
 def _texts(before: Any, after: Any) -> dict[str, str | None]:
-    if isinstance(after, str):
-        return {"mode": _text(after)}
     return {
         key: None if key not in after else _number(key, after[key])
         for key in before.keys() | after.keys()
         if before.get(key) != after.get(key)
     }
+
+
+def target_keys(content: StoreContent, table: Table) -> list[TargetKey]:
+    """Return the keys of a table's entries, in their order."""
+    return [TargetKey(table, target) for target in content.table(table)]

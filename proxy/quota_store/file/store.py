@@ -11,13 +11,24 @@ from proxy.config.toml_reader import read_bounded
 from proxy.quota_store.file.advice import advice_on_quotas
 from proxy.quota_store.file.lock import FileLock, last_commit
 from proxy.quota_store.file.quota_file import read_quota_text
-from proxy.quota_store.file.quota_text import QuotaText, altered, altered_whole, cut
+from proxy.quota_store.file.quota_text import Key, QuotaText, TargetKey, altered, altered_whole, cut
 from proxy.quota_store.file.write import in_locked_folder, writable_by_others, write_whole
-from proxy.quota_store.store import ContentHolder, Decide, OnContent, Origin, StoreChange, StoreContent, StoreUnavailable, changed
+from proxy.quota_store.store import (
+    VALUES,
+    ContentHolder,
+    Decide,
+    OnContent,
+    Origin,
+    StoreChange,
+    StoreContent,
+    StoreUnavailable,
+    Table,
+    changed,
+)
 from proxy.telemetry import log
 from proxy.telemetry.status import SourceStatus
 from quota.admin.kraft import Change
-from quota.admin.messages import IP, EntityKey
+from quota.admin.messages import IP
 from quota.connections.client_address import plain_address
 
 T = TypeVar("T")
@@ -336,14 +347,17 @@ class FileStore(ContentHolder):
         touched = "".join(f"{entry}\n" for key, entry in pieces.entries.items() if self._is_touched(key, content))
         proved = read_quota_text(touched.encode(), str(self.path), any_sign=self._any_sign)
         quotas = {key: values for key, values in content.quotas.items() if self._is_touched(key, content)}
-        switches = {key: mode for key, mode in content.switches.items() if self._is_touched(key, content)}
-        self._compare(proved, StoreContent(quotas, switches))
-        if len(pieces.entries) != len(content.quotas) + len(content.switches):
+        tables = {name: self._touched_targets(name, content) for name in VALUES}
+        self._compare(proved, StoreContent(quotas, **tables))
+        if len(pieces.entries) != len(content.quotas) + len(content.switches) + len(content.pacing):
             raise ValueError("an entry remains")
 
-    def _is_touched(self, key: EntityKey | str, content: StoreContent) -> bool:
-        if isinstance(key, str):
-            return self.content.switches.get(key) != content.switches.get(key)
+    def _touched_targets(self, table: Table, content: StoreContent) -> dict[str, str]:
+        return {target: mode for target, mode in content.table(table).items() if self._is_touched(TargetKey(table, target), content)}
+
+    def _is_touched(self, key: Key, content: StoreContent) -> bool:
+        if isinstance(key, TargetKey):
+            return self.content.table(key.table).get(key.target) != content.table(key.table).get(key.target)
         return self.content.quotas.get(key) != content.quotas.get(key)
 
     @staticmethod

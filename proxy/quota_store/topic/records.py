@@ -1,7 +1,8 @@
 """Records of the topic store, and the content that results from them. The last record of a key counts; a null value removes the key.
 
-Keys:   {"entity":{"client-id":null,"user":"alice"},"key":"producer_byte_rate"}  or  {"switch":"all"}; null is the default entity.
-Values: {"version":1,"value":1048576.0}  or  {"version":1,"mode":"observe"}; infinity is the text "Infinity".
+Keys:   {"entity":{"client-id":null,"user":"alice"},"key":"producer_byte_rate"}, {"switch":"all"} or {"pacing":"all"}; null is the
+        default entity.
+Values: {"version":1,"value":1048576.0}, {"version":1,"mode":"observe"} or {"version":1,"mode":"paced"}; infinity is the text "Infinity".
 """
 
 import math
@@ -11,13 +12,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from proxy.quota_store.store import MODES, StoreChange, StoreContent, SwitchChange
+from proxy.quota_store.store import EMPTY, VALUES, StoreChange, StoreContent, SwitchChange, Table
 from quota.admin.keys import keys_of
 from quota.admin.kraft import Change
 from quota.admin.messages import CLIENT_ID, IP, USER, EntityKey, entity_key
 
 VERSION: Final = 1
 INFINITY: Final = "Infinity"
+_KEYS: Final[Mapping[Table, str]] = MappingProxyType({"switches": "switch", "pacing": "pacing"})
 _SHAPES: Final = ({USER}, {CLIENT_ID}, {USER, CLIENT_ID}, {IP})
 
 
@@ -26,17 +28,18 @@ class BadRecord(Exception):
 
 
 class Place(NamedTuple):
-    """The subject of a record: a value of an entity, or a switch."""
+    """The subject of a record: a value of an entity, or a target of a table."""
 
     entity: EntityKey
     key: str
     target: str = ""
+    table: Table = "switches"
 
 
 def write_record(change: StoreChange) -> tuple[bytes, bytes | None]:
     """Return key and value of the record for a change; value None: a tombstone."""
     if isinstance(change, SwitchChange):
-        key: dict[str, Any] = {"switch": change.target}
+        key: dict[str, Any] = {_KEYS[change.table]: change.target}
         value = None if change.mode is None else msgspec.json.encode({"version": VERSION, "mode": change.mode})
         return msgspec.json.encode(key), value
     key = {"entity": dict(change.entity), "key": change.key}
@@ -53,17 +56,18 @@ def read_place(key: bytes | None) -> Place:
         BadRecord: the key has none.
     """
     fields = _decoded(key, "its key")
-    if set(fields) == {"switch"} and isinstance(fields["switch"], str):
-        return Place((), "", fields["switch"])
-    entity, name = fields.get("entity"), fields.get("key")
+    for table, name in _KEYS.items():
+        if set(fields) == {name} and isinstance(fields[name], str):
+            return Place((), "", fields[name], table)
+    entity, quota = fields.get("entity"), fields.get("key")
     if set(fields) != {"entity", "key"} or not isinstance(entity, dict) or set(entity) not in _SHAPES:
         raise BadRecord("its key names no entity")
     if not all(part is None or (isinstance(part, str) and part) for part in entity.values()):
         raise BadRecord("its key names no entity")
     parts = entity_key(list(entity.items()))
-    if name not in keys_of(parts):
+    if quota not in keys_of(parts):
         raise BadRecord("its key names no quota of such an entity")
-    return Place(parts, str(name))
+    return Place(parts, str(quota))
 
 
 def read_value(place: Place, data: bytes) -> float | str:
@@ -76,8 +80,8 @@ def read_value(place: Place, data: bytes) -> float | str:
     if fields.get("version") != VERSION:
         raise BadRecord("its value has another version")
     if place.target:
-        if fields.get("mode") not in MODES:
-            raise BadRecord("its value is not a mode of a switch")
+        if fields.get("mode") not in VALUES[place.table]:
+            raise BadRecord("its value is not a mode of a switch" if place.table == "switches" else "its value is no pacing")
         return str(fields["mode"])
     value = fields.get("value")
     if value == INFINITY:
@@ -107,8 +111,9 @@ class TopicState:
 
     def __init__(self, good: "TopicState | None" = None, *, merged: bool = False) -> None:
         self._good = None if good is None else good.content()
-        self._quotas: dict[EntityKey, Mapping[str, float]] = dict(self._good.quotas) if merged and self._good is not None else {}
-        self._switches: dict[str, str] = dict(self._good.switches) if merged and self._good is not None else {}
+        begin = self._good if merged and self._good is not None else EMPTY
+        self._quotas: dict[EntityKey, Mapping[str, float]] = dict(begin.quotas)
+        self._tables: dict[Table, dict[str, str]] = {name: dict(begin.table(name)) for name in VALUES}
         self._wrong: dict[bytes, str] = {}
         self._content: StoreContent | None = None
 
@@ -137,7 +142,7 @@ class TopicState:
                 return
         self._content = None
         if place.target:
-            _put(self._switches, place.target, read)
+            _put(self._tables[place.table], place.target, read)
             return
         values = dict(self._quotas.get(place.entity, {}))
         _put(values, place.key, read)
@@ -146,16 +151,18 @@ class TopicState:
     def _held(self, place: Place) -> float | str | None:
         """Return the last valid value: of this state, otherwise of the earlier one."""
         if place.target:
-            return self._switches.get(place.target) or (self._good.switches.get(place.target) if self._good is not None else None)
-        here = self._quotas.get(place.entity, {}).get(place.key)
-        if here is None and self._good is not None:
-            here = self._good.quotas.get(place.entity, {}).get(place.key)
-        return here
+            here = self._tables[place.table].get(place.target)
+            return here or (self._good.table(place.table).get(place.target) if self._good is not None else None)
+        held = self._quotas.get(place.entity, {}).get(place.key)
+        if held is None and self._good is not None:
+            held = self._good.quotas.get(place.entity, {}).get(place.key)
+        return held
 
     def content(self) -> StoreContent:
         """Return the resulting content."""
         if self._content is None:
-            self._content = StoreContent(MappingProxyType(dict(self._quotas)), MappingProxyType(dict(self._switches)))
+            tables = {name: MappingProxyType(dict(table)) for name, table in self._tables.items()}
+            self._content = StoreContent(MappingProxyType(dict(self._quotas)), **tables)
         return self._content
 
 
@@ -171,7 +178,7 @@ def records_of(content: StoreContent, changes: Iterable[StoreChange]) -> list[tu
 def _is_new(content: StoreContent, change: StoreChange) -> bool:
     if isinstance(change, Change):
         return content.quotas.get(change.entity, {}).get(change.key) != change.value
-    return content.switches.get(change.target) != change.mode
+    return content.table(change.table).get(change.target) != change.mode
 
 
 def _put(table: dict[Any, Any], key: Any, value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from proxy.quota_store.store import VALUES, Table
 from quota.admin.keys import ValueType, keys_of
 from quota.admin.messages import EntityKey
 from quota.admin.znodes import entity_of, java_double
@@ -136,32 +137,34 @@ def is_change(name: str) -> bool:
     return _CHANGE.fullmatch(name) is not None
 
 
-def write_switches(switches: Mapping[str, str]) -> bytes:
-    """Return the data of the node with all switches."""
-    return msgspec.json.encode({"version": 1, "switches": dict(sorted(switches.items()))})
+def write_switches(tables: Mapping[Table, Mapping[str, str]]) -> bytes:
+    """Return the data of the node with all switches and pacings; an empty table of pacings is left out, as an older Sluice writes it."""
+    kept = {name: dict(sorted(table.items())) for name, table in tables.items() if table or name == "switches"}
+    return msgspec.json.encode({"version": 1, **kept})
 
 
-def read_switches(data: bytes) -> dict[str, str]:
-    """Return all switches.
+def read_switches(data: bytes) -> dict[Table, dict[str, str]]:
+    """Return all switches and pacings, as tables by name.
 
     Raises:
         BadNode: the data is invalid.
     """
-    switches = _table(data, "switches")
-    if not all(isinstance(mode, str) for mode in switches.values()):
-        raise BadNode('has no table "switches"')
-    return switches
+    tables: dict[Table, dict[str, str]] = {name: _table(data, name, or_empty=name != "switches") for name in VALUES}
+    for name, table in tables.items():
+        if not all(isinstance(mode, str) for mode in table.values()):
+            raise BadNode(f'has no table "{name}"')
+    return tables
 
 
-def _table(data: bytes, key: str) -> dict[str, Any]:
-    """Return the object under `key` of a node's JSON; empty if the node has no data."""
+def _table(data: bytes, key: str, *, or_empty: bool = False) -> dict[str, Any]:
+    """Return the object under `key` of a node's JSON; empty if the node has no data, and with `or_empty` if it has no such key."""
     if not data:
         return {}
     try:
         node = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError):
         raise BadNode("is not JSON") from None
-    table = node.get(key) if isinstance(node, dict) else None
+    table = node.get(key, {} if or_empty else None) if isinstance(node, dict) else None
     if not isinstance(table, dict):
         raise BadNode(f'has no table "{key}"')
     return table

@@ -7,7 +7,7 @@ change writes a notification.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from proxy.quota_store.store import StoreChange, StoreUnavailable, SwitchChange
+from proxy.quota_store.store import StoreChange, StoreUnavailable, SwitchChange, Table
 from proxy.quota_store.zookeeper.client import Create, Delete, Operation, Write
 from proxy.quota_store.zookeeper.znode_codec import (
     CHANGE_PREFIX,
@@ -40,11 +40,11 @@ def steps_of(changes: Iterable[StoreChange], tree: ZnodeTree) -> list[Step]:
         StoreUnavailable: a node has content that must not be overwritten, or a name is not valid in ZooKeeper.
     """
     configs: dict[str, dict[str, str]] = {}
-    switches: dict[str, str] | None = None
+    tables: dict[Table, dict[str, str]] | None = None
     for change in changes:
         if isinstance(change, SwitchChange):
-            switches = dict(tree.switches) if switches is None else switches
-            _put(switches, change.target, change.mode)
+            tables = {name: dict(table) for name, table in tree.tables.items()} if tables is None else tables
+            _put(tables[change.table], change.target, change.mode)
             continue
         path = _path(change.entity)
         if path not in configs:
@@ -52,8 +52,8 @@ def steps_of(changes: Iterable[StoreChange], tree: ZnodeTree) -> list[Step]:
         value = None if change.value is None else text_of(change.key, change.value, change.entity)
         _put(configs[path], change.key, value)
     steps = _Batch(tree, configs).steps()
-    if switches is not None:
-        steps.append(Step(SWITCHES, [_switches_operation(tree, switches)]))
+    if tables is not None:
+        steps.append(Step(SWITCHES, [_switches_operation(tree, tables)]))
     return steps
 
 
@@ -71,8 +71,8 @@ def _texts(tree: ZnodeTree, path: str) -> dict[str, str]:
         raise StoreUnavailable(f"{CONFIG}/{path}: {bad}; repair or delete the node first, nothing was changed") from None
 
 
-def _switches_operation(tree: ZnodeTree, switches: Mapping[str, str]) -> Operation:
-    data = write_switches(switches)
+def _switches_operation(tree: ZnodeTree, tables: Mapping[Table, Mapping[str, str]]) -> Operation:
+    data = write_switches(tables)
     if tree.switches_node is None:
         return Create(SWITCHES, data, SWITCHES.rpartition("/")[0])
     return Write(SWITCHES, data, tree.switches_node.version)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from proxy.quota_store.store import StoreContent
+from proxy.quota_store.store import VALUES, StoreContent, Table
 from proxy.quota_store.zookeeper.reads import Node
 from proxy.quota_store.zookeeper.znode_codec import SWITCHES, BadNode, read_config, read_switches, read_values
 from quota.admin.messages import EntityKey
@@ -14,7 +14,7 @@ PROBLEMS_MAX: Final = 8
 
 
 class ZnodeTree:
-    """The nodes of quotas by path below /config, and the node of switches.
+    """The nodes of quotas by path below /config, and the node of switches and pacings.
 
     An invalid node keeps its previous values. A node with some invalid keys keeps the previous values of these keys.
     """
@@ -31,7 +31,7 @@ class ZnodeTree:
             set() if good is None else set(good._noncanonical)
         )  # paths with values at which Kafka would not write them
         self.switches_node: Node | None = None
-        self._switches: Mapping[str, str] = {} if good is None else good._switches
+        self._tables: Mapping[Table, Mapping[str, str]] = {name: {} for name in VALUES} if good is None else good._tables
 
     @property
     def rejected(self) -> int:
@@ -52,7 +52,7 @@ class ZnodeTree:
         """Return the valid content. If an entity has two nodes with differently encoded names, the one that Kafka would write counts."""
         before, changed, self._changed = self._content, self._changed, set()
         if before is None or self._noncanonical or any(self._is_noncanonical(path) for path in changed):
-            self._content = StoreContent(MappingProxyType(self._all_quotas()), MappingProxyType(dict(self._switches)))
+            self._content = StoreContent(MappingProxyType(self._all_quotas()), **self._copied_tables())
             return self._content
         if changed - {SWITCHES}:
             quotas = dict(before.quotas)
@@ -60,9 +60,14 @@ class ZnodeTree:
                 self._bring(path, quotas)
             before = before._replace(quotas=MappingProxyType(quotas))
         if SWITCHES in changed:
-            before = before._replace(switches=MappingProxyType(dict(self._switches)))
+            tables = self._copied_tables()
+            kept = {name: before.table(name) if table == before.table(name) else table for name, table in tables.items()}
+            before = StoreContent(before.quotas, **kept)
         self._content = before
         return before
+
+    def _copied_tables(self) -> dict[Table, Mapping[str, str]]:
+        return {name: MappingProxyType(dict(table)) for name, table in self._tables.items()}
 
     def _all_quotas(self) -> dict[EntityKey, Mapping[str, float]]:
         quotas: dict[EntityKey, Mapping[str, float]] = {}
@@ -146,9 +151,9 @@ class ZnodeTree:
         self._wrong.pop(SWITCHES, None)
         self.switches_node = node
         try:
-            switches = {} if node is None else read_switches(node.data)
-            if switches != self._switches:
-                self._switches = switches
+            tables = read_switches(b"" if node is None else node.data)
+            if tables != self._tables:
+                self._tables = tables
                 self._changed.add(SWITCHES)
         except BadNode as bad:
             self._wrong[SWITCHES] = str(bad)
@@ -170,9 +175,9 @@ class ZnodeTree:
         return self._clients.get(user, ())
 
     @property
-    def switches(self) -> Mapping[str, str]:
-        """The last valid switches."""
-        return self._switches
+    def tables(self) -> Mapping[Table, Mapping[str, str]]:
+        """The last valid switches and pacings."""
+        return self._tables
 
     def texts(self, path: str) -> dict[str, str]:
         """Return the configuration in a node, credentials included; empty if the node does not exist.

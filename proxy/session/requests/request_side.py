@@ -101,9 +101,7 @@ class RequestSide:
         self.pending = PendingRequests(in_flight, settle_flag, throttle)
         self._whole = WholeRequests(in_flight, settle_flag, throttle, self.pending, classifier, own_replies, reply, login)
         self._fetches = FetchRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
-        self._paced: PacedRequests | None = None  # when groups have schedules
-        if isinstance(fetch_admission, PacedAdmission):
-            self._paced = PacedRequests(in_flight, throttle, fetch_admission, self.pending, classifier)
+        self._paced: PacedRequests | None = None  # once a group of a request may have a schedule
         self._recorded = RecordedRequests(in_flight, throttle, classifier)
         self._throttle_checks = ThrottleChecks(throttle)
         self._head: RequestContext | None = None  # of the last request
@@ -420,7 +418,9 @@ class RequestSide:
 
     def _resolved(self, head: RequestContext, now_ms: int) -> RequestContext:
         """Return the context by which a request is handled, since its group may have a schedule or a window."""
-        assert self._paced is not None
+        if self._paced is None:
+            admission = PacedAdmission(self._fetch_admission)
+            self._paced = PacedRequests(self._in_flight, self._throttle, admission, self.pending, self._classifier)
         return self._paced.resolve(head, now_ms)
 
     def _pass_paced(

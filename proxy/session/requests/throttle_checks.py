@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.enforcement.groups.enforced_groups import ThrottlingGroup
+from proxy.enforcement.quota_scope import ClientQuota
 from proxy.session.mutations.charge import is_strict
 from proxy.session.request_context import FETCH, MUTATION, NO_ACK, PRODUCE, RequestContext
 from proxy.session.throttle.departed_throttles import longest_throttle, take_throttle
@@ -14,14 +15,18 @@ GROUPS_SEEN_MAX = 64
 class ThrottleChecks:
     """The throttle checks of one connection."""
 
-    __slots__ = ("_groups_seen", "_throttle")
+    __slots__ = ("_awaited", "_groups_seen", "_throttle")
 
     def __init__(self, throttle: ThrottleState) -> None:
         self._throttle = throttle
         self._groups_seen: set[ThrottlingGroup] | None = None  # groups of this connection's requests
+        self._awaited: list[ThrottlingGroup] = []  # groups whose throttles from elsewhere are not known yet
 
     def inherits(self, context: RequestContext, now_ms: int, *, ungated: bool) -> bool:
-        """Take over the longest throttle that a departed connection left to a group, before the first request of the group."""
+        """Take over the longest throttle that a departed connection left to a group, before the first request of the group.
+
+        If throttles that were left elsewhere are not known yet, the request waits until they are (`passes`).
+        """
         client, inherits = context.client, False
         seen = self._groups_seen
         if seen is None or len(seen) >= GROUPS_SEEN_MAX:
@@ -33,6 +38,9 @@ class ThrottleChecks:
             if ungated or not client.is_enforced:
                 continue
             found = take_throttle(group, now_ms)
+            if found is None and (known_ms := group.throttles_known_ms(now_ms)) > now_ms:
+                self._awaited.append(group)
+                found = group, known_ms
             if found is not None:
                 self._throttle.inherit(client, *found, now_ms)
                 inherits = True
@@ -50,8 +58,19 @@ class ThrottleChecks:
                     throttle.inherit(client, *found, now_ms)
             if not throttle.in_flight_max(now_ms):
                 return False
+        if self._awaited and not ungated and not self._inherits_awaited(client, now_ms):
+            return False
         counted = client.produce(now_ms) if kind in (PRODUCE, NO_ACK) else client.mutation(now_ms) if kind == MUTATION else None
         return throttle.fits_throttle_round(counted, size, now_ms)
+
+    def _inherits_awaited(self, client: ClientQuota, now_ms: int) -> bool:
+        """Take over throttles that are known now; return whether the request passes nevertheless."""
+        awaited, self._awaited = self._awaited, []
+        for group in awaited:
+            found = take_throttle(group, now_ms)
+            if found is not None:
+                self._throttle.inherit(client, *found, now_ms)
+        return bool(self._throttle.in_flight_max(now_ms))
 
 
 def _groups_of(context: RequestContext, now_ms: int) -> tuple[ThrottlingGroup | None, ThrottlingGroup | None]:

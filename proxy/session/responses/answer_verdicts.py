@@ -143,14 +143,15 @@ class AnswerVerdicts:
         """
         client, kind = head.client, head.kind
         group: EnforcedGroup | None = None
+        admitted = 0
         if kind == PRODUCE:
             group = client.produce(now_ms)
         elif kind == FETCH:
-            reserved = self._fetch_admission.answered(amount)
             group = client.fetch(now_ms)
-            if group is not None and group.is_paced:
-                self._record_paced(head, group, amount, reserved, now_ms)
-                group = None
+            admitted = self._fetch_admission.answered(amount, group)
+        if group is not None and group.is_paced:
+            self._record_paced(head, group, amount, admitted, now_ms)
+            group = None
         throttle_ms = 0 if group is None else group.record(amount, now_ms)
         throttle = self._throttle
         if self.meter is not None:
@@ -166,12 +167,14 @@ class AnswerVerdicts:
             return throttle.judge(client, throttle_ms, group, now_ms, received_ms, len(self._in_flight))
         return self._judge_time(head, time_ms, received_ms, now_ms)
 
-    def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, reserved: int, now_ms: int) -> None:
-        """Charge a fetch to the schedule of its group. What is more than it had reserved was not checked when it passed."""
+    def _record_paced(self, head: RequestContext, group: EnforcedGroup, amount: int, admitted: int, now_ms: int) -> None:
+        """Charge a response to the schedule of its group. What is more than the schedule had admitted was not checked when it passed."""
+        assert isinstance(group, PacedGroup)
+        checked = group.checked_bytes(amount, admitted, now_ms)
         group.record(amount, now_ms)
         if self.meter is not None:
-            checked, waited_ms = min(amount, reserved), self._fetch_admission.answered_waited_ms
-            if isinstance(group, PacedGroup) and not head.client.enforcement.only_observes:
+            waited_ms = 0 if self._fetch_admission.paced is None else self._fetch_admission.paced.answered_waited_ms
+            if not head.client.enforcement.only_observes:
                 client_ref = None if head.cell is None else head.cell.client_ref
                 self.meter.shares.passed(group, self._classifier.member, client_ref, amount, waited_ms, now_ms)
             if checked:

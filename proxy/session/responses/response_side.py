@@ -9,13 +9,10 @@ from __future__ import annotations
 from protocol.api_keys import ApiKey
 from protocol.errors import FrameSizeError, ProtocolError
 from protocol.limits import LENGTH_BYTES, MAX_LOGIN_FRAME_BYTES, MAX_REWRITTEN_RESPONSE_BYTES, RESPONSE_HEAD_BYTES
-from protocol.messages.throttle_time import stamp
 from protocol.steps import Pace, Steps, finished
-from proxy.enforcement.quota_scope import ClientQuota
 from proxy.handler_time import ConnectionHandlerTime
 from proxy.session.in_flight import InFlight, OwnReplies
 from proxy.session.login.login import Login
-from proxy.session.mutations.pending import Refusal
 from proxy.session.parsed_response import AT_ONCE_BYTES, LongAnswer, ParsedResponse, as_it_came, in_pieces
 from proxy.session.request_context import BROKERS, FETCH, LOGIN, MUTATION, PACED_ANSWER, PASS, PRODUCE, WALK, RequestContext
 from proxy.session.requests.classifier import RequestClassifier
@@ -36,6 +33,8 @@ from proxy.session.responses.answer_bytes import (
     throttle_place,
 )
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.held_responses import HeldResponses
+from proxy.session.responses.own_responses import OwnResponses
 from proxy.session.responses.response_runs import RESPONSES_MIN, ResponseRuns
 from proxy.session.rewrite import Rewriter, Walker
 from proxy.session.settle_flag import SettleFlag
@@ -52,7 +51,8 @@ class ResponseSide:
 
     Attributes:
         verdicts: applies responses to quotas.
-        hold_until_ms: above 0: a response is held until this time.
+        held: the responses that are held.
+        own: the responses of Sluice's own.
         broken: the error of an invalid response; nothing behind it is sent, and `Connection.settle` ends the connection.
         work: parses a long response in steps of `go_on`; bytes read meanwhile are kept behind it.
     """
@@ -62,13 +62,10 @@ class ResponseSide:
         "_charged_ms",
         "_classifier",
         "_fetch_admission",
-        "_held",
-        "_held_stamps",
         "_in_flight",
         "_login",
         "_meter",
         "_number",
-        "_own_replies",
         "_parsed",
         "_parsed_bytes",
         "_requests",
@@ -80,7 +77,8 @@ class ResponseSide:
         "_throttle",
         "_walker",
         "broken",
-        "hold_until_ms",
+        "held",
+        "own",
         "verdicts",
         "work",
         "work_bytes",
@@ -107,20 +105,18 @@ class ResponseSide:
         self._throttle = throttle
         self._classifier = classifier
         self._login = login
-        self._own_replies = own_replies
         self._fetch_admission = fetch_admission
         self._number = classifier.number
         self._meter = classifier.meter
         self.verdicts = AnswerVerdicts(in_flight, settle_flag, throttle, fetch_admission, classifier, login)
+        self.held = HeldResponses()
+        self.own = OwnResponses(in_flight, own_replies, throttle, self.verdicts, self.held)
         self._rewriter = rewriter
         self._runs: ResponseRuns | None = None  # made for clients that pipeline
         self._body_left = 0
         self._tail: bytearray | None = None
         self._tail_need = 0
         self._walker: Walker | None = None
-        self._held: list[bytes | memoryview] | None = None  # bytes read from the broker with or behind a held response
-        self._held_stamps: list[tuple[int, int]] = []  # offsets of throttle times in them, and their values
-        self.hold_until_ms = 0
         self.broken: ProtocolError | None = None
         self._charged_ms = NOT_CHARGED  # the throttle time by request time of the next response, when that was charged already
         self._parsed: ParsedResponse | None = None  # the parsed content of the next, long response
@@ -141,8 +137,7 @@ class ResponseSide:
     @property
     def held_bytes(self) -> int:
         """Bytes of responses that are kept; the rest of them stays in the broker's socket."""
-        held = sum(map(len, self._held)) if self._held else 0
-        return held + self.work_bytes + (0 if self._tail is None else len(self._tail))
+        return self.held.size_bytes + self.work_bytes + (0 if self._tail is None else len(self._tail))
 
     @property
     def reserved_bytes(self) -> int:
@@ -151,8 +146,8 @@ class ResponseSide:
 
     def drop(self) -> None:
         """Drop all kept bytes."""
-        self._tail = self._held = self._walker = None
-        self._held_stamps = []
+        self._tail = self._walker = None
+        self.held.drop()
         self.work = self._parsed = None
         self.work_bytes = 0
 
@@ -169,7 +164,7 @@ class ResponseSide:
     @property
     def passing_bytes(self) -> int:
         """Number of bytes still to arrive of a response that passes unchanged; 0 when the next bytes are parsed, held or changed."""
-        return self._body_left if self._walker is None and self._held is None and self._tail is None else 0
+        return self._body_left if self._walker is None and self.held.pieces is None and self._tail is None else 0
 
     @property
     def next_is_own_reply(self) -> bool:
@@ -195,7 +190,7 @@ class ResponseSide:
             not in_flight
             or self._body_left
             or self._tail is not None
-            or self._held is not None
+            or self.held.pieces is not None
             or frame_bytes < RESPONSE_HEAD_BYTES
             or self._throttle.active
         ):
@@ -248,7 +243,7 @@ class ResponseSide:
     def _follow(self, data: bytes, now_ms: int, now_ns: int) -> bytes | memoryview | None:
         """Do what `scan` does, in all cases."""
         body_left = self._body_left
-        if body_left > len(data) and self._walker is None and self._held is None and self._tail is None:
+        if body_left > len(data) and self._walker is None and self.held.pieces is None and self._tail is None:
             self._body_left = body_left - len(data)
             return data
         if self._tail is not None:
@@ -291,72 +286,29 @@ class ResponseSide:
 
     def _pass_runs(self, data: bytes | memoryview, at: int, now_ms: int, now_ns: int) -> int:
         """Record responses from `at` on that equal each other, as far as they are certainly within their quotas; return their end."""
-        if self._held is not None or len(self._in_flight) < RESPONSES_MIN:
+        if self.held.pieces is not None or len(self._in_flight) < RESPONSES_MIN:
             return at
         if self._runs is None:
             self._runs = ResponseRuns(self._in_flight, self._requests, self._throttle, self.verdicts)
         return self._runs.record(data, at, now_ms, now_ns)
 
-    def release(self, now_ms: int) -> bytes | memoryview | None:
-        """End the hold at its deadline or before; return the bytes that waited, with the remaining throttle time announced."""
-        held, self._held = self._held, None
-        stamps, self._held_stamps = self._held_stamps, []
-        left_ms = self.hold_until_ms - now_ms
-        self.hold_until_ms = 0
-        if not held:
-            return None
-        released = bytearray().join(held)
-        if left_ms > 0:
-            for at, announced_ms in stamps:
-                stamp(released, at, announced_ms + left_ms)
-        return memoryview(released)
-
     def take_own_replies(self, now_ms: int) -> bytes | None:
         """Return the due replies of Sluice's own, unless they or a response before them are held."""
         if self._body_left or self.work is not None:
             return None  # the rest of the response before them is sent first
-        in_flight = self._in_flight
-        leaving: list[bytes | memoryview] = []
-        while in_flight and in_flight[0][0] is None:
-            received_ms, reply = in_flight[0][3], self._own_replies.pop()
-            frame = self._judge_refusal(reply, received_ms, now_ms) if isinstance(reply, Refusal) else reply
-            (leaving if self._held is None else self._held).append(frame)
-        return b"".join(leaving) if leaving else None
-
-    def judge_questions(self, client: ClientQuota, now_ms: int) -> None:
-        """Hold the response to a request that Sluice answered, as a broker's would be, for the handler time that it cost."""
-        self.verdicts.judge_questions(client, now_ms)
-        if self._held is None and self._throttle.hold_until_ms > now_ms:
-            self._held = []
-            self.hold_until_ms = self._throttle.hold_until_ms
-
-    def _judge_refusal(self, refusal: Refusal, received_ms: int, now_ms: int) -> bytes:
-        """Handle a refusal like a broker's response: it is held or announces the throttle time."""
-        throttle_ms = refusal.left_ms(now_ms)
-        self.verdicts.forget_questions()  # the mutation quota throttles its client
-        if throttle_ms > 0:
-            refusal.client.mutation_throttled(refusal.group, throttle_ms, now_ms)
-        throttle = self._throttle
-        in_flight = len(self._in_flight)
-        announce_ms = throttle.judge(refusal.client, throttle_ms, refusal.group, now_ms, received_ms, in_flight, outlives=False)
-        reply, stamp_at = refusal.answer(announce_ms)
-        if self._held is None and throttle.hold_until_ms > now_ms:
-            self._held = []
-            self.hold_until_ms = throttle.hold_until_ms
-        if self._held is not None and stamp_at is not None:
-            self._held_stamps.append((sum(map(len, self._held)) + stamp_at, announce_ms))
-        return reply
+        return self.own.take_due(now_ms)
 
     def _emit(self, data: bytes | memoryview | None) -> bytes | memoryview | None:
-        if self._held is None or data is None:
+        if self.held.pieces is None or data is None:
             return data
-        self._held.append(data)
+        self.held.pieces.append(data)
         return None
 
     def _scan_answers(self, data: bytes | memoryview, start: int, at: int, now_ms: int, now_ns: int) -> list[bytes | memoryview]:
         """Follow the responses from `at` on; return the pieces to send."""
         end, in_flight, throttle = len(data), self._in_flight, self._throttle
-        out: list[bytes | memoryview] = [] if self._held is None else self._held
+        held = self.held
+        out: list[bytes | memoryview] = [] if held.pieces is None else held.pieces
         leaving: list[bytes | memoryview] | None = None  # pieces before a response that is held
         self._body_left = self._parsed_bytes = 0
         is_timed = self.verdicts.enabled_times() is not None
@@ -367,7 +319,7 @@ class ResponseSide:
                     break
                 size, correlation_id = HEAD.unpack_from(data, at)
                 if not in_flight or correlation_id != in_flight[0][0]:
-                    out += (data[start:at], self._take_own_reply(correlation_id))
+                    out += (data[start:at], self.own.take_before(correlation_id))
                     start = at
                     continue
                 frame_bytes = size + LENGTH_BYTES
@@ -382,14 +334,13 @@ class ResponseSide:
                         break
                     parsed, stays = found
                 announce_ms = self._account(data, at, size, parsed, now_ms, now_ns, is_timed=is_timed)
-                if is_judged and throttle.active and self._held is None and throttle.hold_until_ms > now_ms:
+                if is_judged and throttle.active and held.pieces is None and throttle.hold_until_ms > now_ms:
                     leaving = [*out, data[start:at]]
-                    self._held = out = []
-                    self.hold_until_ms = throttle.hold_until_ms
+                    out = held.begin(throttle.hold_until_ms)
                     start = at
-                if is_judged and self._held is not None and throttle.is_throttled and not head.is_question:
+                if is_judged and held.pieces is not None and throttle.is_throttled and not head.is_question:
                     place = throttle_place(head.api, data[at : at + frame_bytes], parsed)
-                    self._note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
+                    held.note_stamp(place, announce_ms, sum(map(len, out)) + at - start)
                 if announce_ms or parsed is not None or (head.rewrite and not stays):
                     piece = data[at : at + frame_bytes]
                     changed = self._change(head, piece, frame_bytes, announce_ms, parsed)
@@ -403,25 +354,11 @@ class ResponseSide:
         except ProtocolError as error:  # the bytes before an invalid response are still sent
             self.broken = error
             self._settle_flag.needs_settle = True
-        if leaving is None and self._held is None and not out and start == 0 and at == end:
+        if leaving is None and held.pieces is None and not out and start == 0 and at == end:
             return [data]
         if at > start:
             out.append(data[start:at])
-        return out if self._held is None else leaving or []
-
-    def _take_own_reply(self, correlation_id: int) -> bytes:
-        """Return the reply of Sluice's own that is due before a response of the broker.
-
-        Raises:
-            ProtocolError: there is none, so the response belongs to no request.
-        """
-        if not self._in_flight:
-            raise ProtocolError(f"response {correlation_id} although no request is in flight", reason="response_unsolicited")
-        expected = self._in_flight[0][0]
-        if expected is not None:
-            raise ProtocolError(f"response {correlation_id} instead of {expected}", reason="response_mismatch")
-        reply = self._own_replies.pop()
-        return reply.answer(0)[0] if isinstance(reply, Refusal) else reply
+        return out if held.pieces is None else leaving or []
 
     def _scan_ahead(
         self, head: RequestContext, data: bytes | memoryview, at: int, frame_bytes: int, now_ms: int, now_ns: int
@@ -664,11 +601,6 @@ class ResponseSide:
             if tail:
                 raise ProtocolError("a response although no request is in flight", reason="response_unsolicited")
         return bytes(leaving) or None
-
-    def _note_stamp(self, place: int | None, announce_ms: int, held_at: int) -> None:
-        """Store the offset in the held bytes, from `held_at` on, of a held response's throttle time."""
-        if place is not None and place >= 0:
-            self._held_stamps.append((held_at + place, announce_ms))
 
     def _change(
         self, head: RequestContext, piece: bytes | memoryview, frame_bytes: int, announce_ms: int, parsed: ParsedResponse | None

@@ -93,7 +93,9 @@ class UnansweredRequests:
     ) -> None:
         """Meter a verdict, count it with `count`, and leave the throttle to the next connection."""
         heads, throttle_ms = self._classifier, max(0, throttle_ms)
-        if heads.meter is not None:
+        if heads.meter is not None and group.is_paced:  # its reservation ended with the connection
+            heads.meter.record_unchecked(group, value, now_ms, heads.number, head.index)
+        elif heads.meter is not None:
             applied_ms = 0 if head.client.enforcement.only_observes else throttle_ms
             heads.meter.record(group, value, throttle_ms, applied_ms, now_ms, heads.number, head.index)
             if throttle_ms and head.cell is not None:

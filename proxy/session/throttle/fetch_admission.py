@@ -6,15 +6,51 @@ bytes. So a fetch waits here while the group's rate plus the expected bytes of i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 from proxy.enforcement.groups.enforced_groups import UNKNOWN, EnforcedGroup
 from proxy.enforcement.groups.fetch_queue import FetchQueue, Place
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
+from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.paced.line import Member
+
+
+class Reservation(NamedTuple):
+    """How the schedule of a paced group let a fetch pass.
+
+    Attributes:
+        is_on_time: whether it passed by the schedule; False: before its time.
+        waited_ms: how long it waited.
+    """
+
+    member: Member
+    is_on_time: bool
+    waited_ms: int
+
+
+class PacedFetches(Protocol):
+    """The part of `PacedAdmission` that fetches need.
+
+    Attributes:
+        answered_waited_ms: how long the fetch had waited whose response has arrived last.
+    """
+
+    answered_waited_ms: int
+
+    def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
+        """The response to a fetch has arrived that had reserved bytes."""
+
+    def leave_line(self) -> None:
+        """Leave the waiting requests of a paced group."""
 
 
 class FetchAdmission:
-    """The forwarded fetches of one connection, and the one that waits."""
+    """The forwarded fetches of one connection, and the one that waits.
+
+    Attributes:
+        paced: the admission of requests of paced groups, whose fetches in flight are kept here too; None: there were none.
+    """
 
     __slots__ = (
         "_answer_bytes",
@@ -27,16 +63,14 @@ class FetchAdmission:
         "_under_way",
         "bytes_max",
         "notify",
+        "paced",
         "throttle_ms",
         "wait_until_ms",
     )
 
-    answered_waited_ms = 0
-    """How long the schedule of a paced group delayed the fetch whose response has arrived last; a window delays none."""
-
     def __init__(self) -> None:
-        # expected bytes, and the most requested; a list, since an empty deque takes 700 bytes of each connection
-        self._under_way: list[tuple[EnforcedGroup | None, int, int]] = []
+        # expected or reserved bytes, the most requested, and the reservation of a paced group; a list, since an empty deque takes 700 bytes
+        self._under_way: list[tuple[EnforcedGroup | None, int, int, Reservation | None]] = []
         self._summed: EnforcedGroup | None = None  # the group for which `_summed_bytes` is computed
         self._summed_bytes = 0  # the most bytes beyond the expected ones that its forwarded fetches may return
         self._answer_bytes = UNKNOWN  # the size of this connection's last response
@@ -47,6 +81,7 @@ class FetchAdmission:
         self.bytes_max = 0  # the most bytes that it may return
         self.notify: Callable[[], None] = _ignore  # called when checking again is worth while before the deadline
         self.wait_until_ms = 0
+        self.paced: PacedFetches | None = None
         self.throttle_ms = 0  # a verdict: the wait of the last fetch by the group's rate; reported once per fetch
 
     def admits(self, group: EnforcedGroup, bytes_max: int, now_ms: int, read_ms: int, *, has_throttle_round: bool) -> bool:
@@ -81,7 +116,7 @@ class FetchAdmission:
         expected_bytes = self._expected_bytes
         if group.certain_room(now_ms) < group.pending + max(self._more_bytes(group), 0) + expected_bytes:
             return False
-        self._under_way.append((group, expected_bytes, bytes_max))
+        self._under_way.append((group, expected_bytes, bytes_max, None))
         self._summed_bytes += bytes_max - expected_bytes
         group.pending += expected_bytes
         return True
@@ -90,7 +125,7 @@ class FetchAdmission:
         """Return how many bytes beyond the expected ones those in flight may return."""
         if self._summed is not group:
             under_way = self._under_way
-            self._summed_bytes = sum(bytes_max - expected_bytes for other, expected_bytes, bytes_max in under_way if other is group)
+            self._summed_bytes = sum(bytes_max - expected_bytes for other, expected_bytes, bytes_max, _ in under_way if other is group)
             self._summed = group
         return self._summed_bytes
 
@@ -102,7 +137,7 @@ class FetchAdmission:
         expected_bytes = self._expected_bytes
         if group.certain_room(now_ms) < group.pending + expected_bytes:
             return False
-        self._under_way.append((group, expected_bytes, bytes_max))
+        self._under_way.append((group, expected_bytes, bytes_max, None))
         self._summed = None
         group.pending += expected_bytes
         return True
@@ -158,30 +193,66 @@ class FetchAdmission:
         It is counted before it leaves the queue, since the next one may wait in another process.
         """
         if group is None:
-            self._under_way.append((None, 0, INT32_MAX))
+            self.enter(None, 0, INT32_MAX)
         else:
-            self._under_way.append((group, self._expected_bytes, self.bytes_max))
-            self._summed = None
+            self.enter(group, self._expected_bytes, self.bytes_max)
             group.pending += self._expected_bytes
-        if self._place is not None:
+        if self._place is not None or self.paced is not None:
             self.leave_queue()
 
-    def answered(self, size_bytes: int) -> int:
-        """The response to the oldest fetch in flight has arrived; return the bytes that were expected."""
+    def enter(self, group: EnforcedGroup | None, expected_bytes: int, bytes_max: int, reservation: Reservation | None = None) -> None:
+        """Add a fetch in flight; a paced group has reserved the expected bytes."""
+        self._under_way.append((group, expected_bytes, bytes_max, reservation))
+        self._summed = None
+
+    def answered(self, size_bytes: int, charged: EnforcedGroup | None = None) -> int:
+        """The response to the oldest fetch in flight has arrived.
+
+        Args:
+            size_bytes: bytes of the response.
+            charged: the group that they count for.
+
+        Returns:
+            The bytes for which the schedule of that group has admitted the fetch; 0 if it has none.
+        """
         self._answer_bytes = size_bytes
         self._summed = None
+        if self.paced is not None:
+            self.paced.answered_waited_ms = 0
         if not self._under_way:
             return 0
-        group, expected_bytes, self._answer_bytes_max = self._under_way.pop(0)
-        if group is not None:
+        group, expected_bytes, self._answer_bytes_max, reservation = self._under_way.pop(0)
+        if group is None:
+            return 0
+        group.pending -= expected_bytes
+        if reservation is not None:
+            assert isinstance(group, PacedGroup)
+            assert self.paced is not None
+            self.paced.answered(group, reservation, expected_bytes, self._answer_bytes_max, size_bytes)
+            return expected_bytes if group is charged and reservation.is_on_time else 0
+        group.fetch_answer_bytes = size_bytes
+        if group.fetch_queue and size_bytes < expected_bytes:
+            group.fetch_queue.notify_first()
+        return 0
+
+    def moved(self, replaced: Mapping[EnforcedGroup, EnforcedGroup]) -> None:
+        """Groups got another pacing: what is in flight counts for the groups that continue them, and what waits is checked again."""
+        for at, (group, expected_bytes, bytes_max, reservation) in enumerate(self._under_way):
+            new = None if group is None else replaced.get(group)
+            if group is None or new is None:
+                continue
             group.pending -= expected_bytes
-            group.fetch_answer_bytes = size_bytes
-            if group.fetch_queue and size_bytes < expected_bytes:
-                group.fetch_queue.notify_first()
-        return expected_bytes
+            new.pending += expected_bytes
+            if reservation is not None and isinstance(new, PacedGroup):
+                new.open_fetches += 1
+            self._under_way[at] = (new, expected_bytes, bytes_max, reservation if isinstance(new, PacedGroup) else None)
+        self._summed = None
+        self.leave_queue()
 
     def leave_queue(self) -> None:
         """Leave the queue, because the fetch is forwarded, or waits for another reason; the next one becomes the first."""
+        if self.paced is not None:
+            self.paced.leave_line()
         if self._place is None:
             return
         assert self._line is not None
@@ -193,10 +264,13 @@ class FetchAdmission:
         self.leave_queue()
         self.notify = _ignore
         while self._under_way:
-            group, expected_bytes, _ = self._under_way.pop(0)
+            group, expected_bytes, _, _ = self._under_way.pop(0)
             if group is not None:
                 group.pending -= expected_bytes
-                if group.fetch_queue:
+                if isinstance(group, PacedGroup):
+                    group.open_fetches -= 1
+                    group.line.notify_first()
+                elif group.fetch_queue:
                     group.fetch_queue.notify_first()
 
     def _queue_changed(self) -> None:

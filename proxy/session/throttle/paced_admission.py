@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, NamedTuple
+from typing import Final
 
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import AGE_MAX_MS, INT32_MAX
 from proxy.enforcement.paced.group import PacedGroup
 from proxy.enforcement.paced.line import Member, Place
 from proxy.enforcement.quota_scope import ClientQuota
-from proxy.session.throttle.fetch_admission import FetchAdmission
+from proxy.session.throttle.fetch_admission import FetchAdmission, Reservation
 from quota.entity import UNLIMITED
 from quota.paced_schedule import MS_NS, ms_after
 
@@ -18,50 +18,43 @@ CHECK_EVERY_MS: Final = 1_000
 """A request that is not the first one is notified when it becomes that. It looks again after this time, since quotas may have changed."""
 
 
-class Reserved(NamedTuple):
-    """A fetch in flight. Without a group no schedule applies to it.
-
-    Attributes:
-        size: the bytes that it reserved.
-        most: its `max_bytes`.
-        is_on_time: whether the schedule let it pass.
-        waited_ms: how long it waited for that.
-    """
-
-    group: PacedGroup | None
-    member: Member | None
-    size: int
-    most: int
-    is_on_time: bool = True
-    waited_ms: int = 0
-
-
-_NOTHING: Final = Reserved(None, None, 0, 0)
-_BY_WINDOW: Final = Reserved(None, None, 0, 1)
-"""A fetch of a group with a window."""
-
-
-class PacedAdmission(FetchAdmission):
-    """The request of one connection that waits, and its fetches in flight.
+class PacedAdmission:
+    """The request of one connection that waits for a schedule, and what was charged for those that passed.
 
     Attributes:
         is_on_time: whether the last admitted request passes by the schedule; False: by an age step, before its time.
         waited_ms: how long it waited.
+        wait_until_ms: when to check a waiting request again.
+
+    Args:
+        fetches: keeps the fetches in flight, of all groups.
     """
 
-    __slots__ = ("_group", "_is_fetch", "_member", "_over_bytes", "_reserved", "_waiting", "answered_waited_ms", "is_on_time", "waited_ms")
+    __slots__ = (
+        "_fetches",
+        "_group",
+        "_is_fetch",
+        "_member",
+        "_over_bytes",
+        "_waiting",
+        "answered_waited_ms",
+        "is_on_time",
+        "wait_until_ms",
+        "waited_ms",
+    )
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._reserved: list[Reserved] = []
+    def __init__(self, fetches: FetchAdmission) -> None:
+        self._fetches = fetches
         self._group: PacedGroup | None = None  # of the waiting request ...
         self._waiting: Place | None = None  # ... and its place
         self._is_fetch = False
         self._member: Member | None = None  # of the last request
         self._over_bytes = 0  # size of the last response, if that was more than requested: by its header, or by a larger first batch
         self.is_on_time = True
+        self.wait_until_ms = 0
         self.waited_ms = 0
         self.answered_waited_ms = 0
+        fetches.paced = self
 
     def admits_paced(self, group: PacedGroup, name: Hashable, size: int, now_ms: int, read_ms: int, *, is_fetch: bool) -> bool:
         """Whether a request may pass; if not, it waits, and `wait_until_ms` is when to check again.
@@ -75,15 +68,16 @@ class PacedAdmission(FetchAdmission):
             is_fetch: whether it reserves its bytes, and is charged at its response.
         """
         now_ns, line = now_ms * MS_NS, group.line
+        group.refresh(now_ms)
         self.is_on_time, self.waited_ms = True, 0
         if self._group is not group:
-            self.leave_queue()
+            self._fetches.leave_queue()
         place = self._waiting
         if place is None:
             member = self._member = line.member(name, now_ns)
             if not line and self._due_ns(group, member, size if is_fetch else 0, now_ns) <= now_ns:
                 return True
-            place = self._waiting = line.join(member, read_ms, self._queue_changed, now_ms)
+            place = self._waiting = line.join(member, read_ms, self._line_changed, now_ms)
             self._group, self._is_fetch = group, is_fetch
             group.open_fetches += is_fetch
         self._member = place.member
@@ -109,6 +103,7 @@ class PacedAdmission(FetchAdmission):
         Args:
             observes: whether quotas are only observed; `waited_ms` is then how long the request would wait.
         """
+        group.refresh(now_ms)
         member = self._member = group.line.member(name, now_ms * MS_NS)
         due_ns = self._due_ns(group, member, size if is_fetch else 0, now_ms * MS_NS)
         wait_ms = max(0, ms_after(due_ns) - now_ms)
@@ -131,14 +126,14 @@ class PacedAdmission(FetchAdmission):
     def fetched(self, group: PacedGroup | None, size: int, most: int, now_ms: int) -> None:
         """Reserve `size` bytes for a fetch of `most` bytes that passes now; None: no quota applies to it."""
         if group is None:
-            self.leave_queue()
-            self._reserved.append(_NOTHING)
+            self._fetches.forwarded(None)
             return
         group.pending += size
         group.open_fetches += 1
+        assert self._member is not None
         member = self._member
         self._passed(group, size, now_ms)
-        self._reserved.append(Reserved(group, member, size, most, self.is_on_time, self.waited_ms))
+        self._fetches.enter(group, size, most, Reservation(member, self.is_on_time, self.waited_ms))
 
     def _passed(self, group: PacedGroup, size: int, now_ms: int) -> None:
         assert self._member is not None
@@ -146,47 +141,15 @@ class PacedAdmission(FetchAdmission):
         group.line.charge(self._member, group.cost_ns(size), now_ns)
         if self._waiting is not None:
             self.waited_ms = now_ms - self._waiting.joined_ms
-            self.leave_queue()
+            self.leave_line()
 
-    def passes(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
-        """Record a fetch of a group with a window, as in `FetchAdmission`."""
-        return self._by_window(super().passes(group, bytes_max, now_ms))
-
-    def passes_behind(self, group: EnforcedGroup, bytes_max: int, now_ms: int) -> bool:
-        """Record a fetch of a group with a window, as in `FetchAdmission`."""
-        return self._by_window(super().passes_behind(group, bytes_max, now_ms))
-
-    def forwarded(self, group: EnforcedGroup | None) -> None:
-        """Record a fetch of a group with a window, as in `FetchAdmission`."""
-        self.leave_queue()
-        super().forwarded(group)
-        self._by_window(True)
-
-    def _by_window(self, is_forwarded: bool) -> bool:
-        if is_forwarded:
-            self._reserved.append(_BY_WINDOW)
-        return is_forwarded
-
-    def answered(self, size_bytes: int) -> int:
-        """The response to the oldest fetch in flight has arrived; return the bytes that the schedule had let pass."""
-        self.answered_waited_ms = 0
-        if not self._reserved:
-            return 0
-        oldest = self._reserved.pop(0)
-        if oldest is _BY_WINDOW:
-            return super().answered(size_bytes)
-        group, member, reserved, most, is_on_time, self.answered_waited_ms = oldest
+    def answered(self, group: PacedGroup, reservation: Reservation, reserved: int, most: int, size_bytes: int) -> None:
+        """The response to a fetch has arrived that had reserved bytes: what it did not use is free again."""
+        self.answered_waited_ms = reservation.waited_ms
         self._over_bytes = size_bytes if size_bytes > most else 0
-        if group is not None and member is not None:
-            self._release(group, reserved)
-            if size_bytes < reserved:
-                group.line.take_back(member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
-        return reserved if is_on_time else 0
-
-    def leave_queue(self) -> None:
-        """Leave the waiting requests, because this one passes, or waits for another reason."""
-        super().leave_queue()
-        self.leave_line()
+        group.open_fetches -= 1
+        if size_bytes < reserved:
+            group.line.take_back(reservation.member, group.cost_ns(reserved) - group.cost_ns(size_bytes))
 
     def leave_line(self) -> None:
         """Leave the waiting requests of a paced group."""
@@ -196,18 +159,9 @@ class PacedAdmission(FetchAdmission):
             group.open_fetches -= self._is_fetch
             group.line.leave(place)
 
-    def abandon(self) -> None:
-        """The connection ends: nothing waits any more, and nothing is reserved."""
-        super().abandon()
-        while self._reserved:
-            group, _, reserved, *_ = self._reserved.pop()
-            if group is not None:
-                self._release(group, reserved)
-                group.line.notify_first()
-
-    def _release(self, group: PacedGroup, reserved: int) -> None:
-        group.pending -= reserved
-        group.open_fetches -= 1
+    def _line_changed(self) -> None:
+        """Check again, because the waiting request may pass now."""
+        self._fetches.notify()
 
 
 def announced_ms(client: ClientQuota, now_ms: int) -> int:

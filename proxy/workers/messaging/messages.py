@@ -43,6 +43,7 @@ class Quotas(Message):
         entities: values by quota key for each entity, in units per second; empty: the quotas of the entity are removed.
         switches: all enforcement modes, by target.
         who: the principal that requested the change; None: it came from another source.
+        pacing: how quotas are enforced, by target.
     """
 
     generation: int
@@ -50,6 +51,7 @@ class Quotas(Message):
     entities: list[tuple[EntityKey, dict[str, float]]]
     switches: dict[str, str]
     who: str | None
+    pacing: dict[str, str] = {}
 
 
 class Ports(Message):

@@ -15,6 +15,7 @@ EXCEPTIONS = {
     "Kafka's rule for connections beyond the limit, which golden vectors describe; `ListenerAdmission` makes room by it": {"must_close"},
     "for callbacks of users: a team's share of the partitions that a broker leads": {"partitions_led_by"},
     "kazoo calls it": {"serialize"},
+    "PySpark's daemon calls it": {"print_exc"},
     "faults of the mock cluster, which has no other way to have them": {"push_request_errors", "set_down", "set_up"},
 }
 

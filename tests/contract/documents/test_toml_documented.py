@@ -1,4 +1,4 @@
-"""Every TOML block of the documents loads as a configuration, quotas, switches or prices."""
+"""Every TOML block of the documents loads as a configuration, quotas, switches, pacings or prices."""
 
 import re
 import tomllib
@@ -45,7 +45,7 @@ def load(text: str, folder: Path) -> None:
     file.write_text(text)
     if "price" in tables:
         read_prices(file)
-    elif {"quota", "switch"} & tables.keys():
+    elif {"quota", "switch", "pacing"} & tables.keys():
         read_quota_file(file)
     else:
         with file.open("a") as whole:

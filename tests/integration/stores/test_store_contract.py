@@ -122,6 +122,18 @@ async def test_numbers_are_kept_to_the_last_bit(place: Place) -> None:
 
 
 @every
+async def test_pacings_are_kept_beside_the_switches(place: Place) -> None:
+    """Pacings are set, changed and removed, together with switches of the same target or alone."""
+    opened = await place.open()
+    await opened.alter(SwitchChange("all", "observe"), SwitchChange("all", "paced", "pacing"), SwitchChange("group:a", "window", "pacing"))
+    assert (opened.content.switches, opened.content.pacing) == ({"all": "observe"}, {"all": "paced", "group:a": "window"})
+    await opened.alter(SwitchChange("all", None, "pacing"), SwitchChange("group:a", "paced", "pacing"))
+    assert opened.content == StoreContent({}, {"all": "observe"}, {"group:a": "paced"})
+    if place.is_shared:
+        assert (await place.open()).content == opened.content
+
+
+@every
 async def test_switches_are_kept_like_quotas(place: Place) -> None:
     """Switches are set, changed and removed, together with quotas or alone."""
     opened = await place.open()

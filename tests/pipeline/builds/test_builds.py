@@ -1,31 +1,20 @@
 """`sluice meter rollup --sink iceberg|delta`: readers count the rows that a directory of files has, whenever a run ends, and none twice."""
 
 import itertools
-import json
 import shutil
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import duckdb
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.builds import leftovers
 from pipeline.builds.publishing import BuildTables, build_tables
 from pipeline.duckdb.rollup import roll_up
-from pipeline.rollup.published.ddl import TABLES
 from pipeline.rollup.settings import RollupResult, RollupSettings
 from sluice_cli.meter import meter
-from tests.pipeline.support.build_places import DeltaPlace, IcebergPlace, ends_before_change
-from tests.pipeline.support.build_views import attach
+from tests.pipeline.support.build_places import DeltaPlace, IcebergPlace, Place, ends_before_change
+from tests.pipeline.support.counted_rows import counted, of_directory
 from tests.pipeline.support.first_hour import PRICES, TENANTS, manifests, two_hours
-
-Place = IcebergPlace | DeltaPlace
-Rows = dict[str, list[str]]
-"""The rows of each table, as text and in order."""
 
 
 @pytest.fixture(scope="module", params=[IcebergPlace, DeltaPlace])
@@ -68,38 +57,6 @@ def rolled_up(source: Path, *options: object) -> Result:
 
 
 TWO = ("usage_hour", "decisions_hour")
-
-
-def counted(place: Place, names: Iterable[str] = TABLES) -> Rows:
-    """Return what readers count: DuckDB executes the printed views on the tables."""
-    with duckdb.connect() as engine:
-        attach(engine, place.tables("runs", *names))
-        found = {}
-        for name in names:
-            rows = engine.sql(f"SELECT * EXCLUDE (build_id) FROM sluice_views.{name}").to_arrow_table()
-            found[name] = in_order(rows.to_pylist())
-        return found
-
-
-def in_order(rows: list[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps({name: text_of(value) for name, value in sorted(row.items())}) for row in rows)
-
-
-def text_of(value: Any) -> str:
-    """Return a cell as text. In files times have no time zone, and are in UTC."""
-    return str(value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value)
-
-
-def of_directory(out: Path) -> Rows:
-    """Return the rows of the files of each table, with the columns that are folders."""
-    found: Rows = {}
-    for name in TABLES:
-        rows = []
-        for path in (out / name).rglob("*.parquet"):
-            folders = dict(part.split("=") for part in path.relative_to(out / name).parts[:-1])
-            rows += [row | folders for row in pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit="us").to_pylist()]
-        found[name] = in_order(rows)
-    return found
 
 
 def test_readers_count_the_rows_of_a_directory(tmp_path: Path, source: Path, place: Place) -> None:

@@ -20,8 +20,7 @@ from tests.pipeline.support.build_views import printed_views
         (["--sink", "delta"], "--out: is missing"),
         (["--out", "somewhere", "--namespace", "x"], "--namespace: is for tables of a catalog"),
         (["--sink", "delta", "--out", "somewhere", "--catalog", "x"], "--catalog: is for tables of a catalog"),
-        (["--sink", "iceberg", "--engine", "spark"], "use --engine local"),
-        (["--sink", "delta", "--out", "somewhere", "--engine", "spark"], "use --engine local"),
+        (["--sink", "iceberg", "--engine", "spark", "--catalog", "lake", "--property", "uri=x"], "--conf spark.sql.catalog.lake.KEY=VALUE"),
         (["--sink", "iceberg", "--namespace", "a..b", "--property", "uri=sqlite://"], "is no name"),
     ],
 )

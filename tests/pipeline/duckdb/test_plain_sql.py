@@ -15,7 +15,7 @@ from pipeline.duckdb.throttle_windows import windows_of
 from pipeline.rollup.content.columns import GROUPS_IN_SERIES
 from pipeline.rollup.settings import RollupSettings
 from pipeline.spark.rollup.floors import floor_of, longest_waits
-from tests.pipeline.duckdb.test_engines_agree import of_workers
+from tests.pipeline.duckdb.test_engines_agree import of_workers, topics
 from tests.pipeline.support.first_hour import two_hours
 
 HOURS_LATER_MS = 10_000 * 3_600_000
@@ -23,7 +23,7 @@ HOURS_LATER_MS = 10_000 * 3_600_000
 Wait = tuple[int, int, bool, int, int]
 
 
-@pytest.mark.parametrize("scene", [two_hours, of_workers])
+@pytest.mark.parametrize("scene", [two_hours, of_workers, topics])
 def test_plain_sql_makes_the_same_tables(tmp_path: Path, scene: Callable[[Path], Path]) -> None:
     """Each default table has the rows that plain SQL makes of the raw files."""
     source = scene(tmp_path / "in")

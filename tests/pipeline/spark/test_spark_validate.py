@@ -61,10 +61,23 @@ def test_a_worker_whose_reader_is_gone_ends_silently(spark: Any, monkeypatch: py
 
     parents = spark.sparkContext.parallelize([0], 1).map(lambda _: Path(f"/proc/{os.getppid()}/cmdline").read_bytes()).collect()
     assert b"pipeline.spark.daemon" in parents[0].split(b"\0")
+    monkeypatch.setenv(daemon.RAISES, "")
     monkeypatch.setattr(daemon, "_work", gone)
     assert daemon.worker(None, True) == 1
     monkeypatch.setattr(daemon, "_work", lambda _sock, authenticated: int(not authenticated))
     assert (daemon.worker(None, True), daemon.worker(None, False)) == (0, 1)
+
+
+def test_the_daemon_prints_no_traceback_of_a_closed_socket(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark has closed the socket before the worker was there: nothing is printed. Any other exception is."""
+    for error in (BrokenPipeError("the task has ended"), ConnectionResetError("the task has ended"), ValueError("a defect")):
+        try:
+            raise error
+        except Exception:  # noqa: BLE001 - as PySpark's daemon catches it
+            daemon.Tracebacks.print_exc()
+    printed = capsys.readouterr().err
+    assert "ValueError: a defect" in printed
+    assert "the task has ended" not in printed
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_errors_name_the_url(bucket: Bucket, source: Path) -> None:
     for done, words in (
         (other, f"s3://{bucket.name}/other: is not empty and contains no ledger.json"),
         (missing, "s3://no-such-bucket/tables: cannot be listed"),
-        (by_spark, f"--out s3://{bucket.name}/tables: Spark writes tables to a folder that all workers mount"),
+        (by_spark, f"--out s3://{bucket.name}/tables: Spark writes files to a folder that all workers mount"),
     ):
         assert (done.exit_code, words in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.output
 

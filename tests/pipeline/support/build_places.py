@@ -79,12 +79,15 @@ class DeltaPlace:
         shutil.copytree(self._folder.with_name("kept"), self._folder)
 
 
+Place = IcebergPlace | DeltaPlace
+
+
 class EndedEarlyError(BaseException):
     """The process ends here, as by SIGKILL: no code of the command catches it."""
 
 
 @contextlib.contextmanager
-def ends_before_change(place: IcebergPlace | DeltaPlace, number: int) -> Iterator[list[str]]:
+def ends_before_change(place: Place, number: int) -> Iterator[list[str]]:
     """Let a process end before a change of the tables, the first being 0; yield the names of the changes before it."""
     done: list[str] = []
 

@@ -66,6 +66,14 @@ def test_a_group_with_a_window_is_judged_by_it(tmp_path: Path) -> None:
     assert Kind.MISSED in judged(tmp_path, [requests], paced=False).kinds()
 
 
+def test_both_kinds_of_groups_are_judged_in_one_run(tmp_path: Path) -> None:
+    """A group with a window beside a paced one has no divergence when it stays below its bound: its rates are those of checked records."""
+    steady = admitted([(500 * at, 10_000) for at in range(60)], BOUND)
+    both = sorted([*steady, *(request._replace(group=1) for request in steady)], key=lambda request: request.ts_ms)
+    verdict = validate(write_paced(tmp_path, [both], {0: BOUND, 1: BOUND}, paced=[0]))
+    assert (verdict.kinds(), verdict.decisions) == ({}, 120)
+
+
 def test_a_changed_lead_is_found(tmp_path: Path) -> None:
     """A lead that differs from the recomputed one is MATH."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from proxy.enforcement.pacing import PacingRules
 from proxy.quota_admin.audit.audit import AuditUnavailable, Event
 from proxy.quota_admin.audit.log import AuditLog
 from proxy.quota_admin.authorizer import Authorizer, Rules
@@ -14,7 +15,7 @@ from proxy.quota_admin.limits import ENTRIES_MAX
 from proxy.quota_admin.requester import Requester
 from proxy.quota_admin.service import DENIED_DEFAULT, DENIED_SELF, NOT_CONTROLLER, Administration
 from proxy.quota_store.memory import MemoryStore
-from proxy.quota_store.store import Decide, Origin, StoreContent, StoreUnavailable, T
+from proxy.quota_store.store import EMPTY, Decide, Origin, StoreContent, StoreUnavailable, T
 from proxy.telemetry.counters import AdministrationCounts
 from quota.admin.kraft import Change
 from quota.admin.messages import AdminError, Alteration, Component, Op, Result, entity_key
@@ -194,7 +195,7 @@ async def test_what_cannot_be_written_down_is_not_done(proxy: ProxyFixture) -> N
     assert (result.error_message or "").startswith("Nothing was changed, since the audit log could not be written: audit.file: ")
     with pytest.raises(AdminError, match="Nothing was changed"):
         await proxy.administration.switch(WRITER, "all", "off")
-    assert proxy.store.content == ({}, {})
+    assert proxy.store.content == EMPTY
     proxy.audit.room = 10
     assert (await proxy.set(ADMIN, "bob")).error_code == 0
 
@@ -356,6 +357,34 @@ async def test_switches_pass_the_same_door(proxy: ProxyFixture) -> None:
         await proxy.administration.switch(ADMIN, "entity:client-id=x,user=admin", "off")
     with pytest.raises(AdminError, match="is no mode of a switch"):
         await proxy.administration.switch(WRITER, "all", "loud")
+
+
+async def test_pacings_pass_the_same_door(proxy: ProxyFixture) -> None:
+    """Pacings are subject to the rights of switches and to what the configuration can pace, and each is logged with its old value."""
+    administration = proxy.administration
+    administration.pacing_rules = PacingRules(None, {"shop": None, "etl": "shop"})
+    await administration.pace(WRITER, "group:shop", "paced")
+    await administration.pace(WRITER, "group:shop", "window")
+    assert dict(proxy.store.content.pacing) == {"group:shop": "window"}
+    reported = [(line["target"], line["old"], line["new"]) for line in await proxy.lines() if line["event"] == "paced"]
+    assert reported == [("group:shop", None, "paced"), ("group:shop", "paced", "window")]
+    for target, pacing, problem in (
+        ("group:etl", "paced", '"etl" has the pacing of the group above it; write group:shop'),
+        ("group:gone", "paced", 'no declared group is named "gone"; there is shop, etl'),
+        ("entity:ip=10.0.0.1", "paced", "connections of an address are not paced"),
+        ("all", "fast", '"fast" is no pacing; write paced or window'),
+    ):
+        with pytest.raises(AdminError, match=problem):
+            await administration.pace(WRITER, target, pacing)
+    with pytest.raises(AdminError, match=DENIED_SELF):
+        await administration.pace(ADMIN, "entity:client-id=x,user=admin", "paced")
+    with pytest.raises(AdminError, match="Sluice does not let User:alice change quotas"):
+        await administration.pace(ALICE, "all", "paced")
+    administration.pacing_rules = PacingRules('cannot be "paced" here')
+    with pytest.raises(AdminError, match='the pacing cannot be "paced" here; write window, or default'):
+        await administration.pace(WRITER, "all", "paced")
+    await administration.pace(WRITER, "group:shop", None)
+    assert dict(proxy.store.content.pacing) == {}
 
 
 async def test_a_switch_of_a_listener_that_does_not_exist(proxy: ProxyFixture) -> None:

@@ -331,12 +331,6 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="paced-by-brokers",
         ),
         pytest.param(
-            "[quotas]\npacing = 'paced'\n[fleet]\nname = 'one'\nsecret_file = 'key'",
-            'quotas.pacing: cannot be "paced" with workers, supervised or a fleet: a schedule belongs to one process; '
-            'write pacing = "window", or leave it out',
-            id="paced-in-a-fleet",
-        ),
-        pytest.param(
             "[quotas]\nsnapshot = 's.toml'",
             'quotas.snapshot: has no effect with store = "file"; leave it out, or write store = "zookeeper" or store = "topic"',
             id="snapshot-of-a-file",
@@ -358,6 +352,11 @@ def test_a_reload_reads_again(tmp_path: Path) -> None:
             id="factor-of-nothing",
         ),
         pytest.param("[metering]\nlevel = 'all'", 'metering.level: "all" is not valid; write "off", "sample", "packed" or "trace"', id="metering"),
+        pytest.param(
+            '[metering.upload]\nurl = "s3://bucket/x"',
+            "metering.upload: has no effect without metering.dir; name a directory with metering.dir, or leave it out",
+            id="metering nowhere",
+        ),
         pytest.param(
             '[metering.upload]\nurl = "ftp://host/x"',
             'metering.upload.url: has the scheme "ftp", which is none of s3, s3a, gs, abfs, abfss; write a URL of a directory in an'

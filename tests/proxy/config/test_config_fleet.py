@@ -114,7 +114,7 @@ def test_every_key(folder: Path) -> None:
         (HEAD + FLEET + 'directory = "open"', "fleet.directory: open is accessible to other users (mode 0755); run `chmod 700 open`"),
         (HEAD + FLEET + "secret = 'x'", "fleet.secret: is not a setting; a secret stands in a file of its own: name it in secret_file"),
         (HEAD + FLEET + '[quotas]\nstore = "topic"\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is quotas.topic too; write another name'),
-        (HEAD + FLEET + '[metering]\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is metering.topic too; write another name'),
+        (HEAD + FLEET + '[metering]\ndir = "m"\ntopic = "__sluice_fleet"', 'fleet.topic: "__sluice_fleet" is metering.topic too; write another name'),
         (
             "sidecar = true\n" + HEAD + FLEET,
             'fleet: cannot share the budgets of a broker (scope = "broker") in a sidecar, which does not know the node id of its broker; write enforcement.scope = "cluster", or leave out [fleet]',
@@ -191,7 +191,7 @@ def test_without_a_topic_no_kafka_client_is_needed(folder: Path, monkeypatch: py
 def test_every_contradiction_is_named_at_once(folder: Path) -> None:
     """All settings that contradict the fleet are reported together."""
     text = "sidecar = true\n" + UPSTREAM + 'protocol = "SASL_SSL"\n' + LISTENER + FLEET + "create = false\nreplication_factor = 1\n"
-    lines = complaints(folder, text + '[metering]\ntopic = "__sluice_fleet"\n')
+    lines = complaints(folder, text + '[metering]\ndir = "m"\ntopic = "__sluice_fleet"\n')
     assert [line.split(": ")[0] for line in lines] == ["fleet.replication_factor", "fleet.topic", "fleet", "upstream.credentials"]
 
 

@@ -81,6 +81,24 @@ def test_a_member_that_is_cut_off_assumes_the_last_rates() -> None:
     assert pair.elsewhere() == pytest.approx(pair.other_own, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("own_rate", "assumed"),
+    [
+        pytest.param(1.5 * RATE, BOUND * RATE / (2.5 * RATE), id="members-above-the-bound"),
+        pytest.param(0.8 * RATE, BOUND * RATE / (1.8 * RATE), id="members-nearly-at-the-bound"),
+        pytest.param(0.5 * RATE, RATE, id="members-below-the-bound"),
+    ],
+)
+def test_at_the_bound_a_part_of_it_is_assumed(own_rate: float, assumed: float) -> None:
+    """Where all members together use the bound, or nearly, the other one is assumed to use its part of it; otherwise its last rate."""
+    pair = Pair(own_rate=own_rate)
+    pair.run(STEADY_MS)
+    heard = pair.elsewhere()
+    pair.one.is_cut_off = True
+    pair.run(CUT_MS, is_heard=False)
+    assert pair.elsewhere() - heard == pytest.approx(assumed * CUT_MS / 1_000, rel=0.03)
+
+
 def test_an_idle_member_that_was_assumed_to_go_on_costs_at_most_a_window() -> None:
     """What was assumed of a member that used nothing reduces its later reports by at most the units of one window."""
     pair = Pair()

@@ -3,11 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.enforcement.mode import Mode
 from proxy.fleet.clock import Clock
 from proxy.shared_usage.departed_rows import DEPARTED_MAX
 from tests.support.fleet.fleet_members import FleetMember, exchange
+from tests.support.fleet.fleet_proxies import AGE_MS, PUBLISH_MS, FleetProxies
+from tests.support.frames.kafka_frames import produced
+from tests.support.memory.verdicts import FREE_BYTES, PRODUCE_VERSION, produce_for, produce_of
 
 BOUND = 1_000.0
+THROTTLE_MS = 4_000
+KNOWN_MS = 2 * AGE_MS
 START_MS = 1_000_000
 BUS_MS = 5_000_000
 """Time of the bus at `START_MS`."""
@@ -110,3 +116,51 @@ def _ends(member: FleetMember, row: int) -> list[int]:
     with member.segment.departed.locked(row) as throttles:
         assert throttles is not None
         return list(throttles.until_ms)
+
+
+def fleet() -> FleetProxies:
+    """Return two members with one quota."""
+    return FleetProxies(2, produce=BOUND, mode=Mode.MUTE)
+
+
+def test_a_client_that_moves_within_the_lag_serves_its_throttle() -> None:
+    """A client leaves a throttle at one member, and connects to the other one at once: its first request waits for the same time."""
+    with fleet() as proxies:
+        before = proxies.connect(0)
+        before.asks(produce_for(THROTTLE_MS, 1), produced(1, version=PRODUCE_VERSION))
+        proxies.wait(3 * PUBLISH_MS)
+        before.connection.client.connection_lost(None)
+        after = proxies.connect(1)
+        assert after.sends(produce_of(100, 2)) == []
+        proxies.wait(THROTTLE_MS - 4 * PUBLISH_MS)
+        assert after.forwarded() == []
+        proxies.wait(2 * PUBLISH_MS)
+        assert after.forwarded() == [2]
+
+
+def test_a_new_client_of_a_group_at_its_bound_waits_until_throttles_are_known() -> None:
+    """While the group is over its bound, and nobody has left a throttle, a new connection's first request waits for two lags."""
+    with fleet() as proxies:
+        proxies.connect(0).asks(produce_for(THROTTLE_MS, 1), produced(1, version=PRODUCE_VERSION))
+        proxies.wait(3 * PUBLISH_MS)
+        new = proxies.connect(1)
+        assert new.sends(produce_of(100, 2)) == []
+        proxies.wait(KNOWN_MS - 1)
+        assert new.forwarded() == []
+        proxies.wait(1)
+        assert new.forwarded() == [2]
+        new.answers(produced(2, version=PRODUCE_VERSION))
+        proxies.wait(THROTTLE_MS + 1_000)
+        assert new.sends(produce_of(100, 3)) == [3]
+
+
+def test_a_new_client_of_a_group_within_its_bound_does_not_wait() -> None:
+    """Below the bound, and where only one member uses the group, a first request is forwarded at once."""
+    with fleet() as proxies:
+        proxies.connect(0).asks(produce_of(FREE_BYTES // 2, 1), produced(1, version=PRODUCE_VERSION))
+        proxies.wait(3 * PUBLISH_MS)
+        assert proxies.connect(1).sends(produce_of(100, 2)) == [2]
+    with fleet() as proxies:
+        proxies.connect(0).asks(produce_for(THROTTLE_MS, 1), produced(1, version=PRODUCE_VERSION))
+        proxies.wait(3 * PUBLISH_MS)
+        assert proxies.connect(0).sends(produce_of(100, 2)) == [2]

@@ -39,7 +39,7 @@ def test_packed_rows_are_those_of_the_loop(batches: list[list[Event]], window: t
     """Packed rows equal those of a loop over all samples, for any cut into file sets and any runs."""
     num_samples, window_ms = window
     loop = {ref: Sensor(ref, BOUND, request=ref == 2, num_samples=num_samples, window_ms=window_ms) for ref in range(GROUPS)}
-    sensors = Sensors(np.full(GROUPS, num_samples), np.full(GROUPS, window_ms), np.arange(GROUPS) == 2, np.zeros(GROUPS, np.bool_))
+    sensors = Sensors(np.full(GROUPS, num_samples), np.full(GROUPS, window_ms), np.arange(GROUPS) == 2)
     state, seq = STATE.empty_table(), 0
     for batch in batches:
         for sensor in loop.values():
@@ -65,7 +65,7 @@ def test_a_run_is_packed_as_each_of_its_decisions(
     runs = runs_of(events, [0] * len(events), 0)
     in_force = bounds([*((ref, 0, BOUND) for ref in range(GROUPS)), *changes])
     cuts = np.array(sorted(data.draw(st.sets(st.integers(0, len(events)), max_size=4))), np.int64)
-    sensors = Sensors(np.full(GROUPS, 3), np.full(GROUPS, 1_000), np.arange(GROUPS) == 2, np.zeros(GROUPS, np.bool_))
+    sensors = Sensors(np.full(GROUPS, 3), np.full(GROUPS, 1_000), np.arange(GROUPS) == 2)
     one_by_one, noted = (
         pack(each, sensors, in_force, STATE.empty_table(), (RUN_ID, PROXY_ID), lists=True, cuts=cuts) for each in (runs, as_noted(runs))
     )

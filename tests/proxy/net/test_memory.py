@@ -27,6 +27,9 @@ class FakeTransport:
     def get_write_buffer_size(self) -> int:
         return self.unsent_bytes
 
+    def get_extra_info(self, _name: str) -> None:
+        return None
+
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         assert high > low
 

@@ -13,6 +13,7 @@ from proxy.enforcement.switches import Switches
 from proxy.observe.explain import SHARERS_MAX, explain
 from proxy.observe.page_source import OneProcess
 from proxy.observe.rows.client_groups import SLICE
+from proxy.quota_store.store import EMPTY
 from proxy.telemetry.status import ReadinessCheck
 from quota.admin.messages import entity_key
 from quota.entity import ClientQuotaEntity, ClientQuotaType, KafkaPrincipal
@@ -29,7 +30,8 @@ ALTER = {"entries": [{"entity": {"user": "bob"}, "ops": {"producer_byte_rate": 5
 SWITCH = {"target": "all", "mode": "observe"}
 OPEN = ["/metrics", "/healthz", "/readyz"]
 SHOWN = ["/quotas", "/connections", "/admin/quotas", "/admin/switches", "/admin/history", "/admin/history/verify", "/explain?user=bob"]
-CHANGES = [("/admin/quotas", ALTER), ("/admin/switches", SWITCH)]
+PACE = {"target": "all", "pacing": "paced"}
+CHANGES = [("/admin/quotas", ALTER), ("/admin/switches", SWITCH), ("/admin/pacing", PACE)]
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ async def test_without_tokens_this_host_may_read_and_no_client_may_change(tmp_pa
     async with Port(tmp_path, tokens=False) as port:
         assert await statuses(port, None) == ({200}, {200}, {403})
         assert await statuses(port, WRITER) == ({200}, {200}, {403})
-        assert port.counts.denials == {"http": 4}
+        assert port.counts.denials == {"http": 6}
 
 
 @pytest.mark.parametrize("tokens", [False, True])
@@ -401,7 +403,7 @@ async def test_no_change_without_right_in_a_thousand_tries(tmp_path: Path) -> No
     async with Port(tmp_path) as port:
         found = [await attempts[at % len(attempts)](port) for at in range(1_000)]
         assert {status for status, _ in found} <= {400, 403, 415}
-        assert port.store.content == ({}, {})
+        assert port.store.content == EMPTY
         assert not [line for line in await port.audit.history(limit=10_000) if line["event"] != "denied"]
 
 

@@ -153,7 +153,9 @@ def change_lists(draw: st.DrawFn) -> list[StoreChange]:
         key = draw(st.sampled_from(sorted(values)))
         changes.append(Change(entity, key, draw(st.one_of(st.none(), values[key]))))
     targets, modes = st.sampled_from(["all", "listener:a", "entity:user=a%22b"]), st.sampled_from([None, "off", "observe", "enforce"])
-    return changes + draw(st.lists(st.builds(SwitchChange, targets, modes), max_size=3))
+    paced_targets, pacings = st.sampled_from(["all", "group:a", "entity:user=a%22b"]), st.sampled_from([None, "window", "paced"])
+    switches = st.builds(SwitchChange, targets, modes, st.just("switches"))
+    return changes + draw(st.lists(switches | st.builds(SwitchChange, paced_targets, pacings, st.just("pacing")), max_size=3))
 
 
 @settings(max_examples=60, deadline=None)

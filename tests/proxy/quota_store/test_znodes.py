@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from proxy.quota_store.store import StoreUnavailable, SwitchChange
 from proxy.quota_store.zookeeper.client import Create, Delete, Write
 from proxy.quota_store.zookeeper.reads import Node
-from proxy.quota_store.zookeeper.znode_codec import BadNode, java_order, read_change, read_config, read_switches, read_values, write_config
+from proxy.quota_store.zookeeper.znode_codec import (
+    BadNode,
+    java_order,
+    read_change,
+    read_config,
+    read_switches,
+    read_values,
+    write_config,
+    write_switches,
+)
 from proxy.quota_store.zookeeper.znode_operations import steps_of
 from proxy.quota_store.zookeeper.znode_tree import ZnodeTree
 from quota.admin.kraft import Change
@@ -216,6 +225,16 @@ def test_what_must_not_be_overwritten_is_not() -> None:
         steps_of([Change(ALICE, PRODUCE, 2.0)], broken)
     with pytest.raises(StoreUnavailable, match="cannot be a node of ZooKeeper"):
         steps_of([Change(entity_key([("client-id", "..")]), PRODUCE, 2.0)], ZnodeTree())
+
+
+def test_pacings_stand_in_the_node_of_the_switches() -> None:
+    """Pacings are in the node of the switches, and a node without them, as an older Sluice writes it, is read."""
+    data = write_switches({"switches": {"all": "observe"}, "pacing": {"group:a": "paced"}})
+    assert data == b'{"version":1,"switches":{"all":"observe"},"pacing":{"group:a":"paced"}}'
+    assert read_switches(data) == {"switches": {"all": "observe"}, "pacing": {"group:a": "paced"}}
+    assert read_switches(b'{"version":1,"switches":{}}') == {"switches": {}, "pacing": {}}
+    with pytest.raises(BadNode, match='has no table "pacing"'):
+        read_switches(b'{"version":1,"switches":{},"pacing":[]}')
 
 
 def test_switches_stand_in_one_node() -> None:

@@ -59,7 +59,7 @@ def put_quota(worker: ZookeeperWorker, rate: int) -> None:
 
 
 def put_switch(worker: ZookeeperWorker, mode: str) -> None:
-    worker.tree.put_switches(Node(write_switches({"all": mode}), 1, 0))
+    worker.tree.put_switches(Node(write_switches({"switches": {"all": mode}}), 1, 0))
 
 
 def test_a_change_that_comes_while_it_is_read_is_reported_whole(worker: ZookeeperWorker, reported: list[StoreState]) -> None:

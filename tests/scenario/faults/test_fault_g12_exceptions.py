@@ -8,6 +8,8 @@ import pytest
 from proxy.enforcement.quota_scope import ClientQuota
 from proxy.net.connection import Connection
 from proxy.net.gateway import Gateway
+from proxy.net.relay.broker_channel import BrokerChannel
+from proxy.net.relay.client_channel import ClientChannel
 from proxy.net.throttled_channels import ThrottledChannels
 from proxy.session.reading import Reading
 from proxy.session.requests.classifier import RequestClassifier
@@ -16,6 +18,7 @@ from proxy.session.requests.pending_requests import PendingRequests
 from proxy.session.requests.recorded_requests import RecordedRequests
 from proxy.session.requests.request_side import RequestSide
 from proxy.session.responses.answer_verdicts import AnswerVerdicts
+from proxy.session.responses.held_responses import HeldResponses
 from proxy.session.responses.response_side import ResponseSide
 from proxy.session.rewrite import Rewriter
 from proxy.session.throttle.fetch_admission import FetchAdmission
@@ -43,7 +46,7 @@ POINTS: list[tuple[type[Any], str]] = [
     (AnswerVerdicts, "judge"),
     (AnswerVerdicts, "take_time"),
     (ResponseSide, "_change"),
-    (ResponseSide, "release"),
+    (HeldResponses, "release"),
     (ResponseSide, "take_own_replies"),
     (ThrottleState, "judge"),
     (ThrottleState, "judge_unanswered"),
@@ -66,8 +69,8 @@ POINTS: list[tuple[type[Any], str]] = [
     (Reading, "next_step"),
     (Connection, "_read"),
     (Connection, "_settle_end"),
-    (Connection, "_shrink_client_buffer"),
-    (Connection, "_shrink_broker_buffer"),
+    (ClientChannel, "shrink_receive_buffer"),
+    (BrokerChannel, "shrink_receive_buffer"),
     (Connection, "client_eof"),
     (Connection, "client_made"),
     (Gateway, "_rewriter"),
@@ -135,7 +138,7 @@ async def test_g12_one_connection_ends(owner: type[Any], name: str, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"), [(RequestSide, "resume"), (ResponseSide, "release"), (ThrottleState, "cancel"), (Connection, "settle")]
+    ("owner", "name"), [(RequestSide, "resume"), (HeldResponses, "release"), (ThrottleState, "cancel"), (Connection, "settle")]
 )
 async def test_g12_in_a_drain(owner: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one connection fails during a drain, the other connections drain as usual."""

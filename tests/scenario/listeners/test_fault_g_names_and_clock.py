@@ -75,7 +75,7 @@ async def test_g01_the_wall_clock_jumps(jump_s: float, monkeypatch: pytest.Monke
         await client.send(produce_of_size(10_304, 1, version=7) + produce_request(2, version=7))
         await until(lambda: any("throttle" in one.broker.paused_for for one in sluice.connections))
         monkeypatch.setattr(time, "time", lambda: wall() + jump_s)
-        held_ms = sluice.connections[0].session.responses.hold_until_ms
+        held_ms = sluice.connections[0].session.responses.held.until_ms
         sluice.sweep()
         first, second = await client.read_frames(2)
         assert [correlation_id_of(first), correlation_id_of(second)] == [1, 2]

@@ -15,7 +15,7 @@ EVERYBODY = GroupMatch(client_id=(Pattern("*"),))
 
 
 def waiting(sluice: RunningGateway) -> bool:
-    return any(one.session.responses.hold_until_ms for one in sluice.connections)
+    return any(one.session.responses.held.until_ms for one in sluice.connections)
 
 
 async def test_a_reload_changes_groups_under_living_connections() -> None:

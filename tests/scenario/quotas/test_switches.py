@@ -22,13 +22,13 @@ async def test_a_held_answer_leaves_when_its_client_is_switched(mode: str) -> No
     async with ScriptedBroker() as broker, open_gateway(broker, table=quotas(produce=1_000.0)) as sluice:
         client = await sluice.client()
         await client.send(produce_of_size(70_000, 1))
-        await until(lambda: any(one.session.responses.hold_until_ms for one in sluice.connections))
+        await until(lambda: any(one.session.responses.held.until_ms for one in sluice.connections))
         sluice.app.apply_switches({"entity:user=ANONYMOUS": mode})
         assert correlation_id_of(await client.read_frame()) == 1
         assert correlation_id_of(await client.ask(produce_of_size(70_000, 2))) == 2
         sluice.app.apply_switches({})
         await client.send(produce_of_size(70_000, 3))
-        await until(lambda: any(one.session.responses.hold_until_ms for one in sluice.connections))
+        await until(lambda: any(one.session.responses.held.until_ms for one in sluice.connections))
         sluice.app.apply_switches({"all": "observe"})
         assert correlation_id_of(await client.read_frame()) == 3
         assert sluice.closes == {}
@@ -76,7 +76,7 @@ async def test_the_exempt_list_is_live() -> None:
         assert sluice.app.counters.throttles == {}
         assert await sluice.reload(quotas=Quotas())
         await client.send(produce_of_size(70_000, 4))
-        await until(lambda: any(one.session.responses.hold_until_ms for one in sluice.connections))
+        await until(lambda: any(one.session.responses.held.until_ms for one in sluice.connections))
         sluice.app.apply_switches({"all": "off"})
         assert correlation_id_of(await client.read_frame()) == 4
 
@@ -89,7 +89,7 @@ async def test_a_switch_in_the_store_is_in_force(tmp_path: Path) -> None:
         async with open_gateway(broker, quotas=Quotas(path=path)) as sluice:
             client = await sluice.client()
             await client.send(produce_of_size(70_000, 1))
-            await until(lambda: any(one.session.responses.hold_until_ms for one in sluice.connections))
+            await until(lambda: any(one.session.responses.held.until_ms for one in sluice.connections))
             await sluice.app.quotas.alter(lambda _content: (None, [SwitchChange("all", "observe")]))
             assert correlation_id_of(await client.read_frame()) == 1
         async with open_gateway(broker, quotas=Quotas(path=path)) as sluice:

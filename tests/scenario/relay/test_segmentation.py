@@ -108,9 +108,9 @@ def play(stream: bytes, step: int, answer_step: int, mode: Mode, bound: float | 
         answered = len(frames)
         for piece in in_steps(answers, answer_step):
             keep(session.responses.scan(piece, now_ms, now_ms * 1_000_000), to_client)
-        while session.responses.hold_until_ms:
-            now_ms = max(now_ms, session.responses.hold_until_ms) if patient else now_ms
-            keep(session.responses.release(now_ms), to_client)
+        while session.responses.held.until_ms:
+            now_ms = max(now_ms, session.responses.held.until_ms) if patient else now_ms
+            keep(session.responses.held.release(now_ms), to_client)
         keep(session.responses.take_own_replies(now_ms) if session.in_flight else None, to_client)
         if session.requests.pending.stop is not Stop.NONE:
             now_ms = max(now_ms + 1, session.requests.pending.resume_at_ms, session.throttle.read_off_until_ms)

@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Any, Self
 
+from proxy.enforcement.paced.factory import PacedGroups
 from proxy.fleet.clock import Clock
 from proxy.shared_usage.shared_usage import SharedUsage
 from tests.support.fleet.fleet_members import KEYS, FleetMember
@@ -19,24 +20,29 @@ AGE_MS = LAG_MS + PUBLISH_MS // 2 + 5
 class ProxyMember(FleetMember):
     """A member whose worker is a proxy."""
 
-    def __init__(self, number: int, loop: ManualLoop, settings: dict[str, Any]) -> None:
+    def __init__(self, number: int, loop: ManualLoop, burst_ms: int | None, settings: dict[str, Any]) -> None:
         self.name, self.keys, self.lag_ms = f"edge-{number}", KEYS, AGE_MS
         self.segment, self.workers = new_segment(1, has_fleet=True), []
         self.assumes_silence, self.is_cut_off = True, False
         self.clock = Clock(0, 0)
         usage = SharedUsage(self.segment, 0, fleet_key=KEYS.digests)
         publish_on_time(usage, loop)
-        self.proxy = ProxyFixture(loop=loop, factories=usage, **settings)
+        factories = usage if burst_ms is None else PacedGroups(burst_ms, factories=usage)
+        self.proxy = ProxyFixture(loop=loop, factories=factories, **settings)
         self.proxy.scopes.learn(1, BROKER)  # a fleet shares the usage of a broker whose node id is known
         self.start_hub(loop.now_ms)
 
 
 class FleetProxies:
-    """Members with a proxy each; connections go to them in turn, or to one of them."""
+    """Members with a proxy each; connections go to them in turn, or to one of them.
 
-    def __init__(self, members: int, **settings: Any) -> None:
+    Args:
+        burst_ms: burst of all groups, which are paced; None: they have windows.
+    """
+
+    def __init__(self, members: int, *, burst_ms: int | None = None, **settings: Any) -> None:
         self.loop = ManualLoop()
-        self.members = [ProxyMember(number, self.loop, settings) for number in range(members)]
+        self.members = [ProxyMember(number, self.loop, burst_ms, settings) for number in range(members)]
         self._connected = 0
         self._publish()
 

@@ -25,7 +25,16 @@ FLEET = "edge"
 class MeteringMember(FleetMember):
     """A member whose workers meter."""
 
-    def __init__(self, directory: Path, number: int, clock: Clock, workers: int = 1, level: str = "packed", life: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        number: int,
+        clock: Clock,
+        workers: int = 1,
+        level: str = "packed",
+        life: int = 0,
+        burst_ms: int | None = None,
+    ) -> None:
         self.name, self.keys, self.lag_ms = "abcd"[number], KEYS, LAG_MS + PUBLISH_MS
         self.segment = new_segment(workers, has_fleet=True)
         self.clock = BusClock(0, 0)
@@ -34,7 +43,10 @@ class MeteringMember(FleetMember):
         incarnation = self.segment.identity
         of_fleet = {"id": "f" * 16, "name": FLEET, "member": self.name, "incarnation": incarnation, "column": workers_of(self.segment)}
         member = Member(self.name, KEYS.digests, number * HOUR_MS, of_fleet)
-        self.metering = [MeteringWorker(directory, self.segment, at, clock, life=life, level=level, member=member) for at in range(workers)]
+        self.metering = [
+            MeteringWorker(directory, self.segment, at, clock, life=life, level=level, member=member, burst_ms=burst_ms)
+            for at in range(workers)
+        ]
         self.heard: dict[str, str] = {}
         self.start_hub(clock.now_ms)
 
@@ -84,11 +96,11 @@ class FleetStep(NamedTuple):
 
 
 class Fleet:
-    """Members that exchange their usage over a bus with a lag."""
+    """Members that exchange their usage over a bus with a lag. With a burst, groups of bytes are paced."""
 
-    def __init__(self, directory: Path, members: int = 2, workers: int = 1, level: str = "packed") -> None:
+    def __init__(self, directory: Path, members: int = 2, workers: int = 1, level: str = "packed", burst_ms: int | None = None) -> None:
         self.time = Clock()
-        self.members = [MeteringMember(directory, number, self.time, workers, level) for number in range(members)]
+        self.members = [MeteringMember(directory, number, self.time, workers, level, burst_ms=burst_ms) for number in range(members)]
         self._log: list[tuple[int, MeteringMember, bytes]] = []
         self._read = [0] * members
 

@@ -99,7 +99,7 @@ class KafkaCluster:
         version: 4.3.1 (KRaft) or 3.9.1 (ZooKeeper).
         nodes: how many brokers; the first one of a KRaft cluster is also its controller.
         settings: further broker settings, for every node.
-        advertised_port: the port that a single node advertises instead of its own plaintext port.
+        advertised_port: the port that a single node advertises instead of its own plaintext port, or that of each named node.
         name: prefix of the names of its logs.
         jvm: settings of each broker's JVM.
         jmx: whether each broker serves JMX at its `jmx_port`.
@@ -111,7 +111,7 @@ class KafkaCluster:
         *,
         nodes: int = 1,
         settings: Mapping[str, str | int] | None = None,
-        advertised_port: int | None = None,
+        advertised_port: int | Mapping[int, int] | None = None,
         name: str = "",
         jvm: Jvm | None = None,
         jmx: bool = False,
@@ -127,9 +127,7 @@ class KafkaCluster:
         self.ports = [_choose_ports(first_id + index) for index in range(nodes)]
         cluster_id = _new_cluster_id()
         extra = dict(settings or {})
-        if advertised_port:
-            sasl = self.ports[0].sasl
-            extra["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{advertised_port},SASL_PLAINTEXT://127.0.0.1:{sasl}"
+        self._advertised = {first_id: advertised_port} if isinstance(advertised_port, int) else dict(advertised_port or {})
         self.nodes = {ports.node_id: self._make_node(ports, cluster_id, extra) for ports in self.ports}
 
     @property
@@ -198,7 +196,11 @@ class KafkaCluster:
         else:
             settings = files.kraft_settings(ports, self.ports[0], count, directory)
             main = ["--format", cluster_id, "kafka.Kafka", str(config)]
-        files.write_properties(config, settings | dict(extra))
+        settings |= dict(extra)
+        if ports.node_id in self._advertised:
+            port = self._advertised[ports.node_id]
+            settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{ports.sasl}"
+        files.write_properties(config, settings)
         jmx_port = free_port_range(1) if self._jmx else None
         return KafkaNode(self.version, ports, main, f"{self._name}-node-{ports.node_id}", self._jvm, jmx_port)
 

@@ -21,6 +21,7 @@ from proxy.enforcement.groups.child_groups import enforced_bucket
 from proxy.enforcement.groups.group_factory import PLAIN
 from proxy.enforcement.mode import Enforcement, Mode
 from proxy.enforcement.paced.factory import PacedGroups
+from proxy.enforcement.pacing import PacingTable
 from proxy.enforcement.quota_scopes import CallbackChoice, QuotaScopes
 from proxy.enforcement.switches import Switches
 from proxy.handler_time import BrokerHandlerTime
@@ -255,13 +256,15 @@ class ProxyFixture:
         self.enforcement = Enforcement(settings.get("mode", Mode.DELAY), settings.get("delay_max_ms", 5_000))
         self.usages = UsageTable()
         self.settings = SessionSettings(self.enforcement, self.usages, self.counters)
-        self.settings.paces = isinstance(settings.get("factories"), PacedGroups)
+        factories = settings.get("factories", PLAIN)
+        self.pacings = factories.pacings if isinstance(factories, PacedGroups) else None
+        self.settings.paces = self.pacings is not None and self.pacings.paces
         self.scopes = QuotaScopes(
             per_cluster=False,
             choice=CallbackChoice(),
             statics={},
             windows=settings.get("windows"),
-            factories=settings.get("factories", PLAIN),
+            factories=factories,
             make_mutation_group=settings.get("make_mutation_group", enforced_bucket),
         )
         self.scope = self.scopes.of(BROKER)
@@ -316,6 +319,8 @@ class ProxyFixture:
     def declare(self, *groups: DeclaredGroup) -> None:
         """Declare these groups, as a reload does."""
         declared = DeclaredGroups(groups)
+        if self.pacings is not None:
+            self.pacings.groups = declared
         self.settings.policy.configured(self.settings.policy.exempt, declared)
         self.scopes.declare(declared)
         self.settings.known_heads.clear()
@@ -329,6 +334,17 @@ class ProxyFixture:
         self.scopes.renew()
         for peer in filter(None, (known() for known in self._peers)):
             peer.connection.enforcement_changed()
+        self.loop.run_until(self.loop.now_ms)
+
+    def pace(self, table: Mapping[str, str]) -> None:
+        """Apply pacings, as a running proxy does; its `factories` are `PacedGroups`."""
+        assert self.pacings is not None
+        self.pacings.table = PacingTable(table)
+        self.settings.paces = self.pacings.paces
+        replaced = self.scopes.repace()
+        self.settings.known_heads.clear()
+        for peer in filter(None, (known() for known in self._peers)):
+            peer.connection.repaced(replaced)
         self.loop.run_until(self.loop.now_ms)
 
     @property

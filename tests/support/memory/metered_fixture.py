@@ -16,6 +16,7 @@ from proxy.meter.usage import Place
 from proxy.metering.facts.connections import ConnectionDecisions
 from proxy.metering.facts.description import GroupDescription
 from proxy.metering.facts.names import Names
+from proxy.metering.facts.pacing_fact import pacing_fact
 from proxy.metering.facts.shares_fact import shares_fact
 from proxy.metering.facts.switches_fact import switches_fact
 from proxy.metering.facts.usage_facts import usage_facts
@@ -32,28 +33,19 @@ LISTENER = "default"
 class MeteredFixture(ProxyFixture):
     """Connections whose decisions and usage go to files below `directory`."""
 
-    def __init__(
-        self, directory: Path, *, level: str = "packed", names: Names | None = None, burst_ms: int | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, directory: Path, *, level: str = "packed", names: Names | None = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.directory = directory
         self.names = names = names or Names()
-        header = header_of(
-            RUN_ID,
-            "sluice-1",
-            WALL_MS,
-            proxy_version="0",
-            level=level,
-            names=names.form,
-            settings={} if burst_ms is None else {PACED: burst_ms},
-            quota_config_sha256=None,
-        )
+        of_run = {"level": level, "names": names.form, "settings": self._schedules(), "quota_config_sha256": None}
+        header = header_of(RUN_ID, "sluice-1", WALL_MS, proxy_version="0", **of_run)
         self.writer = MeteringWriter(WriterSettings(directory, header), self.wall_ms, lambda _problem: None, convert=convert_here)
         self.quotas = ConnectionQuotas([LISTENER])
         describe = GroupDescription(self.scopes, self.quotas, names, self.wall_ms, lambda: "static")
         meter_of_level = TracingMeter if level == "trace" else Meter
         self.meter = self.settings.meter = meter_of_level(self.writer.hand_over, describe, WALL_MS, describe.described_groups)
         self.scopes.on_labelled = self.meter.repeat_groups
+        self.scopes.on_lead = self.meter.schedule_begins
         self.quotas.observe(ConnectionDecisions(self.meter, lambda: self.enforcement.mode is Mode.OBSERVE))
         self.level = level
         self.reported_state()
@@ -66,6 +58,19 @@ class MeteredFixture(ProxyFixture):
         """Apply switches, and record them in the files."""
         super().switch(table)
         self.reported_state()
+
+    def pace(self, table: Mapping[str, str]) -> None:
+        """Apply pacings, and record them in the files."""
+        had_schedules = bool(self._schedules())
+        super().pace(table)
+        self.reported_state()
+        if not had_schedules:
+            self.meter.flush()
+            self.writer.add_settings(self._schedules())
+
+    def _schedules(self) -> dict[str, int]:
+        """Return the setting of a run with schedules."""
+        return {} if self.pacings is None or not self.pacings.paces else {PACED: self.pacings.burst_ms}
 
     def reported_state(self) -> None:
         """Record the settings."""
@@ -80,6 +85,7 @@ class MeteredFixture(ProxyFixture):
             "request_enabled": True,
             "level": self.level,
             "switches": switches_fact(self.settings.policy.switches, self.names),
+            "pacing": pacing_fact(self.pacings, self.names),
         }
         self.meter.add_fact({"state": {**state, "from_seq": self.meter.next_seq, "ts_ms": self.wall_ms()}})
 

@@ -7,6 +7,7 @@ from proxy.enforcement.groups.child_groups import enforced_bucket, enforced_grou
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup
 from proxy.enforcement.mode import Enforcement
 from proxy.enforcement.paced.group import PacedGroup
+from proxy.enforcement.pacing import Pacing
 from proxy.enforcement.policy import Policy, PolicyResult
 from proxy.enforcement.switches import SwitchMode
 from proxy.observe.fleet import FleetReport
@@ -101,6 +102,9 @@ class FakeState:
 
     def switches(self) -> Mapping[str, SwitchMode]:
         return self.switch_table
+
+    def pacing(self) -> Mapping[str, Pacing]:
+        return {}
 
     def exempt(self) -> Iterable[str]:
         return self.exempt_principals

@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Any, Self
 
+from proxy.enforcement.paced.factory import PacedGroups
 from proxy.shared_usage.shared_usage import SharedUsage
 from proxy.workers.asked_bucket import Buckets, asked_buckets
 from tests.support.memory.bucket_questions import BucketQuestions
@@ -25,9 +26,12 @@ class WorkerProxies:
     Attributes:
         proxies: one proxy per worker.
         usages: each worker's view of the segment; empty for a single worker.
+
+    Args:
+        burst_ms: burst of all groups, which are paced; None: they have windows.
     """
 
-    def __init__(self, workers: int, **settings: Any) -> None:
+    def __init__(self, workers: int, *, burst_ms: int | None = None, **settings: Any) -> None:
         self.loop = ManualLoop()
         self.usages: list[SharedUsage] = []
         self.proxies: list[ProxyFixture] = []
@@ -41,7 +45,8 @@ class WorkerProxies:
             publish_on_time(usage, self.loop)
             self.usages.append(usage)
             make_mutation_group = asked_buckets(BucketQuestions(buckets), usage)
-            self.proxies.append(ProxyFixture(loop=self.loop, factories=usage, make_mutation_group=make_mutation_group, **settings))
+            factories = usage if burst_ms is None else PacedGroups(burst_ms, factories=usage)
+            self.proxies.append(ProxyFixture(loop=self.loop, factories=factories, make_mutation_group=make_mutation_group, **settings))
 
     def connect(self) -> Peer:
         """Return a new connection of the next worker."""

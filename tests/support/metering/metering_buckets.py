@@ -11,7 +11,7 @@ from quota.groups.mutation_group import MutationGroup
 from tests.support.metering.metering_directory import write_file_set
 from tests.support.metering.metering_rows import PROXY_ID, RUN_ID
 
-START_MS = 1_790_000_000_000
+START_MS = 1_795_262_400_000  # 2026-11-21 12:00 UTC, the hour of the files
 Mutation = Callable[[dict[str, list[dict[str, Any]]]], None]
 """Changes the tables of a file set before they are written."""
 

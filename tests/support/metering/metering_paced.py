@@ -68,9 +68,8 @@ def write_paced(
     """
     paced = bounds if paced is None else paced
     size = max(bounds) + 1
-    is_paced = np.array([ref in paced for ref in range(size)])
-    sensors = Sensors(np.full(size, 11), np.full(size, 1_000), np.zeros(size, np.bool_), is_paced)
-    noted = bounds_of([{"group_ref": ref, "from_seq": 0, "bound": bound} for ref, bound in bounds.items()])
+    sensors = Sensors(np.full(size, 11), np.full(size, 1_000), np.zeros(size, np.bool_))
+    noted = bounds_of([{"group_ref": ref, "from_seq": 0, "bound": bound, "is_paced": ref in paced} for ref, bound in bounds.items()])
     state, seq, previous = STATE.empty_table(), 0, None
     for number, requests in enumerate(file_sets):
         packed = pack(_runs(requests, seq), sensors, noted, state, (RUN_ID, PROXY_ID), lists=True)

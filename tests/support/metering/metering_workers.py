@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from metering_format.event_kinds import MUTATION, UNCHECKED, UNRECORD
-from metering_format.places import FLEET, SHARED
+from metering_format.places import FLEET, PACED, SHARED
 from proxy.enforcement.groups.enforced_groups import EnforcedGroup, EnforcedMutationGroup
+from proxy.enforcement.paced.group import PacedGroup
 from proxy.meter.meter import Meter, Metered, TracingMeter
 from proxy.metering.writer import MeteringWriter, WriterSettings
 from proxy.shared_usage.segment import Segment
 from proxy.shared_usage.shared_usage import SharedUsage
 from quota.entity import ClientQuotaType
+from quota.paced_schedule import MS_NS
 from quota.request_time import PERCENT_PER_NANOSECOND
 from tests.support.memory.shared_workers import NUM_SAMPLES, WINDOW_MS
 from tests.support.metering.metering_writer_fixture import RUN, STATE, WALL_MS, convert_here
@@ -59,11 +61,14 @@ class MeteringWorker:
         life: int = 0,
         level: str = "packed",
         member: Member | None = None,
+        burst_ms: int | None = None,
     ) -> None:
         self.clock = clock
         self.usage = SharedUsage(segment, number, fleet_key=b"" if member is None else member.key)
         scope = self.usage.of_scope("1")
-        self._makers = [scope.maker(ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE) for at in range(len(BOUNDS))]
+        types = [ClientQuotaType.REQUEST if at == TIMED else ClientQuotaType.PRODUCE for at in range(len(BOUNDS))]
+        self._makers = [scope.maker(one) if burst_ms is None or at == TIMED else scope.paced_maker(one) for at, one in enumerate(types)]
+        self._burst_ms = burst_ms
         self.groups: list[EnforcedGroup | None] = [None] * len(BOUNDS)
         self._recorded: list[list[tuple[float, int]]] = [[] for _ in BOUNDS]
         shared: dict[str, Any] = {"segment": segment.identity, "worker": number, "workers": segment.workers}
@@ -73,7 +78,7 @@ class MeteringWorker:
         self.offset_ms = WALL_MS + 7 * number + life + (0 if member is None else member.ahead_ms)
         name, of_fleet = ("edge", {}) if member is None else (member.name, {FLEET: member.setting})
         header = {**RUN, "run_id": run_id, "proxy_id": f"{name}-{number}", "wall_offset_ms": self.offset_ms, "level": level}
-        header["settings"] = {**RUN["settings"], SHARED: shared, **of_fleet}
+        header["settings"] = {**RUN["settings"], SHARED: shared, **of_fleet, **({} if burst_ms is None else {PACED: burst_ms})}
         self.writer = MeteringWriter(
             WriterSettings(directory, header), lambda: clock.now_ms + self.offset_ms, lambda _problem: None, None, convert_here
         )
@@ -98,6 +103,8 @@ class MeteringWorker:
         if group is None:
             settings: dict[str, Any] = {"num_samples": NUM_SAMPLES, "window_ms": WINDOW_MS, "created_ms": self.clock.now_ms}
             tags = {"user": "", "client-id": CLIENT_IDS[at]}
+            if self._burst_ms is not None and at != TIMED:
+                settings["burst_ns"] = self._burst_ms * MS_NS
             group = self.groups[at] = self._makers[at](tags, BOUNDS[at], **settings)
         return group
 
@@ -108,6 +115,8 @@ class MeteringWorker:
         value = step.value * 997 if is_timed else step.value
         amount = value * PERCENT_PER_NANOSECOND if is_timed else float(value)
         match step.kind:
+            case "record" if isinstance(group, PacedGroup):
+                self._pass_paced(group, value, now_ms)
             case "record":
                 wait_ms = group.record(amount, now_ms)
                 if wait_ms > 0:
@@ -132,6 +141,13 @@ class MeteringWorker:
                 self.meter.flush()
                 self.writer.rotate()
 
+    def _pass_paced(self, group: PacedGroup, size: int, now_ms: int) -> None:
+        """Let a Produce pass if the schedule admits it now."""
+        group.refresh(now_ms)
+        if not group.wait_ms(now_ms):
+            group.record(size, now_ms)
+            self.meter.passed(group, size, now_ms, 1, 9)
+
     def publish(self, now_ms: int) -> None:
         """Publish, as a worker's timer does."""
         self.usage.publish_all(now_ms)
@@ -143,10 +159,10 @@ class MeteringWorker:
         assert self.writer.stop(30)
 
 
-def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str = "packed") -> None:
-    """Let workers perform the steps, while each publishes every 10 ms, and write their file sets."""
+def play(directory: Path, steps: Sequence[Step], workers: int = 2, *, level: str = "packed", burst_ms: int | None = None) -> None:
+    """Let workers perform the steps, while each publishes every 10 ms, and write their file sets. With a burst, bytes are paced."""
     segment, clock = Segment.create(workers, 16, NUM_SAMPLES, WINDOW_MS), Clock()
-    its = [MeteringWorker(directory, segment, number, clock, level=level) for number in range(workers)]
+    its = [MeteringWorker(directory, segment, number, clock, level=level, burst_ms=burst_ms) for number in range(workers)]
     for step in steps:
         end_ms = clock.now_ms + step.after_ms
         while clock.now_ms < end_ms:
@@ -166,4 +182,5 @@ def _describe(group: Metered) -> tuple[dict[str, Any], dict[str, Any]]:
         quota_type = MUTATION
     about = {"quota_type": quota_type, "scope": "broker", "node_id": 1, "tag_user": "", "tag_client_id": client_id}
     sensor = {"num_samples": group.num_samples, "window_ms": group.window_ms, "cap_ms": getattr(group, "cap_ms", None), "first_seen_ms": 0}
-    return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1}
+    paced = {"is_paced": True} if isinstance(group, PacedGroup) else {}
+    return {**about, **sensor}, {"rule": "client-id", "source": "file", "generation": 1, **paced}

@@ -1,12 +1,16 @@
-"""Spark 4.0.1 with Iceberg and Delta, in an environment of its own below build/: neither has a release for the Spark of this project."""
+"""Spark 4.0.1 with Iceberg, Delta and Kafka, in an environment of its own below build/: none has a release for the Spark of this project.
+
+Commands of Sluice run in the project's environment, with PySpark 4.0.1 before it on the path of Python.
+"""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.places import BUILD
+from tests.support.places import BUILD, ROOT
 from tests.support.platform import spark_statements
 
 PACKAGES = ("pyspark==4.0.1", "py4j==0.10.9.9")
@@ -26,13 +30,46 @@ def run_on_spark(folder: Path, tables: str, statements: list[str]) -> list[list[
         tables: a key of `JARS`.
         statements: in SQL.
     """
-    command = [_python(), spark_statements.__file__, ",".join(map(str, _jars(tables))), folder, tables]
+    answers: list[list[list[Any]] | str] = json.loads(script_on_spark(tables, spark_statements.__file__, folder, tables, lines=statements))
+    return answers
+
+
+def script_on_spark(tables: str, script: str, *arguments: object, lines: object = None) -> str:
+    """Run a Python file, and return the last line that it prints.
+
+    Args:
+        tables: a key of `JARS`.
+        script: path of the file; its first argument are the jars.
+        arguments: more arguments.
+        lines: goes to its standard input as JSON.
+    """
+    command = [sys.executable, script, ",".join(map(str, _jars(tables))), *map(str, arguments)]
     done = subprocess.run(
-        list(map(str, command)), input=json.dumps(statements), capture_output=True, text=True, timeout=600, check=False, cwd=folder
+        command, env=environment(), input=json.dumps(lines), capture_output=True, text=True, timeout=900, check=False, cwd=BUILD
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    answers: list[list[list[Any]] | str] = json.loads(done.stdout.splitlines()[-1])
-    return answers
+    return done.stdout.splitlines()[-1]
+
+
+def sluice_command(tables: str, folder: Path, *arguments: object) -> list[str]:
+    """Return a command of `sluice meter` on two cores.
+
+    Args:
+        tables: a key of `JARS`; empty: no jar.
+        folder: has the catalog `lake` of Iceberg tables, or gets it.
+        arguments: of the command.
+    """
+    settings = {"spark.jars": ",".join(map(str, _jars(tables)))} if tables else {}
+    if tables == "iceberg":
+        settings |= {key: value for key, value in spark_statements.with_iceberg(str(folder)).items() if ".catalog." in key}
+    conf = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
+    return [str(Path(sys.executable).with_name("sluice")), "meter", *map(str, arguments), "--master", "local[2]", *conf]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a command or test of Sluice."""
+    (packages,) = (_python().parents[1] / "lib").glob("python3*/site-packages")
+    return os.environ | {"PYTHONPATH": f"{packages}:{ROOT}", "SPARK_DRIVER_MEMORY": "1g"}
 
 
 def _python() -> Path:

@@ -19,10 +19,12 @@ def session(jars: str, folder: str, tables: str) -> Any:
     settings = {
         "spark.jars": jars,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"file://{folder}/spark",
-        **(_with_iceberg(folder) if tables == "iceberg" else WITH_DELTA),
+        **(with_iceberg(folder) if tables == "iceberg" else WITH_DELTA),
     }
     builder = SparkSession.builder.master("local[2]")
     for key, value in settings.items():
@@ -30,7 +32,8 @@ def session(jars: str, folder: str, tables: str) -> Any:
     return builder.getOrCreate()
 
 
-def _with_iceberg(folder: str) -> dict[str, str]:
+def with_iceberg(folder: str) -> dict[str, str]:
+    """Return the settings of a catalog in SQLite, as pyiceberg has it."""
     return {
         "spark.sql.defaultCatalog": CATALOG,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -45,6 +48,7 @@ def _with_iceberg(folder: str) -> dict[str, str]:
 WITH_DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 

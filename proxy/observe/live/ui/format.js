@@ -51,4 +51,5 @@ export function quotaCommand(entity, key, value) {
 }
 
 /** Returns the command that sets a switch; null removes it. */
+export const pacingCommand = (target, pacing) => `sluice quotas pacing ${port()} ${quoted(target)} ${pacing ?? "default"}`;
 export const switchCommand = (target, mode) => `sluice quotas switch ${port()} ${quoted(target)} ${mode ?? "default"}`;

@@ -20,7 +20,7 @@ GREEDY = [Load(1, 100_000), Load(4, 100_000)]
 
 def validated(directory: Path, loads: Sequence[Load], mode: Mode = Mode.DELAY) -> tuple[Verdict, int]:
     """Return the verdict on the files of a run in which each load is a member, and the number of members in the files."""
-    with MeteredFixture(directory, produce=BOUND, factories=PacedGroups(1_000), burst_ms=1_000, mode=mode) as proxy:
+    with MeteredFixture(directory, produce=BOUND, factories=PacedGroups(1_000), mode=mode) as proxy:
         for number, load in enumerate(loads):
             for _ in range(load.connections):
                 Client(proxy, proxy.connect(host=f"10.0.0.{number + 1}"), load, []).send()

@@ -1,48 +1,15 @@
 """Members of a paced group: each principal, or each address without one, gets an equal share of what it wants."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import pytest
 
 from proxy.enforcement.paced.factory import PacedGroups
-from tests.support.frames.kafka_frames import produced
-from tests.support.memory.memory_connection import Peer, ProxyFixture
-from tests.support.memory.verdicts import PRODUCE_VERSION, produce_of
+from tests.support.memory.memory_connection import ProxyFixture
+from tests.support.memory.paced_clients import Client, Load
 
 BOUND = 1e6
 SECONDS, STEADY_S = 30, 10
-
-
-class Load(NamedTuple):
-    """Connections of one member, each with one request in flight."""
-
-    connections: int
-    size: int
-    pause_ms: int = 0
-    """Between an answer and the next request."""
-
-
-class Client:
-    """A connection that always has more to send."""
-
-    def __init__(self, proxy: ProxyFixture, peer: Peer, load: Load, used: list[tuple[int, int]]) -> None:
-        self._proxy, self._peer, self._load, self._used = proxy, peer, load, used
-        self._number = 0
-        peer.broker.write = peer.connection.client.write_peer = self._goes  # type: ignore[method-assign]
-
-    def send(self) -> None:
-        """Send the next request."""
-        self._number += 1
-        self._peer.client.arrive(produce_of(self._load.size, self._number))
-
-    def _goes(self, data: bytes | memoryview) -> None:
-        self._used.append((self._proxy.now_ms, len(data) - 4))
-        self._proxy.loop.call_later(0.005, self._answer)
-
-    def _answer(self) -> None:
-        self._peer.broker.arrive(produced(self._number, version=PRODUCE_VERSION))
-        self._proxy.loop.call_later(self._load.pause_ms / 1_000, self.send)
 
 
 def shares(loads: Sequence[Load]) -> list[float]:

@@ -129,7 +129,7 @@ def test_pending_answers_leave_at_the_same_deadline(proxy: ProxyFixture, pending
     assert peer.delivered() == []
     proxy.wait(1)
     assert peer.delivered() == ids
-    assert peer.connection.session.responses.hold_until_ms == 0
+    assert peer.connection.session.responses.held.until_ms == 0
 
 
 def test_a_pending_answer_that_comes_after_the_deadline_does_not_wait(proxy: ProxyFixture) -> None:

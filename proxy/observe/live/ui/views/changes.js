@@ -2,7 +2,7 @@
 
 import { get, post } from "../api.js";
 import { card, h, table } from "../dom.js";
-import { duration, entityName, number, quotaCommand, switchCommand } from "../format.js";
+import { duration, entityName, number, pacingCommand, quotaCommand, switchCommand } from "../format.js";
 import { listen, state } from "../stream.js";
 
 const LINES = 100;
@@ -12,7 +12,10 @@ const UNSAFE = "A switch changes no quota, so a what-if cannot tell what it woul
 
 function what(line) {
   if (line.event === "changed") return [`${entityName(line.entity)}: ${line.key}`, h("span", {}, h("del", { class: "bad" }, number(line.old)), " → ", h("ins", { class: "good" }, number(line.new))), h("code", {}, quotaCommand(line.entity, line.key, line.new))];
-  if (line.event === "switched") return [`switch ${line.target}`, h("span", {}, h("del", { class: "bad" }, line.old ?? "none"), " → ", h("ins", { class: "good" }, line.new ?? "none")), h("code", {}, switchCommand(line.target, line.new))];
+  if (line.event === "switched" || line.event === "paced") {
+    const [word, command] = line.event === "paced" ? ["pacing", pacingCommand] : ["switch", switchCommand];
+    return [`${word} ${line.target}`, h("span", {}, h("del", { class: "bad" }, line.old ?? "none"), " → ", h("ins", { class: "good" }, line.new ?? "none")), h("code", {}, command(line.target, line.new))];
+  }
   if (line.event === "denied") return ["denied", line.what, ""];
   if (line.event === "failed") return ["failed", line.problem, ""];
   return null;

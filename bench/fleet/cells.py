@@ -1,0 +1,92 @@
+"""The figures of one load on one fleet, and their table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from bench.fleet.members import BOUND, Sample
+from bench.long_run import slope
+
+BURST_S: Final = 15
+"""Slightly more than the quota's window: figures leave out the burst of the first ten seconds."""
+WORST_S: Final = 10
+LONG_RUN_GOAL: Final = 0.03
+WORST_GOAL: Final = 1.05
+FAIRNESS_GOAL: Final = 0.95
+
+
+@dataclass
+class Cell:
+    """One load on one fleet; `members` is 1 for a process without a fleet.
+
+    Attributes:
+        client: the library of the clients.
+        samples: what each member has recorded.
+        lag_ms: the highest lag of the bus that a member reported.
+    """
+
+    client: str
+    kind: str
+    load: str
+    members: int
+    samples: list[Sample]
+    lag_ms: float | None
+
+    @property
+    def _sums(self) -> list[tuple[float, float]]:
+        return [(at_s, sum(recorded)) for at_s, recorded in self.samples if at_s >= BURST_S]
+
+    @property
+    def long_run(self) -> float:
+        """Rate / bound after the burst: the slope of a straight line, since a quota lets bytes pass in waves of its window."""
+        return slope(self._sums) / BOUND
+
+    @property
+    def worst(self) -> float:
+        """Rate / bound in the time after the burst in which most passed, of the shortest spans of samples that have ten seconds."""
+        sums, rates = self._sums, [0.0]
+        for at, (begin_s, begin) in enumerate(sums):
+            for end_s, end in sums[at:]:
+                if end_s - begin_s >= WORST_S:
+                    rates.append((end - begin) / (end_s - begin_s))
+                    break
+        return max(rates) / BOUND
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the bytes of the members after the burst."""
+        later = [recorded for at_s, recorded in self.samples if at_s >= BURST_S]
+        shares = [last - first for first, last in zip(later[0], later[-1], strict=True)]
+        return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for the JSON report."""
+        names = ("client", "kind", "load", "members", "lag_ms", "long_run", "worst", "fairness")
+        by_second = [round((b - a) / (to - begin)) for (begin, a), (to, b) in pairwise((at, sum(some)) for at, some in self.samples)]
+        return {name: getattr(self, name) for name in names} | {"bytes_per_second": by_second}
+
+
+def lines_of(cells: Sequence[Cell]) -> list[str]:
+    """Return all cells in Markdown, each fleet beside the process without one."""
+    lines = [
+        "| load | members | rate / bound | over one process | worst 10 s | over one process | Jain's index | lag of the bus | |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|",
+    ]
+    alone = {(cell.client, cell.kind, cell.load): cell for cell in cells if cell.members == 1}
+    for cell in cells:
+        one = alone[cell.client, cell.kind, cell.load]
+        figures = f"| {cell.client}, {cell.kind}, {cell.load} | {cell.members} | {cell.long_run:.3f} "
+        if cell is one:
+            lines.append(f"{figures}| | {cell.worst:.3f} | | | | |")
+            continue
+        long_run, worst = cell.long_run / one.long_run, cell.worst / one.worst
+        is_fair = cell.load != "even" or cell.fairness >= FAIRNESS_GOAL
+        is_met = abs(long_run - 1) <= LONG_RUN_GOAL and worst <= WORST_GOAL and is_fair
+        lag = "" if cell.lag_ms is None else f"{cell.lag_ms:.0f} ms"
+        lines.append(
+            f"{figures}| {long_run:.3f} | {cell.worst:.3f} | {worst:.3f} | {cell.fairness:.3f} | {lag} | {'ok' if is_met else 'miss'} |"
+        )
+    return lines

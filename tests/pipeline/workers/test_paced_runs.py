@@ -1,0 +1,62 @@
+"""Workers, and members of a fleet, that share paced groups write file sets from which every admission can be replayed."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metering_format.tables import TABLES
+from pipeline.manifest import file_sha256
+from pipeline.validation.local import validate
+from pipeline.validation.text import lines_of
+from tests.support.fleet.metering_members import Fleet, FleetStep
+from tests.support.metering.metering_workers import Step, play
+
+BURST_MS = 1_000
+PAUSES_MS = st.sampled_from([0, 0, 0, 1, 5, 9, 40, 300, 1_500, 15_000])
+KINDS = st.sampled_from(["record"] * 12 + ["unchecked", "publish", "expire", "rotate"])
+SIZES = st.integers(1, 9_000)
+STEPS = st.lists(st.builds(Step, st.integers(0, 2), KINDS, st.integers(0, 2), SIZES, PAUSES_MS), min_size=20, max_size=80)
+OF_ONE_GROUP = st.builds(Step, st.integers(0, 1), KINDS, st.just(0), SIZES, PAUSES_MS)
+
+
+@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_what_paced_workers_write_is_accepted(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
+    """Whatever passes, checked or not, in whichever worker, the schedule of each is exact and their records of each other agree."""
+    directory = tmp_path_factory.mktemp("metering")
+    play(directory, steps, 3, burst_ms=BURST_MS)
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+    assert verdict.incomplete == []
+
+
+@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.builds(FleetStep, st.integers(0, 1), OF_ONE_GROUP), min_size=20, max_size=60))
+def test_what_paced_members_write_is_accepted(tmp_path_factory: pytest.TempPathFactory, steps: list[FleetStep]) -> None:
+    """Whatever members of a fleet pass, the schedule of each worker is exact, and their records of each other agree."""
+    directory = tmp_path_factory.mktemp("metering")
+    fleet = Fleet(directory, 2, 2, burst_ms=BURST_MS)
+    fleet.play(steps)
+    fleet.stop()
+    verdict = validate(directory)
+    assert verdict.kinds() == {}, list(lines_of(verdict, 50, explain=True))
+    assert verdict.incomplete == []
+
+
+def test_a_lead_without_usage_of_others_is_found(tmp_path: Path) -> None:
+    """A file from which usage of another worker is gone has leads that do not follow from its records."""
+    play(tmp_path, [Step(at % 2, "record", 0, 3_000, 60) for at in range(60)], burst_ms=BURST_MS)
+    for path in tmp_path.glob("manifests/**/*.json"):
+        manifest = json.loads(path.read_bytes())
+        (entry,) = (entry for entry in manifest["files"] if entry["table"] == "samples")
+        place = tmp_path / entry["path"]
+        rows = pq.read_table(place, partitioning=None).to_pylist()
+        pq.write_table(pa.Table.from_pylist([row | {"remote_pos": []} for row in rows], schema=TABLES["samples"]), place)
+        entry |= {"sha256": file_sha256(place), "bytes": place.stat().st_size}
+        path.write_text(json.dumps(manifest))
+    assert validate(tmp_path).kinds()["MATH"] > 0
